@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.cli.runtime.ending import received
 from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.interruption import received
 from mq.cli.runtime.status import Status
-from mq.client.load.plan import Measured, Plan
+from mq.client.load.plan import LoadResult, Plan
 
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
@@ -45,7 +45,7 @@ class Worker:
         self._process.stdin.write(self.plan.encode() + b"\n")
         await self._process.stdin.drain()
 
-    async def run(self, more: Callable[[int], None]) -> Measured:
+    async def run(self, more: Callable[[int], None]) -> LoadResult:
         """Wait for its result; `more` is told of messages as they are done."""
         assert self._process is not None and self._process.stdout is not None
         last = b""
@@ -60,7 +60,7 @@ class Worker:
             raise CommandError(
                 f"a worker ended with status {self._process.returncode}", status=Status.INTERNAL
             )
-        return Measured.decode(last)
+        return LoadResult.decode(last)
 
     def stop(self) -> None:
         """Have it end, and tell what it has measured."""
@@ -78,13 +78,13 @@ class Worker:
         await process.communicate()
 
 
-async def run_workers(plans: Iterable[Plan], more: Callable[[int], None]) -> dict[str, Measured]:
+async def run_workers(plans: Iterable[Plan], more: Callable[[int], None]) -> dict[str, LoadResult]:
     """Do all of it side by side; what was measured, by role.
 
     Where a signal is to end it (`received`), what was measured until then. Raises CommandError.
     """
     workers = [Worker(plan) for plan in plans]
-    runs: list[asyncio.Task[Measured]] = []
+    runs: list[asyncio.Task[LoadResult]] = []
     try:
         for worker in workers:
             await worker.start()
@@ -104,10 +104,10 @@ async def run_workers(plans: Iterable[Plan], more: Callable[[int], None]) -> dic
             await asyncio.wait(runs)
         for worker in workers:
             await worker.end()
-    whole: dict[str, Measured] = {}
+    whole: dict[str, LoadResult] = {}
     for worker, run in zip(workers, runs, strict=True):
         if not run.cancelled():  # a worker that told nothing when asked
-            whole.setdefault(worker.plan.role, Measured()).add(run.result())
+            whole.setdefault(worker.plan.role, LoadResult()).add(run.result())
     return whole
 
 
@@ -118,7 +118,7 @@ class Latencies:
     histogram: "HdrHistogram"
 
     @classmethod
-    def of(cls, measured: Measured) -> "Latencies":
+    def of(cls, measured: LoadResult) -> "Latencies":
         from hdrh.histogram import HdrHistogram
 
         histogram = HdrHistogram(1, _LONGEST, _DIGITS)

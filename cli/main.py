@@ -13,11 +13,11 @@ from mq.cli import catalog
 from mq.cli.runtime import global_options
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
-from mq.cli.runtime.global_options import Given
+from mq.cli.runtime.global_options import GlobalOption
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
-    from mq.cli.runtime.options import Declared
+    from mq.cli.runtime.options import CommandParser
 
 
 def app() -> None:
@@ -70,7 +70,7 @@ def run(arguments: list[str], environment: Environment) -> int:
 
 
 def _interrupted(command: str, error: KeyboardInterrupt, environment: Environment) -> int:
-    from mq.cli.runtime.ending import STATUS, WORDS, Interrupted, number_of
+    from mq.cli.runtime.interruption import STATUS, WORDS, Interrupted, number_of
 
     number = number_of(error)
     late = isinstance(error, Interrupted) and error.late
@@ -80,7 +80,7 @@ def _interrupted(command: str, error: KeyboardInterrupt, environment: Environmen
 
 
 def _command(
-    words: list[str], given: list[Given], environment: Environment, line: list[str]
+    words: list[str], given: list[GlobalOption], environment: Environment, line: list[str]
 ) -> int:
     found = catalog.find(words)
     assert found is not None
@@ -127,7 +127,7 @@ def _collect_again() -> None:
         gc.enable()
 
 
-def load(group: str, name: str, arguments: Sequence[str] = (), called: str = "") -> "Declared":
+def load(group: str, name: str, arguments: Sequence[str] = (), called: str = "") -> "CommandParser":
     """Import the module of a command and build its options, of a few those for the arguments.
 
     `called` is the name by which it was called, for what it says of itself.
@@ -136,12 +136,14 @@ def load(group: str, name: str, arguments: Sequence[str] = (), called: str = "")
 
     module = import_module(f"mq.cli.commands.{catalog.module_name(name)}")
     function = getattr(module, catalog.function_name(name))
-    from mq.cli.runtime.options import Declared
+    from mq.cli.runtime.options import CommandParser
 
-    return Declared(name, function, arguments, called or name)
+    return CommandParser(name, function, arguments, called or name)
 
 
-def _without_command(arguments: list[str], given: list[Given], environment: Environment) -> int:
+def _without_command(
+    arguments: list[str], given: list[GlobalOption], environment: Environment
+) -> int:
     """`mq`, `mq help …`, `mq --help`, `mq --version`, or a name that is no command."""
     if not arguments and any(item.needed for item in given):
         raise UsageError(f"which command? mq {given[-1].flag} … COMMAND", hint="see: mq --help")
@@ -168,7 +170,7 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
             if catalog.group_of(rest[0]) or catalog.subcommands(rest[0]):
                 environment.stdout.write(_overview(rest[0]))
                 return Status.DONE
-            from mq.cli.meant import groups
+            from mq.cli.did_you_mean import groups
 
             if meant := groups(rest[0]):
                 hint = f"did you mean the group {' or '.join(meant)}? see: mq help {meant[0]}"
@@ -179,8 +181,8 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
         return Status.DONE
     if not word.startswith("-") and catalog.subcommands(word):
         return _group(word, arguments[1:], environment)
-    from mq.cli import meant as near
-    from mq.cli.runtime.words import check_dashes
+    from mq.cli import did_you_mean as near
+    from mq.cli.runtime.positionals import check_dashes
 
     check_dashes(arguments)
     if hint := near.absent(word):
@@ -199,11 +201,11 @@ def _did_you_mean(names: list[str], see: str = "--help") -> str:
 def _group(word: str, rest: list[str], environment: Environment) -> int:
     import shlex
 
-    from mq.cli.runtime.words import check_dashes
+    from mq.cli.runtime.positionals import check_dashes
 
     check_dashes(rest)
     if rest and not rest[0].startswith("-"):
-        from mq.cli.meant import halves
+        from mq.cli.did_you_mean import halves
 
         hint = _did_you_mean(halves(word, rest[0], rest[1:]), f"help {word}")
         raise UsageError(f"no command '{word} {rest[0]}'", hint=hint)

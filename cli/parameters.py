@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mq.cli.moments import FORMS
+from mq.cli.time_expressions import FORMS
 
 
 def topic_option(text: str = "Topic name.", *, metavar: str = "TOPIC") -> Any:

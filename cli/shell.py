@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from mq.cli import catalog
 from mq.cli.main import run
 from mq.cli.runtime import global_options
-from mq.cli.runtime.ending import number_of, signals
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.interruption import number_of, signals
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _all_candidates(
         for name in catalog.subcommands(behind[0]):
             yield name.partition(" ")[2], catalog.summary(name)
         return
-    from mq.cli.manual.described import describe
+    from mq.cli.manual.descriptions import describe
 
     options = describe(found[0], found[1]).options
     kind = ""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from mq.cli.runtime.ending import received
+from mq.cli.runtime.interruption import received
 from mq.cli.show.result import Row
 from mq.client.machine import clock
 

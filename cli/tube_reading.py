@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from mq.cli.runtime.ending import is_ctrl_c
+from mq.cli.runtime.interruption import is_ctrl_c
 from mq.client.errors import MQError
 
 if TYPE_CHECKING:

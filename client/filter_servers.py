@@ -4,7 +4,7 @@ from __future__ import annotations  # bodies are loaded when a call needs them
 
 from collections.abc import Collection
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.protocol import bodies
 
 
@@ -13,4 +13,4 @@ def choose_filter_server(
 ) -> str | None:
     """One of the filter servers of the broker at an address, by chance; None if all were tried."""
     left = [one for one in route.filter_server_table.get(broker, ()) if one not in tried]
-    return left[chance.randrange(len(left))] if left else None
+    return left[random_ids.randrange(len(left))] if left else None

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
-from mq.client.aims import Aims
 from mq.client.closing import Closing
 from mq.client.errors import (
     ClientError,
@@ -21,12 +20,13 @@ from mq.client.errors import (
 from mq.client.heartbeat import Heartbeats
 from mq.client.hook_calls import SendHooks
 from mq.client.hooks import SendHook, of_kind
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.client.namespace import with_namespace
 from mq.client.options import ClientOptions, refuse, take
 from mq.client.producer_options import COMPRESS_OVER as COMPRESS_OVER
 from mq.client.producer_options import ProducerKeywords, ProducerOptions
 from mq.client.request_reply import make_reply, make_request, replies_of
+from mq.client.routing_table import RoutingTable
 from mq.client.send_result import SendResult as SendResult
 from mq.client.send_result import SendStatus as SendStatus
 from mq.client.sender import ROUTE_PATIENCE, Sender
@@ -95,7 +95,7 @@ class Producer:
         self._heartbeats = Heartbeats(
             self.session, self._describe, replicas=False, interval=client.intervals.heartbeats
         )
-        self._aims = Aims(
+        self._aims = RoutingTable(
             self.session,
             namespace,
             options.faults,
@@ -117,7 +117,7 @@ class Producer:
         await self.session.open()
         if self._sender.next_id is None:
             host = self.session.client_id.partition("@")[0]
-            self._sender.next_id = UniqueIdMaker(host, os.getpid(), clock.time, chance.salt())
+            self._sender.next_id = UniqueIdMaker(host, os.getpid(), clock.time, random_ids.salt())
             self._beating = self.session.keep_task(self._heartbeats.run())
             self.session.on_unanswered[self._aims] = self._aims.unanswered
             if self._trace_topic:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from mq.client.absence import Absences
 from mq.client.errors import (
     ConnectError,
     MQError,
@@ -16,6 +15,7 @@ from mq.client.errors import (
 )
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
+from mq.client.missing_topics import MissingTopics
 from mq.client.namespace import without_namespace
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
@@ -24,7 +24,7 @@ from mq.client.pull_failures import PullFailures, errors_of_who_is_away
 from mq.client.queue_locks import is_locked
 from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
-from mq.client.snode.pushes import Offer
+from mq.client.snode.pushes import PushOutcome
 from mq.client.subscription import Subscriptions
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX
@@ -80,7 +80,7 @@ class Pulling:
         self._on_moved = on_moved
         self._hooks = hooks
         self._failures = PullFailures(group)
-        self._absences = Absences(session, group, offsets)
+        self._absences = MissingTopics(session, group, offsets)
         self._away = errors_of_who_is_away(offsets)
         # Without `hooks`, for these hear of what is taken: what is looked at comes again.
         self._puller = Puller(session, group, lite=settings.lite)
@@ -210,7 +210,7 @@ class Pulling:
         if pushes is None:
             return False
         offset = message.queue_offset
-        if pushes.offer(offset, message.store_timestamp, held.next_offset) is Offer.IGNORED:
+        if pushes.offer(offset, message.store_timestamp, held.next_offset) is PushOutcome.IGNORED:
             return False
         if not held.may_take or (self._settings.locked and not is_locked(held)):
             pushes.want_pull()

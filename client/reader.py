@@ -25,20 +25,20 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from mq.client.assignments import Assignments
 from mq.client.cancellation import is_meant
 from mq.client.commits import Commits
 from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.hook_calls import ConsumeHooks
-from mq.client.leaving import LeavingQueues
 from mq.client.machine import clock
 from mq.client.offsets import Offsets as Offsets
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks, is_locked
 from mq.client.reader_settings import AssignmentListener, ReaderSettings
+from mq.client.revoked_queues import RevokedQueues
 from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
-from mq.client.shares import Shares
 from mq.client.snode.pushes import Pushes
 from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import Subscriptions
@@ -91,7 +91,7 @@ class Reader:
         self.counts: dict[str, ConsumeCounts] = defaultdict(ConsumeCounts)
         self.offsets = offsets
         self._locks = QueueLocks(session, group)
-        self._shares = Shares(
+        self._shares = Assignments(
             *(session, group, settings.strategy),
             broadcasting=settings.broadcasting,
             heartbeat=heartbeat,
@@ -106,7 +106,7 @@ class Reader:
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         who = group, settings, offsets, self._locks, self._keep
-        self._leaving = LeavingQueues(*who, place=self._pulling.place)
+        self._leaving = RevokedQueues(*who, place=self._pulling.place)
         self._commits = Commits(*who, held=self.held, is_same=self._is_same)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours

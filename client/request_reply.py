@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from mq.client.caller import parse_address
 from mq.client.errors import ClientError
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.client.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -31,7 +31,7 @@ REPLY = "reply"  # MixAll.REPLY_MESSAGE_FLAG
 
 def make_request(message: Message, client_id: str, seconds: float) -> tuple[Message, str]:
     """A copy of a message that asks this client for a reply, and the id that this will have."""
-    correlation_id = str(chance.uuid4())
+    correlation_id = str(random_ids.uuid4())
     request = copy.copy(message)
     request.system = {
         **message.system,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 
-from mq.client.aims import Aims
 from mq.client.errors import (
     ClientError,
     ConnectError,
@@ -16,12 +15,13 @@ from mq.client.errors import (
     RouteNotFound,
     ServiceNotAvailable,
 )
-from mq.client.flights import Flights
 from mq.client.hook_calls import SendHooks
 from mq.client.hooks import SendContext
 from mq.client.namespace import with_namespace
 from mq.client.outgoing import Draft, draft, draft_batch
 from mq.client.producer_options import ProducerOptions
+from mq.client.routing_table import RoutingTable
+from mq.client.send_attempts import SendAttempts
 from mq.client.send_result import SendResult, SendStatus, read_result
 from mq.client.session import Session
 from mq.client.targets import Target
@@ -52,7 +52,7 @@ def _may_move(error: MQError) -> bool:
     return isinstance(error, ConnectError | ServiceNotAvailable)
 
 
-def _avoided(target: Target, flights: Flights, failed: str | None) -> set[str]:
+def _avoided(target: Target, flights: SendAttempts, failed: str | None) -> set[str]:
     """The brokers that the next try avoids: those in flight, and the one that has just failed
     unless all others are in flight."""
     avoided = flights.broker_names()
@@ -61,7 +61,7 @@ def _avoided(target: Target, flights: Flights, failed: str | None) -> set[str]:
     return avoided
 
 
-def _share(target: Target, flights: Flights, tries: int, seconds: float) -> float | None:
+def _share(target: Target, flights: SendAttempts, tries: int, seconds: float) -> float | None:
     """The share of a try in the seconds left; None if nothing else can be tried meanwhile."""
     if not tries or not target.addresses.keys() - flights.broker_names():
         return None
@@ -77,7 +77,7 @@ class Sender:
         group: str,
         namespace: str | None,
         options: ProducerOptions,
-        aims: Aims,
+        aims: RoutingTable,
     ) -> None:
         """`group` is the full name of the producer's, `aims` say where topics go."""
         self.aims = aims
@@ -130,14 +130,14 @@ class Sender:
 
         A broker that does not answer is given a share of the time; then another is tried, too.
         """
-        flights = Flights()
+        flights = SendAttempts()
         try:
             return await self._send(flights, outgoing, queue, deadline)
         finally:
             flights.cancel()
 
     async def _send(
-        self, flights: Flights, outgoing: Draft, queue: MessageQueue | None, deadline: float
+        self, flights: SendAttempts, outgoing: Draft, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
         loop = asyncio.get_running_loop()
         aims = self.aims

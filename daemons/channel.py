@@ -22,7 +22,7 @@ from mq.daemons.memory import PIECE_COST, MemoryBudget
 from mq.daemons.outgoing import Outgoing, Transport
 from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
-from mq.daemons.questions import Questions
+from mq.daemons.pending_requests import PendingRequests
 from mq.protocol.codes import Dialect
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command, command_from_header, is_plain
 from mq.protocol.command_reader import FrameBuffer, check_length
@@ -43,7 +43,7 @@ WRITE_BUFFER_LIMIT = 1024 * 1024
 
 # Bytes that may be on their way to one peer, being read from the disk for instance, before it is
 # not served any more: thirty pulls of 256 KiB.
-MOST_OWED = 8 * 1024 * 1024
+MAX_PENDING_BYTES = 8 * 1024 * 1024
 
 # What came behind a frame that came in pieces is not joined to it if there is so much of it.
 LARGE_REST = 16 * 1024
@@ -93,7 +93,7 @@ class Requests(Protocol):
 
     direct: dict[object, Callable[[dict[str, object], bytes, "Channel"], None]]
     bulk: Bulk | None
-    put_off: PutOff | None
+    defer: PutOff | None
 
     def handle(self, command: Command, channel: "Channel") -> None:
         """Answer a request."""
@@ -133,7 +133,7 @@ class Channel(Outgoing, asyncio.Protocol):
         self._requests = requests
         self._direct = requests.direct
         self._frames = FrameBuffer()
-        self._questions = Questions()
+        self._questions = PendingRequests()
 
     # asyncio calls these ------------------------------------------------------------------
 
@@ -242,8 +242,8 @@ class Channel(Outgoing, asyncio.Protocol):
     def _serve(self, data: bytes, stale: bool) -> None:
         if self._ended:
             return
-        put_off = self._requests.put_off
-        if put_off is not None and not stale and not self._frames.pieces and put_off(data, self):
+        defer = self._requests.defer
+        if defer is not None and not stale and not self._frames.pieces and defer(data, self):
             self._port.polling.served()
             return
         self._reading = True
@@ -296,7 +296,7 @@ class Channel(Outgoing, asyncio.Protocol):
         if size > before:
             self._budget.took(size - before)
 
-    def owe(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """A reply of so many bytes is on its way to this peer, not ready yet; negative when it is.
 
         With too much of that the peer is stalled.
@@ -304,7 +304,7 @@ class Channel(Outgoing, asyncio.Protocol):
         self._owed += size
         if size > 0:
             self._budget.took(size)
-        if (self._owed > MOST_OWED) != self._throttled[_OWED]:
+        if (self._owed > MAX_PENDING_BYTES) != self._throttled[_OWED]:
             self._throttle(_OWED, not self._throttled[_OWED])
 
     def postpone(self, work: Callable[[], None]) -> None:

@@ -19,10 +19,10 @@ from typing import Protocol
 from mq.client.cancellation import end_with
 from mq.client.machine.clock import perf_counter
 from mq.daemons.channel import Bulk, Channel, NotReady, PutOff
+from mq.daemons.connection_order import TURNS, ConnectionOrder
 from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
-from mq.daemons.steps import OneAtATime
-from mq.daemons.turns import TURNS, Turn
+from mq.daemons.time_slices import OneAtATime
 from mq.protocol.codes import Dialect, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -189,7 +189,7 @@ class Dispatcher:
         *,
         guard: Guard | None = None,
         slow_seconds: float = 0.0,
-        turns: Mapping[int, Turn] = TURNS,
+        turns: Mapping[int, ConnectionOrder] = TURNS,
     ) -> None:
         self._guard = guard
         self._turns = turns
@@ -199,7 +199,7 @@ class Dispatcher:
         # Any object may be asked for: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
         self.bulk: Bulk | None = None
-        self.put_off: PutOff | None = None
+        self.defer: PutOff | None = None
         self.serve(handlers, direct)
         self.bad_requests = 0
         self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
@@ -231,10 +231,10 @@ class Dispatcher:
                 handler if guard is None else guarded_in_dialect(handler, guard)
             )
 
-    def serve_bulk(self, bulk: Bulk | None, put_off: PutOff | None = None) -> None:
+    def serve_bulk(self, bulk: Bulk | None, defer: PutOff | None = None) -> None:
         """Offer what comes to these first, unless there is a guard: that is to see each request."""
         self.bulk = bulk if self._guard is None else None
-        self.put_off = put_off if self._guard is None else None
+        self.defer = defer if self._guard is None else None
 
     def handle(self, command: Command, channel: Channel) -> None:
         """Give a request to its handler and send what comes of it."""
@@ -259,13 +259,13 @@ class Dispatcher:
             else:
                 if result is not None and isinstance(result, Awaitable):
                     cost = _TASK_COST + cost_of(command)
-                    channel.owe(cost)
+                    channel.reserve(cost)
                     work = self._await(handler, command, channel, result, began)
                     task = asyncio.ensure_future(work)
                     self.tasks[task] = None
                     task.add_done_callback(self.tasks.pop)
                     # Not by the task itself: cancelled before its first step, it does nothing.
-                    task.add_done_callback(lambda _: channel.owe(-cost))
+                    task.add_done_callback(lambda _: channel.reserve(-cost))
                     end_with(task, result)
                     if turn is not None:
                         turn.begin(task, channel)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from mq.daemons.operation_config import OFF, MetricsConfig
 from mq.daemons.service import CannotStart
-from mq.daemons.steps import Steps
 from mq.daemons.supervision import Tasks
+from mq.daemons.time_slices import TimeSlices
 
 if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
@@ -56,7 +56,7 @@ async def start_exporters(
 
 async def collected(collect: Collect) -> list["Metric"]:
     """The metrics, put together in steps between which others are served."""
-    steps = Steps()
+    steps = TimeSlices()
     found = []
     for metric in collect():
         if metric is not None:

@@ -11,7 +11,7 @@ from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listening_port import ListeningPort
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.overload.backlog import Backlog
-from mq.daemons.overload.turned_away import CONNECTIONS_SETTING, TurnedAway
+from mq.daemons.overload.rejected_connection import CONNECTIONS_SETTING, RejectedConnection
 from mq.daemons.tls import FirstByte, ServerTls
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Listener(ListeningPort[Channel]):
                 CONNECTIONS_SETTING,
                 extra={"failure": "connections"},
             )
-            return TurnedAway(most)
+            return RejectedConnection(most)
         channel = Channel(self, self.dispatcher)
         return channel if self._tls is None else FirstByte(channel, self._tls)
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar, cast
 
-from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
+from mq.daemons.accept import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.memory import MemoryBudget, MemoryUser
 from mq.daemons.open_files import most_open_files
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 
 
-class Beside(Protocol):
+class CompanionDaemon(Protocol):
     """Another daemon."""
 
     def ready_text(self) -> str: ...
@@ -33,7 +33,7 @@ class Standalone(Lifecycle):
 
     ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
     at the end. Port 0 takes any free port. ``properties`` are settings of the broker by their
-    names; those of TLS are for both. ``beside`` makes another daemon that is started with them.
+    names; those of TLS are for both. ``companion`` makes another daemon, started after them.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Standalone(Lifecycle):
         name_server_port: int = 9876,
         broker_port: int = 10911,
         properties: Mapping[str, str] | None = None,
-        beside: "Callable[[Standalone], AbstractAsyncContextManager[Beside]] | None" = None,
+        companion: "Callable[[Standalone], AbstractAsyncContextManager[CompanionDaemon]] | None" = None,
     ) -> None:
-        self.beside: Beside | None = None
-        self._beside = beside
+        self.companion: CompanionDaemon | None = None
+        self._companion = companion
         self.name_server: NameServer
         self.broker: Broker
         self._store = store
@@ -63,8 +63,8 @@ class Standalone(Lifecycle):
             NameServer(self._name_server_settings(folder))
         )
         self.broker = await parts.enter_async_context(Broker(self._broker_settings(folder)))
-        if self._beside is not None:
-            self.beside = await parts.enter_async_context(self._beside(self))
+        if self._companion is not None:
+            self.companion = await parts.enter_async_context(self._companion(self))
 
     @property
     def name_server_address(self) -> str:
@@ -77,7 +77,7 @@ class Standalone(Lifecycle):
         return (
             f"standalone: name server {self.name_server_address}, broker {self.broker.address}, "
             f"store {self.folder}{kept}. Talk to it: mq topicList -n {self.name_server_address}"
-            + (f"; {self.beside.ready_text()}" if self.beside else "")
+            + (f"; {self.companion.ready_text()}" if self.companion else "")
         )
 
     def status_text(self) -> str:
@@ -86,14 +86,14 @@ class Standalone(Lifecycle):
     def reload(self) -> None:
         self.name_server.reload()
         self.broker.reload()
-        if self.beside is not None:
-            self.beside.reload()
+        if self.companion is not None:
+            self.companion.reload()
 
     def state(self) -> Iterator[str]:
         yield from self.name_server.state()
         yield from self.broker.state()
-        if self.beside is not None:
-            yield from self.beside.state()
+        if self.companion is not None:
+            yield from self.companion.state()
 
     def _name_server_settings(self, folder: Path) -> NamesrvSettings:
         return NamesrvSettings.load(

@@ -26,8 +26,8 @@ from mq.client.errors import (
 from mq.client.operations.offsets.bounds import bounds
 from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
 from mq.client.routes import broker_address, read_queues
-from mq.pipeline.absences import Absence, complain, log_once
 from mq.pipeline.errors import BrokerDown, ClusterAway, KeyRefused, OptionError, Unknown
+from mq.pipeline.missing import Missing, complain, log_once
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions, example
 from mq.pipeline.puller import WITHOUT_MESSAGES, QueueRange, pull_fields
@@ -102,7 +102,7 @@ class Cluster:
         found: dict[Queue, Bounds] = {}
         strict = self._options.fail_on_data_loss
         pause = self._options.retry_pause_ms / 1000
-        absent: list[Absence] = []
+        absent: list[Missing] = []
         for tries_left in range(self._options.retries if self._running and strict else 0, -1, -1):
             again = [each.topic for each in absent] or topics
             absent = [
@@ -122,7 +122,7 @@ class Cluster:
 
     def _find(
         self, topic: str, found: dict[Queue, Bounds], needed: Collection[str]
-    ) -> Absence | None:
+    ) -> Missing | None:
         """Add the queues of a topic; returns what is missing of it."""
         try:
             if self._running:
@@ -131,13 +131,13 @@ class Cluster:
             for name in sorted(names.intersection(needed) if needed else names):
                 found.update(self._bounds_at(topic, name))
         except (RouteNotFound, TopicNotExist) as error:
-            return Absence(topic, None, error)
+            return Missing(topic, None, error)
         except BrokerError as error:
             raise _refused(error) from None
         missing = sorted({*self._options.expected_brokers, *needed} - names)
         if not missing:
             return None
-        return Absence(topic, missing[0], RouteNotFound(topic, f"no broker {missing[0]}"))
+        return Missing(topic, missing[0], RouteNotFound(topic, f"no broker {missing[0]}"))
 
     def try_pulls(self, ranges: Iterable[QueueRange]) -> None:
         """Ask for a message of one range of each topic, to see now what a task would be refused.

@@ -28,7 +28,7 @@ import orjson
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.client.operations.subjects import topics
 from mq.client.outgoing import draft
 from mq.client.pull_consumer import Puller
@@ -121,7 +121,7 @@ class DecisionLog:
         self._looked_at = 0  # bytes
         self._without: dict[tuple[str, int], int] = {}  # up to where a batch has no decision
         self._since: dict[tuple[str, int], int] = {}  # nor a later one, see `_Found.since`
-        self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, chance.salt())
+        self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, random_ids.salt())
         self._queue = open_log(session, options, batch)
 
     def find(self, query: str, batch: int) -> Decision | None:

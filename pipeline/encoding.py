@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.client.outgoing import DEFAULT_QUEUES
 from mq.pipeline.sink_columns import Messages, SinkColumns, check_properties
 from mq.pipeline.sink_queues import QueueChoice
@@ -95,7 +95,7 @@ class UniqueIds:
 
     def __init__(self, host: str) -> None:
         """`host` is the address of this machine in figures, IPv4."""
-        first = UniqueIdMaker(host, os.getpid(), time.time, chance.salt())()
+        first = UniqueIdMaker(host, os.getpid(), time.time, random_ids.salt())()
         self._prefix = np.frombuffer(first[:-12].encode(), np.uint8)
         self._started = time.monotonic()
         self._elapsed = int(first[-12:-4], 16)  # ms since the month began, then

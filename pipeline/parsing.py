@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-from mq.client import moments
+from mq.client import time_expressions
 from mq.client.caller import parse_name_servers
 from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, from_nested
 from mq.protocol.names import check_topic
@@ -93,7 +93,7 @@ def number(least: int, most: int) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    return moments.duration(text) / 1000
+    return time_expressions.duration(text) / 1000
 
 
 def choice(*names: str) -> Callable[[str], str]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from mq.pipeline.cluster import Bounds, Cluster
+from mq.pipeline.data_loss import report_gone
 from mq.pipeline.declared import PlanOptions, wrong
-from mq.pipeline.losses import report_gone
 from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.parsing import Position

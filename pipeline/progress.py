@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mq.pipeline.lives import from_checkpoint
 from mq.pipeline.offsets import Offsets, Queue
+from mq.pipeline.topic_generations import from_checkpoint
 from mq.pipeline.tube.offsets import INDEX_RECORD, from_keys
 
 

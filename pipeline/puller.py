@@ -30,7 +30,7 @@ from mq.client.errors import (
     for_code,
 )
 from mq.client.routes import broker_address
-from mq.pipeline.losses import report_away, report_gone
+from mq.pipeline.data_loss import report_away, report_gone
 from mq.pipeline.records import Integers, walk
 from mq.pipeline.wire import Frame, Wire
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -37,7 +37,7 @@ _QUERY_ID = "sql.streaming.queryId"  # a local property of Spark's, the same aft
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task has written."""
 
     rows: int
@@ -53,7 +53,7 @@ class _Writer:
         self._options = options
         self._columns = SinkColumns(schema, options)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """What a task does."""
         options = self._options
         halves = Halves() if options.exactly_once else None
@@ -70,14 +70,14 @@ class _Writer:
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(_QUERY_ID)
         prepared = [] if halves is None else halves.prepared(ordered=self._columns.ordered)
-        return Written(rows, query, prepared)
+        return TaskCommit(rows, query, prepared)
 
     def _prepared(self, messages: list[WriterCommitMessage | None]) -> list[Prepared]:
         """What the tasks have prepared; those that failed have left no message."""
         return [
             each
             for message in messages
-            if isinstance(message, Written)
+            if isinstance(message, TaskCommit)
             for each in message.prepared
         ]
 
@@ -129,12 +129,12 @@ class StreamWriter(_Writer, ArrowStreamWriter):
             if query is None:
                 transactions.roll_back(prepared)  # `commit` has refused it
             else:  # `commit` is tried once every task has ended well
-                tried = all(isinstance(message, Written) for message in messages)
+                tried = all(isinstance(message, TaskCommit) for message in messages)
                 transactions.abort(query, batchId, prepared, tried=tried)
 
     def _query(self, messages: list[WriterCommitMessage | None]) -> str | None:
         """The query whose batch this is; None unless all tasks that have prepared say the same."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, TaskCommit)]
         found = {each.query for each in written if each.prepared} or {
             each.query for each in written if each.query is not None
         }

@@ -24,25 +24,25 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mq.pipeline.cluster import Bounds, Cluster
+from mq.pipeline.data_loss import report_recreated
 from mq.pipeline.declared import PlanOptions
 from mq.pipeline.decoder import Decoder
 from mq.pipeline.errors import BrokerAway, DataLoss
-from mq.pipeline.lives import (
-    Life,
-    LifeCheck,
-    Lives,
-    Place,
-    from_checkpoint,
-    lives_from_json,
-    lives_to_json,
-    recreated,
-)
-from mq.pipeline.losses import report_recreated
 from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue, to_nested
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import limited, ranges, report_loss, split, starting_offsets
 from mq.pipeline.puller import QueueRange
 from mq.pipeline.reading import Partition, read
+from mq.pipeline.topic_generations import (
+    GenerationCheck,
+    Lives,
+    Place,
+    TopicGeneration,
+    from_checkpoint,
+    lives_from_json,
+    lives_to_json,
+    recreated,
+)
 
 Json = dict[str, Any]  # offsets as a checkpoint has them
 
@@ -76,7 +76,9 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What reads these ranges."""
 
     @abstractmethod
-    def _to_json(self, offsets: Mapping[Queue, int], lives: Mapping[Place, Life]) -> Json: ...
+    def _to_json(
+        self, offsets: Mapping[Queue, int], lives: Mapping[Place, TopicGeneration]
+    ) -> Json: ...
 
     @abstractmethod
     def _from_json(self, json: Json) -> Offsets: ...
@@ -250,17 +252,19 @@ class StreamReader(MicroBatches):
     def _lives_at(self, began: Offsets) -> Lives:
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             topics = {queue.topic for queue in began}
-            return LifeCheck(cluster.bounds(topics), cluster.first_readable).first(began)
+            return GenerationCheck(cluster.bounds(topics), cluster.first_readable).first(began)
 
     def _renewed(self, lives: Lives, bounds: Mapping[Queue, Bounds], began: Offsets) -> Lives:
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
-            return LifeCheck(bounds, cluster.first_readable).renewed(lives, began)
+            return GenerationCheck(bounds, cluster.first_readable).renewed(lives, began)
 
     def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
         parts = split(whole, self._options.min_partitions)
         return [Partition((each,), skip_absent=False) for each in parts]
 
-    def _to_json(self, offsets: Mapping[Queue, int], lives: Mapping[Place, Life]) -> Json:
+    def _to_json(
+        self, offsets: Mapping[Queue, int], lives: Mapping[Place, TopicGeneration]
+    ) -> Json:
         return {**to_nested(offsets), **lives_to_json(lives)}
 
     def _from_json(self, json: Json) -> Offsets:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.commands.users import secret
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -125,8 +125,8 @@ async def update_acl_config(
             help="Secret key; with -, read from a line of standard input.",
         ),
     ],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
     *,
     options: AccountOptions,
 ) -> Result:
@@ -159,7 +159,7 @@ async def _at_brokers(
 ) -> tuple[list[str], list[str]]:
     """At the broker, or at each of the cluster: an account has to be the same at all of them."""
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name, replicas=True)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name, replicas=True)
         done, failures = await cluster.at_each(admin, targets, until_5(act))
     return list(done), failures
 
@@ -171,8 +171,8 @@ async def _at_brokers(
 async def delete_acl_config(
     call: Call,
     access_key: AccessKey,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
 ) -> Result:
     """Delete an account (brokers of 4.9, and ours).
 
@@ -211,8 +211,8 @@ async def update_global_white_addr(
             help="Addresses, separated by commas: 10.1.2.*,192.168.0.7.",
         ),
     ],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
     acl_file_full_path: Annotated[
         str,
         typer.Option(
@@ -260,8 +260,8 @@ _VERSIONS = (
 @subject("broker_addr")
 async def cluster_acl_config_version(
     call: Call,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Show the versions of ACL files (brokers of 4.9, and ours).
 
@@ -271,7 +271,7 @@ async def cluster_acl_config_version(
                                                       of one broker
     """
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
         done, failures = await cluster.at_each(
             admin, targets, until_5(lambda each, address: each.account_versions(address))
         )
@@ -319,8 +319,8 @@ _ACCOUNTS = (
 @subject("broker_addr")
 async def get_acl_config(
     call: Call,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Show the accounts of brokers (4.9.7, and ours), without their secret keys.
 
@@ -329,7 +329,7 @@ async def get_acl_config(
         mq getAclConfig -c DefaultCluster -o json  of every master, for a program
     """
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def read(each: "Admin", address: str) -> "AclConfig":
             return await each.accounts(address)

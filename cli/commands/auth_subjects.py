@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.release import since_5
 from mq.cli.show.result import Column, Result, Row, text
@@ -140,5 +140,5 @@ async def at_brokers(
 ) -> tuple[dict[str, Any], list[str]]:
     """Do it at the broker given, or at the cluster's: what came of it, and why others failed."""
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name, replicas=replicas)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name, replicas=replicas)
         return await cluster.at_each(admin, targets, since_5(call.name, act))

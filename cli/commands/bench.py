@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.ending import WORDS, received
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.interruption import WORDS, received
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.time_expressions import seconds
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.cli.load import Latencies
     from mq.client.admin import Admin
-    from mq.client.load.plan import Measured, Plan
+    from mq.client.load.plan import LoadResult, Plan
     from mq.protocol.bodies import MessageQueue
 
 COMMANDS = {
@@ -297,7 +297,7 @@ async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str)
     return Result(_COLUMNS, rows, failures=failures, notes=notes)
 
 
-def _failures(role: str, measured: "Measured") -> Iterable[str]:
+def _failures(role: str, measured: "LoadResult") -> Iterable[str]:
     from mq.protocol.codes import ResponseCode
 
     for code, count in measured.errors.items():
@@ -306,7 +306,7 @@ def _failures(role: str, measured: "Measured") -> Iterable[str]:
         yield f"{role}: {count} x {name if code >= 0 else 'connection lost'}: {measured.remark}"
 
 
-def _row(role: str, measured: "Measured", latencies: "Latencies") -> Row:
+def _row(role: str, measured: "LoadResult", latencies: "Latencies") -> Row:
     seconds = measured.seconds
     return (
         role,

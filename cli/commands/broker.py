@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from mq.cli import where
-from mq.cli.moments import milliseconds
+from mq.cli import broker_options
 from mq.cli.parameters import broker_option, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
-from mq.cli.show.broker_heads import broker_heads
+from mq.cli.show.broker_headings import broker_heads
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.time_expressions import milliseconds
 from mq.client.operations import cluster, java_order, masking
 
 COMMANDS = {
@@ -48,7 +48,7 @@ async def broker_status(
         mq brokerStatus -c DefaultCluster  each broker of a cluster
     """
     async with call.admin() as admin:
-        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
+        cluster_name = await broker_options.cluster_or_only(admin, broker_addr, cluster_name)
         targets = [broker_addr or ""]
         if cluster_name is not None:
             targets = cluster.addresses(await cluster.clusters(admin.session), cluster_name)
@@ -80,7 +80,7 @@ async def get_broker_config(
         mq getBrokerConfig -c DefaultCluster -o json  of each broker, for a program
     """
     async with call.admin() as admin:
-        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
+        cluster_name = await broker_options.cluster_or_only(admin, broker_addr, cluster_name)
         heads = {broker_addr or "": f"============{broker_addr}============\n"}
         if cluster_name is not None:
             heads = await broker_heads(admin, cluster_name)
@@ -107,8 +107,8 @@ async def update_broker_config(
     value: Annotated[
         str, typer.Option("-v", "--value", metavar="VALUE", help="New value of the setting.")
     ],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
     update_all_broker: Annotated[
         Truth,
         typer.Option("-a", "--updateAllBroker", help="With -c: on the slaves too."),
@@ -124,17 +124,17 @@ async def update_broker_config(
         mq updateBrokerConfig fileReservedTime 48 -c DefaultCluster --dry-run
                                         what would be sent to each master
     """
-    where.require(broker_addr, cluster_name)
+    broker_options.require(broker_addr, cluster_name)
     if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
         raise UsageError("-k/--key and -v/--value must be of one line, the key without '='")
     async with call.admin() as admin:
-        targets = await where.targets(
+        targets = await broker_options.targets(
             admin, broker_addr, cluster_name, replicas=bool(update_all_broker)
         )
         done, failures = await cluster.at_each(
             admin, targets, lambda each, address: each.update_broker_config(address, {key: value})
         )
-    where.tell_notes(call, done)
+    broker_options.tell_notes(call, done)
     shown = masking.MASK if masking.is_secret(key, value) else value
     rows: list[Row] = [(address, key, shown) for address in done]
     plain = "".join(f"update broker config success, {address}\n" for address in done)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
+from mq.cli.broker_options import BrokerAddr
 from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, text
-from mq.cli.where import BrokerAddr
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import NotFound
 

@@ -9,7 +9,7 @@ from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
-from mq.cli.runtime.repeating import Interval, ResultSource, repeatedly
+from mq.cli.runtime.repetition import Interval, ResultSource, repeatedly
 from mq.cli.show import java_text
 from mq.cli.show.result import Column, Result, Row, number, text, time
 from mq.client.operations import broker_stats, cluster, java_order

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -16,7 +16,7 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.release import since_5
 from mq.cli.show import java_text
-from mq.cli.show.broker_heads import broker_heads
+from mq.cli.show.broker_headings import broker_heads
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations import cluster
 
@@ -44,7 +44,7 @@ _INFO_COLUMNS = (
 
 async def _heads(admin: "Admin", broker_addr: str | None, name: str | None) -> dict[str, str]:
     """The line above what each broker says, by address."""
-    where.require(broker_addr, name)
+    broker_options.require(broker_addr, name)
     if broker_addr:
         return {broker_addr: f"============{broker_addr}============\n"}
     assert name is not None
@@ -55,8 +55,8 @@ async def _heads(admin: "Admin", broker_addr: str | None, name: str | None) -> d
 @subject("broker_addr")
 async def get_cold_data_flow_ctr_info(
     call: Call,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
 ) -> Result:
     """Show the limits of consumer groups for cold data, and what they read (5.x brokers).
 
@@ -134,8 +134,8 @@ async def update_cold_data_flow_ctr_group_config(
             "-v", "--threshold", metavar="BYTES", help="Bytes per second that it may read."
         ),
     ],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Limit how much cold data a consumer group may read (5.x brokers).
 
@@ -149,7 +149,7 @@ async def update_cold_data_flow_ctr_group_config(
         raise UsageError(f"-g/--consumerGroup: {consumer_group!r}")
     limits = {consumer_group: threshold}
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def act(each: "Admin", address: str) -> None:
             await each.update_cold_data_limits(address, limits)
@@ -169,8 +169,8 @@ _REMOVED_COLUMNS = (text("brokerAddr", "Broker"), text("group", "Consumer group"
 async def remove_cold_data_flow_ctr_group_config(
     call: Call,
     consumer_group: Group,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Remove the limit of a consumer group for cold data (5.x brokers).
 
@@ -181,7 +181,7 @@ async def remove_cold_data_flow_ctr_group_config(
                                         on one broker
     """
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def act(each: "Admin", address: str) -> None:
             await each.remove_cold_data_limit(address, consumer_group)
@@ -209,8 +209,8 @@ async def set_commit_log_read_ahead_mode(
             help="0: the default of the system; 1: random access.",
         ),
     ],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
 ) -> Result:
     """Choose how the system reads ahead in the commit log (5.x brokers).
 

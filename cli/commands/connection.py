@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.early import tell_if_early
 from mq.cli.parameters import broker_option, group_option, topic_option
+from mq.cli.rebalance_hint import tell_if_early
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.parameters import cluster_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -168,8 +168,8 @@ class GroupSettings:
 async def update_sub_group(
     call: Call,
     group_name: Annotated[str, group_option("--groupName")],
-    broker_addr: where.OnBroker = None,
-    cluster_name: where.OnMasters = None,
+    broker_addr: broker_options.OnBroker = None,
+    cluster_name: broker_options.OnMasters = None,
     *,
     settings: GroupSettings,
 ) -> Result:
@@ -189,12 +189,12 @@ async def update_sub_group(
     config = settings.config(group_name)
     async with call.admin() as admin:
         if not broker_addr and not cluster_name:
-            cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
-            await where.refuse_change(
+            cluster_name = await broker_options.cluster_or_only(admin, broker_addr, cluster_name)
+            await broker_options.refuse_change(
                 *(admin, cluster_name, group_name, config),
                 lambda address: groups.settings(admin, address, group_name),
             )
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
         done, failures = await cluster.at_each(
             admin, targets, lambda each, address: each.update_subscription_group(address, config)
         )

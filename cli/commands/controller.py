@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -151,7 +151,7 @@ async def update_controller_config(
             addresses,
             lambda each, address: each.update_controller_config(address, {key: value}),
         )
-    where.tell_notes(call, done)
+    broker_options.tell_notes(call, done)
     shown_value = masking.MASK if masking.is_secret(key, value) else value
     plain = f"update controller config success![{', '.join(done)}]\n{key} : {shown_value}\n"
     rows: list[Row] = [(address, key, shown_value) for address in done]

@@ -7,9 +7,9 @@ import typer
 
 from mq.cli import inputs
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.continuation import again
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.going_on import again
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text

@@ -95,7 +95,7 @@ async def cluster_describe(
         mq cluster describe                             all clusters behind the name servers
         mq cluster describe --topics                    with each topic and its queues
     """
-    from mq.client.operations.describing.whole import describe
+    from mq.client.operations.describing.cluster import describe
 
     async with call.session() as session:
         page = await describe(session, cluster_name, call.timeout)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli.commands import message_files
-from mq.cli.messages import cut
+from mq.cli.messages import interrupted
 from mq.cli.messages.selecting import BodyOption, Limit, RateOption, Resume
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.continuation import again, goes_on
 from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError, legal
-from mq.cli.runtime.going_on import again, goes_on
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
@@ -329,7 +329,7 @@ def _resent(results: "list[Resent]", failures: list[str]) -> Result:
 @writes
 @gives(message_files.EXPORTED, totals=message_files.TOTALS)
 @subject("group", "file")
-@goes_on(cut.export)
+@goes_on(interrupted.export)
 async def dlq_export(
     call: Call,
     group: Group,

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.time_expressions import seconds
 
 if TYPE_CHECKING:
     from mq.client.operations.doctor.finding import Finding, Severity

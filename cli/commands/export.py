@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
-from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
+from mq.cli import broker_options
+from mq.cli.machine.export_files import COLUMNS, PRINTED, FilePath, export
 from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -74,8 +74,8 @@ async def user_groups(admin: "Admin", address: str) -> "SubscriptionGroupWrapper
 @gives(COLUMNS, data=PRINTED)
 async def export_metadata(
     call: Call,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
     file_path: FilePath = None,
     topic: Annotated[bool, typer.Option("-t", "--topic", help="Only the topics.")] = False,
     subscription_group: Annotated[
@@ -98,7 +98,7 @@ async def export_metadata(
                                                   the topics of one broker, to a directory
     """
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def ask(each: "Admin", address: str) -> "Tables":
             topics = await user_topics(each, address, special=special_topic)
@@ -195,8 +195,8 @@ _POP_COLUMNS = (
 @gives(_POP_COLUMNS)
 async def export_pop_record(
     call: Call,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
     dry_run: Annotated[
         Truth, typer.Option("-d", "--dryRun", help="Only show which brokers it would be.")
     ] = Truth.FALSE,
@@ -212,7 +212,7 @@ async def export_pop_record(
     """
     from mq.cli.runtime.release import since_5
 
-    where.require(broker_addr, cluster_name)
+    broker_options.require(broker_addr, cluster_name)
     async with call.admin() as admin:
         names = await _broker_names(admin, broker_addr, cluster_name)
         done: dict[str, None] = dict.fromkeys(names)

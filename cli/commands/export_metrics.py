@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from mq.cli.commands.export import Cluster, user_groups, user_topics
 from mq.cli.commands.stats import day_sum
-from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
+from mq.cli.machine.export_files import COLUMNS, PRINTED, FilePath, export
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.options import subject

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import inputs, where
+from mq.cli import broker_options, inputs
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -46,8 +46,8 @@ _DELETED_COLUMNS = (text("role", "Role"), text("address", "Address"), text("name
 async def delete_sub_group(
     call: Call,
     group_name: Group,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
     remove_offset: Annotated[
         Truth, typer.Option("-r", "--removeOffset", help="Delete its offsets too.")
     ] = Truth.FALSE,
@@ -67,7 +67,7 @@ async def delete_sub_group(
     async with call.admin() as admin:
         removed = await groups.remove_group(
             admin,
-            await where.targets(admin, broker_addr, cluster_name),
+            await broker_options.targets(admin, broker_addr, cluster_name),
             group_name,
             in_cluster,
             clean_offset=bool(remove_offset),
@@ -175,8 +175,8 @@ async def set_consume_mode(
     ],
     group_name: Group,
     mode: Annotated[Mode, typer.Option("-m", "--mode", help="Mode: PULL or POP.")],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
     pop_share_queue_num: Annotated[
         int,
         typer.Option(
@@ -202,7 +202,7 @@ async def set_consume_mode(
 
     chosen = MessageRequestMode[mode.name]
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def act(each: "Admin", address: str) -> None:
             await each.set_message_request_mode(
@@ -245,8 +245,8 @@ async def update_sub_group_list(
             help="JSON file with a list of groups; -: standard input.",
         ),
     ],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Create or change many consumer groups at once, from a file (5.x brokers).
 
@@ -264,7 +264,7 @@ async def update_sub_group_list(
 
     configs = _read_groups(call, filename)
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def send(each: "Admin", address: str) -> None:
             await each.update_subscription_groups(address, configs)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.parameters import broker_option, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.release import since_5
-from mq.cli.runtime.repeating import Interval, ResultSource, repeatedly
+from mq.cli.runtime.repetition import Interval, ResultSource, repeatedly
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.client.operations import cluster, java_order
@@ -54,8 +54,8 @@ _REPLICA_HEADS = (
 @subject("broker_addr")
 def ha_status(
     call: Call,
-    cluster_name: where.ClusterName = None,
-    broker_addr: where.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
     interval: Interval = None,
 ) -> ResultSource:
     """Show the state of replication, at a master or a slave (5.x brokers).
@@ -64,13 +64,13 @@ def ha_status(
         mq haStatus 127.0.0.1:10911    replication of one broker
         mq haStatus -c DefaultCluster  of every master
     """
-    where.require(broker_addr, cluster_name)
+    broker_options.require(broker_addr, cluster_name)
     return repeatedly(call, interval, lambda: _ha_status(call, cluster_name, broker_addr))
 
 
 async def _ha_status(call: Call, cluster_name: str | None, broker_addr: str | None) -> Result:
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def ask(each: "Admin", address: str) -> "HARuntimeInfo":
             return await each.ha_status(address)
@@ -146,7 +146,7 @@ _EPOCH_COLUMNS = (
 @subject("broker_name")
 def get_broker_epoch(
     call: Call,
-    cluster_name: where.EachOfCluster = None,
+    cluster_name: broker_options.EachOfCluster = None,
     broker_name: Annotated[
         str | None,
         typer.Option("-b", "--brokerName", metavar="NAME", help="Only the brokers of this name."),

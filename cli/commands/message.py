@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli.messages.details import DETAILS, details
-from mq.cli.messages.found import (
+from mq.cli.messages.matched import (
     DIRECTLY,
     SENT_AGAIN,
     by_offset_id,
     consume_directly,
     send_found,
 )
-from mq.cli.moments import span_of
 from mq.cli.parameters import (
     BeginTimestamp,
     EndTimestamp,
@@ -31,6 +30,7 @@ from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, number, text, time
+from mq.cli.time_expressions import span_of
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.unpacking import Unpacked

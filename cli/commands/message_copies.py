@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.messages import cut
-from mq.cli.messages.selecting import Begin, End, Narrowing, choice_of
-from mq.cli.messages.sending_again import (
+from mq.cli.messages import interrupted
+from mq.cli.messages.resending import (
     GROUP,
-    Sending,
+    ResendOptions,
+    TopicWouldBeCreated,
     ToTopic,
-    WouldBeMade,
     check_topic,
     producer_of,
 )
-from mq.cli.messages.sent import SENT, TOTALS, sent_result
+from mq.cli.messages.selecting import Begin, End, Narrowing, choice_of
+from mq.cli.messages.send_summary import SENT, TOTALS, sent_result
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.continuation import goes_on
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.going_on import goes_on
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
@@ -124,7 +124,7 @@ class TubeEnd:
 @writes
 @gives(SENT, totals=TOTALS)
 @subject("topic", "to_topic")
-@goes_on(cut.copied)
+@goes_on(interrupted.copied)
 async def message_copy(
     call: Call,
     topic: Topic,
@@ -134,7 +134,7 @@ async def message_copy(
     begin: Begin = None,
     end: End = None,
     narrowing: Narrowing,
-    sending: Sending,
+    sending: ResendOptions,
     tube: TubeEnd,
     resume: Progress = None,
 ) -> Result:
@@ -186,7 +186,7 @@ class _Copy:
     topic: str
     to_topic: str
     other: OtherCluster
-    sending: Sending
+    sending: ResendOptions
     tube: TubeEnd
     resume: str | None
 
@@ -202,7 +202,7 @@ class _Copy:
             source = await stack.enter_async_context(self.call.session())
             try:
                 targets = await self._targets(stack, source)
-            except WouldBeMade:
+            except TopicWouldBeCreated:
                 return self._would(self.topic)
             copier = Copier(
                 source,
@@ -230,7 +230,7 @@ class _Copy:
             self.other.session(self.call, local) as session,
             producer_of(self.call, session) as producer,
         ):
-            with suppress(WouldBeMade):
+            with suppress(TopicWouldBeCreated):
                 targets = await self.sending.targets(self.call, producer, self.to_topic)
             if self.call.dry_run:
                 return self._would(f"{self.topic} of TubeMQ")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.messages import cut
+from mq.cli.messages import interrupted
 from mq.cli.messages.selecting import (
     Begin,
     BodyOption,
@@ -18,9 +18,9 @@ from mq.cli.messages.selecting import (
 )
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.continuation import goes_on
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.going_on import goes_on
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
@@ -51,7 +51,7 @@ TOTALS = (number("messages", "All messages that were written"),)
 @writes
 @gives(EXPORTED, totals=TOTALS)
 @subject("topic", "file")
-@goes_on(cut.export)
+@goes_on(interrupted.export)
 async def message_export(
     call: Call,
     topic: Topic,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.messages import cut
+from mq.cli.messages import interrupted
+from mq.cli.messages.resending import ResendOptions, TopicWouldBeCreated, check_topic, producer_of
 from mq.cli.messages.selecting import Resume
-from mq.cli.messages.sending_again import Sending, WouldBeMade, check_topic, producer_of
-from mq.cli.messages.sent import SENT, TOTALS, sent_result
+from mq.cli.messages.send_summary import SENT, TOTALS, sent_result
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.continuation import goes_on
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.going_on import goes_on
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result
@@ -34,7 +34,7 @@ _FROM_A_PIPE = "nobody knows which lines of the pipe were sent: import from a fi
 @writes
 @gives(SENT, totals=TOTALS)
 @subject("file")
-@goes_on(cut.imported)
+@goes_on(interrupted.imported)
 async def message_import(
     call: Call,
     file: Annotated[
@@ -50,7 +50,7 @@ async def message_import(
         ),
     ] = None,
     *,
-    sending: Sending,
+    sending: ResendOptions,
     resume: Resume = False,
 ) -> Result:
     """Send the messages of a file of JSON lines, or of standard input.
@@ -110,7 +110,7 @@ async def _import(
     path: Path | None,
     file: str,
     to_topic: str | None,
-    sending: Sending,
+    sending: ResendOptions,
     *,
     resume: bool,
 ) -> Result:
@@ -174,7 +174,7 @@ async def _run(
 
     try:
         await importer.run(source)
-    except WouldBeMade as topic:
+    except TopicWouldBeCreated as topic:
         call.would("send", str(topic), "the messages that are for it")
     except MQError as error:
         if not any(target.sent for target in importer.targets()):

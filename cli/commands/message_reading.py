@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import FORMS
-from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import BeginTimestamp, EndTimestamp, Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages
@@ -20,6 +18,8 @@ from mq.cli.show import message_text
 from mq.cli.show.lazy import LongText, Mapped
 from mq.cli.show.result import Result, Row, number, text
 from mq.cli.show.view import View
+from mq.cli.time_expressions import FORMS
+from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations import java_order
 from mq.protocol.record import BLANK, MAGIC_BLANK
 
@@ -86,7 +86,7 @@ async def print_msg(
                                    keys and bodies, a line each
     """
     from mq.cli.messages import reading
-    from mq.client.operations.messages.readable import readable_queues
+    from mq.client.operations.messages.readable_queues import readable_queues
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 

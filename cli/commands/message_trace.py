@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import span_of
 from mq.cli.parameters import BeginTimestamp, EndTimestamp
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
+from mq.cli.time_expressions import span_of
 from mq.client.operations import java_order
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages.finding import unsaid

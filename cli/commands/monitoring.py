@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.time_expressions import seconds
 from mq.client.operations import java_order
 from mq.client.operations.consumption import consume_stats, group_broker
 from mq.client.operations.errors import NotFound

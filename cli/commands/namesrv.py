@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -149,7 +149,7 @@ async def update_namesrv_config(call: Call, key: Key, value: Value) -> Result:
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
-    where.tell_notes(call, done)
+    broker_options.tell_notes(call, done)
     shown_value = masking.MASK if masking.is_secret(key, value) else value
     # Java shows what was given with -n, and nothing where the variable says it.
     given = call.given_name_servers

@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.early import tell_if_early
-from mq.cli.moments import FORMS
-from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import Topic, cluster_option, group_option
+from mq.cli.rebalance_hint import tell_if_early
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
@@ -19,6 +17,8 @@ from mq.cli.runtime.options import Truth, bare, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text, reset_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.time_expressions import FORMS
+from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations import cluster, java_order
 from mq.client.operations.consumption import consume_stats
 from mq.client.operations.errors import NotFound

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import inputs
-from mq.cli.early import tell_if_early
 from mq.cli.parameters import cluster_option, group_option, topic_option
+from mq.cli.rebalance_hint import tell_if_early
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.continuation import again
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.going_on import again
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently

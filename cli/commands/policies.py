@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.commands.auth_subjects import (
     AuthSubject,
     FromBroker,
@@ -97,8 +97,8 @@ async def create_acl(
     resources: Resources,
     actions: Actions,
     decision: DecisionOption,
-    cluster_name: where.EachOfCluster = None,
-    broker_addr: where.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
     source_ip: SourceIp = None,
 ) -> Result:
     """Create policies of a user (5.x brokers).
@@ -128,8 +128,8 @@ async def update_acl(
     resources: Resources,
     actions: Actions,
     decision: DecisionOption,
-    cluster_name: where.EachOfCluster = None,
-    broker_addr: where.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
     source_ip: SourceIp = None,
 ) -> Result:
     """Change policies of a user on the given resources (5.x brokers).
@@ -152,8 +152,8 @@ async def update_acl(
 async def delete_acl(
     call: Call,
     subject: Subject,
-    cluster_name: where.EachOfCluster = None,
-    broker_addr: where.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
     resource: Annotated[
         str | None,
         typer.Option(
@@ -197,8 +197,8 @@ _LINE = "{:<16}  {:<10}  {:<22}  {:<20}  {:<24}  {:<10}\n"
 async def get_acl(
     call: Call,
     subject: Subject,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Show the policies of a user (5.x brokers).
 
@@ -215,8 +215,8 @@ async def get_acl(
 @gives(_POLICIES)
 async def list_acl(
     call: Call,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
     subject: Annotated[
         str | None,
         typer.Option(

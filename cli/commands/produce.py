@@ -14,7 +14,7 @@ from mq.cli.messages.input import (
 )
 from mq.cli.messages.missing_topic import Create
 from mq.cli.messages.selecting import RateOption
-from mq.cli.messages.sent import SENT, TOTALS
+from mq.cli.messages.send_summary import SENT, TOTALS
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes

@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.moments import FORMS
-from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import Topic, cluster_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
@@ -13,6 +11,8 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.time_expressions import FORMS
+from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import NotFound
 

@@ -17,8 +17,7 @@ from mq.cli.messages.input import (
     QueueOption,
     common_of,
 )
-from mq.cli.messages.sent import SENT, TOTALS
-from mq.cli.moments import seconds
+from mq.cli.messages.send_summary import SENT, TOTALS
 from mq.cli.parameters import Topic, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
@@ -28,6 +27,7 @@ from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.time_expressions import seconds
 from mq.client.operations import java_order
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ class PairPorts:
 
 
 @option_group
-class ConsoleBeside:
+class ConsoleOptions:
     """Whether there is a console beside the two, and where."""
 
     console: Annotated[
@@ -112,7 +112,7 @@ def standalone(
             help="Run the cluster that `mq cluster init` wrote to this directory.",
         ),
     ] = None,
-    beside: ConsoleBeside,
+    companion: ConsoleOptions,
 ) -> int:
     """Run a name server and a broker in one process, or a whole cluster.
 
@@ -131,7 +131,7 @@ def standalone(
     from mq.daemons.standalone import Standalone
 
     if cluster is not None:
-        if config_file or store or config_item or beside.console:
+        if config_file or store or config_item or companion.console:
             raise UsageError(
                 "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
             )
@@ -146,6 +146,6 @@ def standalone(
             name_server_port=ports.name_server_port,
             broker_port=ports.broker_port,
             properties=properties,
-            beside=beside.maker(),
+            companion=companion.maker(),
         )
     )

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.time_expressions import seconds
 from mq.client.operations.errors import NotFound
 
 COMMANDS = {"tool": ("shutdown",)}

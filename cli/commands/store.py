@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import moments
+from mq.cli import time_expressions
 from mq.cli.machine import offline_store
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages
@@ -15,8 +15,8 @@ from mq.cli.runtime.option_groups import option_group
 from mq.cli.show import message_text
 from mq.cli.show.lazy import Mapped
 from mq.cli.show.result import Result, Row, number, text
-from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
+from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog
@@ -172,7 +172,7 @@ def _queues(root: Path, opened: "OpenFiles", pattern: str) -> Result:
 
 
 @option_group
-class DumpFilter:
+class LogFilter:
     """Which messages of a log are meant."""
 
     topic: offline_store.Topic = None
@@ -201,8 +201,8 @@ class DumpFilter:
 
         Raises UsageError for what is no time.
         """
-        first = moments.parse(self.begin, "-b", now) if self.begin else 0
-        last = moments.parse(self.end, "-e", now) if self.end else 1 << 62
+        first = time_expressions.parse(self.begin, "-b", now) if self.begin else 0
+        last = time_expressions.parse(self.end, "-e", now) if self.end else 1 << 62
         return lambda record: (
             first <= record.store_timestamp <= last
             and (self.everything or record.is_queued)
@@ -217,7 +217,7 @@ async def store_dump(
     call: Call,
     directory: offline_store.Directory,
     *,
-    wanted: DumpFilter,
+    wanted: LogFilter,
 ) -> AsyncIterator[Result]:
     r"""Print the messages of a store in the order of its log, without a broker.
 

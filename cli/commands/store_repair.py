@@ -11,8 +11,8 @@ import typer
 from mq.cli.machine import offline_store
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.ending import interrupting
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.interruption import interrupting
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Format
@@ -20,7 +20,7 @@ from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog
-    from mq.daemons.broker.store.verification import Verified
+    from mq.daemons.broker.store.verification import VerificationReport
     from mq.daemons.broker.store_config import MessageStoreConfig
 
 COMMANDS = {
@@ -88,9 +88,9 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
     return result
 
 
-def _sound(root: Path, files: int, verified: "Verified", notes: list[str]) -> str:
+def _sound(root: Path, files: int, verified: "VerificationReport", notes: list[str]) -> str:
     """What was looked at in a store in which nothing is wrong, for people."""
-    from mq.client.operations.counted import counted
+    from mq.client.operations.plurals import counted
 
     log = f"{counted(verified.records, 'record')} ({verified.record_bytes:,} bytes)"
     queues = f"{counted(verified.queues, 'queue')} with {counted(verified.entries, 'message')}"
@@ -107,7 +107,7 @@ def _sound(root: Path, files: int, verified: "Verified", notes: list[str]) -> st
     )
 
 
-def _verify(call: Call, root: Path, log: "OfflineLog") -> "Verified":
+def _verify(call: Call, root: Path, log: "OfflineLog") -> "VerificationReport":
     from mq.cli.runtime.progress import progress
     from mq.daemons.broker.store.verification import Verification
 
@@ -118,7 +118,7 @@ def _verify(call: Call, root: Path, log: "OfflineLog") -> "Verified":
         return Verification(root, log).run(step)
 
 
-def _problems(verified: "Verified") -> Result:
+def _problems(verified: "VerificationReport") -> Result:
     rows: list[Row] = [
         (problem.part, str(problem.path), problem.offset, problem.size, problem.why)
         for problem in verified.problems

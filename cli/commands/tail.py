@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli.messages.selecting import Narrowing, choice_of
-from mq.cli.moments import FORMS
-from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, shows_messages
-from mq.cli.runtime.ending import is_ctrl_c
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.interruption import is_ctrl_c
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import message_text
@@ -22,6 +20,8 @@ from mq.cli.show.lazy import converted, pieces_of
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result
 from mq.cli.show.times import local
+from mq.cli.time_expressions import FORMS
+from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
 from mq.cli.runtime.errors import UsageError
@@ -13,6 +12,7 @@ from mq.cli.runtime.runner import concurrently
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result
 from mq.cli.show.view import View
+from mq.cli.time_expressions import seconds
 from mq.cli.top.subjects import (
     BROKER_DATA,
     BROKERS,
@@ -23,7 +23,7 @@ from mq.cli.top.subjects import (
     TOPICS,
     TOTALS,
     Subject,
-    Wish,
+    TopOptions,
 )
 
 COMMANDS = {"cluster": ("top",)}
@@ -80,14 +80,14 @@ def top(
     call.view.check([COLUMNS[show]])
     # A broker that is stuck must not hold the view for longer than this.
     timeout = min(call.timeout, max(interval, 1.0))
-    wish = Wish(show, interval, timeout, count, pattern, system)
+    wish = TopOptions(show, interval, timeout, count, pattern, system)
     if call.environment.terminal and call.output is Format.TABLE:
         return _on_screen(call, wish)
     return _one_by_one(call, wish)
 
 
-async def _on_screen(call: Call, wish: Wish) -> Result:
-    from mq.cli.top.look import Watcher
+async def _on_screen(call: Call, wish: TopOptions) -> Result:
+    from mq.cli.top.sampling import Watcher
     from mq.cli.top.screen import Screen
 
     async with call.session() as session:
@@ -95,10 +95,10 @@ async def _on_screen(call: Call, wish: Wish) -> Result:
         return await Screen(call, watcher, wish).run()
 
 
-async def _one_by_one(call: Call, wish: Wish) -> AsyncIterator[Result]:
+async def _one_by_one(call: Call, wish: TopOptions) -> AsyncIterator[Result]:
     import asyncio
 
-    from mq.cli.top.look import Watcher
+    from mq.cli.top.sampling import Watcher
     from mq.cli.top.views import History
 
     history = History()

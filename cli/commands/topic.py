@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.parameters import Topic, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -122,8 +122,8 @@ class TopicSettings:
 async def update_topic(
     call: Call,
     topic: Topic,
-    broker_addr: where.OnBroker = None,
-    cluster_name: where.OnMasters = None,
+    broker_addr: broker_options.OnBroker = None,
+    cluster_name: broker_options.OnMasters = None,
     *,
     settings: TopicSettings,
 ) -> Result:
@@ -145,8 +145,8 @@ async def update_topic(
     config = settings.of(topic)
     async with call.admin() as admin:
         if broker_addr is None and cluster_name is None:
-            cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
-            await where.refuse_change(
+            cluster_name = await broker_options.cluster_or_only(admin, broker_addr, cluster_name)
+            await broker_options.refuse_change(
                 *(admin, cluster_name, topic, config),
                 lambda address: topics.settings(admin, address, topic),
             )
@@ -166,7 +166,7 @@ def _config_row(address: str, config: "TopicConfig") -> Row:
     return (address, config.topic_name, *queues, permission, config.order)
 
 
-def _made(made: "topics.Made", config: "TopicConfig", *, whole_cluster: bool) -> Result:
+def _made(made: "topics.TopicCreation", config: "TopicConfig", *, whole_cluster: bool) -> Result:
     plain = "".join(f"create topic to {address} success.\n" for address in made.done)
     if made.order_conf is not None:
         whose = "cluster" if whole_cluster else "broker"
@@ -216,7 +216,7 @@ async def delete_topic(
     )
 
 
-def removed_text(removed: "topics.Removed", topic: str, cluster_name: str) -> str:
+def removed_text(removed: "topics.TopicDeletion", topic: str, cluster_name: str) -> str:
     """What DeleteTopicSubCommand prints; nothing where a broker still has the topic."""
     if removed.failures:
         return ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import inputs, where
+from mq.cli import broker_options, inputs
 from mq.cli.commands.topic import Permission, config_text
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
@@ -49,8 +49,8 @@ async def update_topic_perm(
     call: Call,
     topic: Topic,
     perm: Permission,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Change the permission of a topic.
 
@@ -63,7 +63,7 @@ async def update_topic_perm(
         mq updateTopicPerm Orders 6 -c DefaultCluster
                                         let them send again
     """
-    where.require(broker_addr, cluster_name)
+    broker_options.require(broker_addr, cluster_name)
     if perm not in (2, 4, 6):
         raise UsageError(f"-p/--perm: {perm}", hint="2: write, 4: read, 6: both")
     async with call.admin() as admin:
@@ -241,8 +241,8 @@ async def update_topic_list(
             help="JSON file with a list of topics; -: standard input.",
         ),
     ],
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Create or change many topics at once, from a file (5.x brokers).
 
@@ -259,7 +259,7 @@ async def update_topic_list(
 
     configs = _read_topics(call, filename)
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
+        targets = await broker_options.targets(admin, broker_addr, cluster_name)
 
         async def send(each: "Admin", address: str) -> None:
             await each.create_topics(address, configs)

@@ -9,7 +9,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, text, time
-from mq.client.operations.counted import counted
+from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:
     from mq.client.operations.messages.history import Event

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.moments import FORMS, calendar
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, of_tube, writes
 from mq.cli.runtime.errors import UsageError
@@ -17,8 +16,9 @@ from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.time_expressions import FORMS, calendar
 from mq.cli.tube_clients import Topic, producer_of
-from mq.client.operations.counted import counted
+from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:
     from mq.client.operations.messages.line_source import LineSource

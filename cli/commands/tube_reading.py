@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, of_tube
@@ -17,6 +16,7 @@ from mq.cli.runtime.status import Status
 from mq.cli.show.bodies import text_of
 from mq.cli.show.lazy import LongText, Mapped, Text, converted, pieces_of
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.time_expressions import seconds
 from mq.cli.tube_clients import Topic, own_masters, own_options
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import typer
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, of_tube, writes
-from mq.cli.runtime.ending import WORDS, received
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.interruption import WORDS, received
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
 from mq.cli.tube_clients import Topic, own_masters, own_options, producer_of
-from mq.client.operations.counted import counted
+from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

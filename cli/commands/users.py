@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import where
+from mq.cli import broker_options
 from mq.cli.commands.auth_subjects import AuthSubject, FromBroker, ToBroker, at_masters
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -90,8 +90,8 @@ async def create_user(
             help="Password; with -, read from a line of standard input.",
         ),
     ],
-    cluster_name: where.EachOfCluster = None,
-    broker_addr: where.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
     user_type: Annotated[
         UserType | None,
         typer.Option(
@@ -121,8 +121,8 @@ async def create_user(
 async def update_user(
     call: Call,
     username: Username,
-    cluster_name: where.EachOfCluster = None,
-    broker_addr: where.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
     password: Annotated[
         str | None,
         typer.Option(
@@ -173,8 +173,8 @@ def _user(
 async def delete_user(
     call: Call,
     username: Username,
-    cluster_name: where.EachOfCluster = None,
-    broker_addr: where.BrokerAddr = None,
+    cluster_name: broker_options.EachOfCluster = None,
+    broker_addr: broker_options.BrokerAddr = None,
 ) -> Result:
     """Delete a user (5.x brokers).
 
@@ -205,8 +205,8 @@ _LINE = "{:<16}  {:<22}  {:<22}  {:<22}\n"
 async def get_user(
     call: Call,
     username: Username,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
 ) -> Result:
     """Show a user (5.x brokers), without the password.
 
@@ -223,8 +223,8 @@ async def get_user(
 @gives(_USERS)
 async def list_user(
     call: Call,
-    broker_addr: where.BrokerAddr = None,
-    cluster_name: where.ClusterName = None,
+    broker_addr: broker_options.BrokerAddr = None,
+    cluster_name: broker_options.ClusterName = None,
     filter_: Annotated[
         str | None,
         typer.Option(

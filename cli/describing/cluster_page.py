@@ -4,7 +4,7 @@ from typing import Any
 
 from mq.cli.show.result import Part, Result, Row, nested, number, text, time
 from mq.cli.show.times import iso
-from mq.client.operations.describing.whole import BrokerRow, ClusterPage
+from mq.client.operations.describing.cluster import BrokerRow, ClusterPage
 
 BROKERS = (
     text("cluster", "Cluster"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mq.cli.show.result import Part, text
-from mq.client.operations.describing.asking import SettingValues
+from mq.client.operations.describing.queries import SettingValues
 
 _SETTINGS = (text("setting", "Setting"), text("value", "Value"), text("brokers", "Brokers"))
 

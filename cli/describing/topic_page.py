@@ -6,8 +6,8 @@ from mq.cli.describing.parts import settings_data, settings_part
 from mq.cli.show.ages import age, seconds
 from mq.cli.show.result import Part, Result, Row, nested, number, text, time
 from mq.cli.show.times import iso
-from mq.client.operations.counted import counted
 from mq.client.operations.describing.topic import TopicPage
+from mq.client.operations.plurals import counted
 from mq.client.operations.subjects.topics import QueueStatus
 
 QUEUES = (

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from mq.cli import catalog
 from mq.cli.manual.examples import Example, split
 from mq.cli.manual.kinds import kind_of
-from mq.cli.runtime.effects import Effect, Given, effect_of, given_by
-from mq.cli.runtime.sharing import SHARED
+from mq.cli.runtime.effects import Effect, ResultShape, effect_of, given_by
+from mq.cli.runtime.option_sharing import SHARED
 
 if TYPE_CHECKING:
-    from mq.cli.runtime.options import Declared
+    from mq.cli.runtime.options import CommandParser
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Described:
+class CommandDescription:
     """A command: its names, its text in paragraphs, its options, what it does and gives."""
 
     name: str
@@ -70,7 +70,7 @@ class Described:
     options: tuple[Option, ...]
     one_of: tuple[str, ...]
     effect: Effect
-    given: Given | None
+    given: ResultShape | None
     talks: bool  # to a cluster: False for the daemons
     aliases: tuple[str, ...] = ()  # its names of noun and verb
 
@@ -85,11 +85,11 @@ class Described:
         return tuple(option for option in self.options if option.shared)
 
 
-def describe_declared(declared: "Declared", group: str = "") -> Described:
+def describe_declared(declared: "CommandParser", group: str = "") -> CommandDescription:
     """A command whose declarations are read already."""
     function = declared.function
     summary, paragraphs, examples = _texts(function)
-    return Described(
+    return CommandDescription(
         name=declared.name,
         group=group,
         summary=summary,
@@ -111,7 +111,7 @@ def _texts(function: Callable[..., Any]) -> tuple[str, tuple[str, ...], tuple[Ex
     return summary, tuple(others), examples
 
 
-def options_of(declared: "Declared") -> Iterator[Option]:
+def options_of(declared: "CommandParser") -> Iterator[Option]:
     """The options and arguments, in the order in which they are declared."""
     positions = {name: number for number, name in enumerate(declared.subjects, 1)}
     for option in declared.command.get_params(declared.context):

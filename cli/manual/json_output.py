@@ -1,8 +1,8 @@
 """docs/json-output.md: what `-o json` gives, command by command."""
 
 from mq.cli import catalog
-from mq.cli.manual.declarations import Described
-from mq.cli.manual.described import commands
+from mq.cli.manual.declarations import CommandDescription
+from mq.cli.manual.descriptions import commands
 from mq.cli.runtime.effects import Columns
 from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION
@@ -65,7 +65,7 @@ def document() -> str:
     return "".join(parts)
 
 
-def _command(command: Described) -> str:
+def _command(command: CommandDescription) -> str:
     text = f"\n### {command.name}\n\n{command.summary}\n\n"
     given = command.given
     if given is None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from mq.cli import catalog
 from mq.cli.manual import examples, prose, roff
-from mq.cli.manual.declarations import Described, Option
-from mq.cli.manual.described import cases, commands
+from mq.cli.manual.declarations import CommandDescription, Option
+from mq.cli.manual.descriptions import cases, commands
 from mq.cli.manual.shared_help import shared_groups
 from mq.cli.runtime.status import MEANINGS
 
@@ -76,7 +76,7 @@ def group_page(group: str) -> str:
     return roff.page(name, 1, DATE, f"commands of mq: {title.lower()}", body)
 
 
-def daemon_page(command: Described) -> str:
+def daemon_page(command: CommandDescription) -> str:
     """mq-broker(8) and the like, with every setting."""
     name = _page_of(command.name)
     body = [
@@ -124,7 +124,7 @@ def _options(options: list[Option] | tuple[Option, ...]) -> list[str]:
     )
 
 
-def _command(command: Described) -> list[str]:
+def _command(command: CommandDescription) -> list[str]:
     # Words first: those of typer, then the subjects, in their order.
     own = sorted(
         command.own,
@@ -149,7 +149,7 @@ def _command(command: Described) -> list[str]:
     return lines
 
 
-def _examples_of(commands: Iterable[Described]) -> list[str]:
+def _examples_of(commands: Iterable[CommandDescription]) -> list[str]:
     """The section EXAMPLES; none where the commands have none."""
     shown = [example for command in commands for example in command.examples]
     if not shown:
@@ -157,7 +157,7 @@ def _examples_of(commands: Iterable[Described]) -> list[str]:
     return roff.section("EXAMPLES", roff.literal(examples.laid_out(shown, _EXAMPLE_WIDTH)))
 
 
-def _case(command: Described, described: Described, case: str) -> list[str]:
+def _case(command: CommandDescription, described: CommandDescription, case: str) -> list[str]:
     """What the command does with an argument, and the options that only come with it."""
     from mq.pipeline.jobs import load
 

@@ -8,7 +8,7 @@ from typing import Any
 from mq.cli.manual import prose
 from mq.cli.manual.declarations import Option, options_of
 from mq.cli.runtime.help import listed, paragraph
-from mq.cli.runtime.options import Declared
+from mq.cli.runtime.options import CommandParser
 
 
 def options_text() -> str:
@@ -23,7 +23,7 @@ def options_text() -> str:
 
 def shared(source: Callable[..., Any]) -> list[Option]:
     """The options that a function of `mq.cli.runtime.shared_options` declares."""
-    return list(options_of(Declared("shared", _with_environment(source))))
+    return list(options_of(CommandParser("shared", _with_environment(source))))
 
 
 def shared_groups() -> list[tuple[str, list[Option]]]:

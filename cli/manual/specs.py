@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mq.cli import catalog
-from mq.cli.manual.declarations import Described, Option
-from mq.cli.manual.described import cases, commands
+from mq.cli.manual.declarations import CommandDescription, Option
+from mq.cli.manual.descriptions import cases, commands
 from mq.cli.manual.shared_help import shared
 from mq.cli.runtime.shared_options import SOURCES
 
@@ -103,7 +103,7 @@ def global_specs() -> tuple[Spec, ...]:
     return tuple(found.values())
 
 
-def _spec(command: Described) -> CommandSpec:
+def _spec(command: CommandDescription) -> CommandSpec:
     # Words of typer come first: what its parser leaves is for those that have flags.
     words = sorted(
         (option for option in command.options if option.subject or not option.flags),
@@ -133,7 +133,7 @@ def _spec(command: Described) -> CommandSpec:
     )
 
 
-def _option(command: Described, option: Option) -> Spec:
+def _option(command: CommandDescription, option: Option) -> Spec:
     kind = option.kind
     if option.shared and option.flags[0] in ("--columns", "--sort") and command.given is not None:
         names = {column.name for table in command.given.tables for column in table}

@@ -6,8 +6,8 @@ import typer
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.confirm import line_of_its_own
-from mq.cli.runtime.ending import interrupting
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.interruption import interrupting
 from mq.cli.runtime.status import Status
 from mq.client.operations.subjects import new_topic
 
@@ -59,10 +59,10 @@ async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) 
 
 async def _home(admin: "Admin", topic: str, other: str) -> str:
     """The cluster to make it in: the only one there is. Raises UsageError, NotFound."""
-    from mq.cli import where
+    from mq.cli import broker_options
 
     try:
-        return str(await where.cluster_or_only(admin, None, None))
+        return str(await broker_options.cluster_or_only(admin, None, None))
     except UsageError as error:
         why = f"there is no topic {topic}, and several clusters: {error.message}"
         raise UsageError(why, hint=f"make it first: {other}") from None

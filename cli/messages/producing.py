@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from mq.cli.messages.input import Input
 from mq.cli.messages.missing_topic import make_sure
-from mq.cli.messages.rest import Rest
-from mq.cli.messages.sent import sent_result
+from mq.cli.messages.send_summary import sent_result
+from mq.cli.messages.unsent import UnsentInput
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.status import Status
@@ -19,7 +19,7 @@ from mq.cli.show.result import Result
 from mq.client.operations import local_files
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages import line_forms
-from mq.client.operations.messages.delays import Taken, taken_by
+from mq.client.operations.messages.delays import DelayLimits, taken_by
 from mq.client.operations.messages.line_forms import Common, Feed
 from mq.client.operations.messages.line_source import LineSource, Read, is_file, reader_of
 from mq.client.operations.messages.producing import Counting, Producing
@@ -191,7 +191,7 @@ class Run:
             failures.append(f"{self._named} could not be read any further: {self._broken.strerror}")
         if interrupted or producing.stopped is not None or self._broken is not None:
             again = f"mq {self.call.name} {quote(self.topic)} …"
-            rest = Rest(producing.sent, producing.left(), feed.taken + 1)
+            rest = UnsentInput(producing.sent, producing.left(), feed.taken + 1)
             failures += rest.lines(self._file, "" if self._is_typed else again)
         result = sent_result(self.call, producing.by_queue(), failures)
         if interrupted:
@@ -209,7 +209,7 @@ class Run:
             yield f"{refused:,} of {feed.taken:,} lines could not be sent{told}"
 
 
-async def _taken(producer: "Producer", queues: "Sequence[MessageQueue]") -> Taken:
+async def _taken(producer: "Producer", queues: "Sequence[MessageQueue]") -> DelayLimits:
     from mq.client.admin import Admin
 
     brokers = {queue.broker_name: queue for queue in queues}
@@ -219,7 +219,7 @@ async def _taken(producer: "Producer", queues: "Sequence[MessageQueue]") -> Take
 
 async def ready(producer: "Producer", common: dict[str, Any], body: str) -> "Message":
     """A single message; brokers are asked what they take only where it is delayed."""
-    taken = Taken()
+    taken = DelayLimits()
     if common["delay"] is not None:
         taken = await _taken(producer, await producer.prepare(common["topic"]))
     return Common(**common, taken=taken).message(body.encode())

@@ -12,7 +12,7 @@ from mq.cli.show.lazy import Mapped
 from mq.cli.show.result import Result, Row
 from mq.client.operations import java_order
 from mq.client.operations.messages import documents
-from mq.client.operations.messages.readable import readable_queues
+from mq.client.operations.messages.readable_queues import readable_queues
 from mq.client.operations.messages.unpacking import Unpacked
 from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import FORMS
-from mq.cli.moments import parse as parse_moment
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.option_groups import option_group
+from mq.cli.time_expressions import FORMS
+from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ class Effect(NamedTuple):
     tube: bool = False
 
 
-class Given(NamedTuple):
+class ResultShape(NamedTuple):
     """The shape of a command's results: see `gives`."""
 
     tables: tuple[Columns, ...] = ()
@@ -76,7 +76,7 @@ def gives(*tables: Columns, totals: Columns = (), data: Columns | str = ()) -> C
     """
 
     def mark(function: F) -> F:
-        function.__dict__["gives"] = Given(tables, totals, data)
+        function.__dict__["gives"] = ResultShape(tables, totals, data)
         return function
 
     return mark
@@ -88,9 +88,9 @@ def effect_of(function: Callable[..., Any]) -> Effect:
     return found
 
 
-def given_by(function: Callable[..., Any]) -> Given | None:
+def given_by(function: Callable[..., Any]) -> ResultShape | None:
     """What `gives` declared, if anything."""
-    found: Given | None = function.__dict__.get("gives")
+    found: ResultShape | None = function.__dict__.get("gives")
     return found
 
 

@@ -12,7 +12,7 @@ from mq.cli import command_table
 from mq.cli.runtime.errors import UsageError
 
 
-class Given(NamedTuple):
+class GlobalOption(NamedTuple):
     """An option before the command: `flag` as it was written, its long forms, its value.
 
     One of a whole `mq shell` is not `needed`: commands that do not take it go without.
@@ -29,9 +29,9 @@ class Given(NamedTuple):
         return (self.flag,) if isinstance(self.value, bool) else (self.flag, self.value)
 
 
-def split(arguments: Sequence[str]) -> tuple[list[Given], list[str]]:
+def split(arguments: Sequence[str]) -> tuple[list[GlobalOption], list[str]]:
     """The options before the command, and what follows. Raises UsageError without a value."""
-    given: list[Given] = []
+    given: list[GlobalOption] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         flag, value = _flag(rest[0])
@@ -43,17 +43,17 @@ def split(arguments: Sequence[str]) -> tuple[list[Given], list[str]]:
         if not takes_value:
             if value is not None:
                 raise UsageError(f"{written}: {flag} takes no value")
-            given.append(Given(flag, longs, value=True))
+            given.append(GlobalOption(flag, longs, value=True))
             continue
         if value is None:
             if not rest:
                 raise UsageError(f"{flag} needs a value", hint=f"write: mq {flag} VALUE COMMAND")
             value = rest.pop(0)
-        given.append(Given(flag, longs, value))
+        given.append(GlobalOption(flag, longs, value))
     return given, rest
 
 
-def of_session(before: Sequence[str]) -> list[Given]:
+def of_session(before: Sequence[str]) -> list[GlobalOption]:
     """The options of a `mq shell`, for each of its commands. What must not be lost stays needed."""
     return [item._replace(needed="--dry-run" in item.longs) for item in split(before)[0]]
 

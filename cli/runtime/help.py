@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from mq.cli import catalog
 from mq.cli.manual import examples
-from mq.cli.manual.declarations import Described, Option, describe_declared
+from mq.cli.manual.declarations import CommandDescription, Option, describe_declared
 
 if TYPE_CHECKING:
-    from mq.cli.runtime.options import Declared
+    from mq.cli.runtime.options import CommandParser
 
 WIDTH = 80
 _COLUMN = 30  # where the texts of options begin
 
 
-def command_text(declared: "Declared", *, everything: bool = False) -> str:
+def command_text(declared: "CommandParser", *, everything: bool = False) -> str:
     """The help of a command; with `everything` the shared options are explained, too."""
     command, name = describe_declared(declared), declared.called
     lines = [*_usage(command, name), "", *paragraph(command.summary)]
@@ -47,7 +47,7 @@ def command_text(declared: "Declared", *, everything: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _usage(command: Described, name: str) -> Iterator[str]:
+def _usage(command: CommandDescription, name: str) -> Iterator[str]:
     """The forms of the command: with its subjects as words, and with flags."""
     arguments = [option.usage for option in command.own if not option.flags]
     subjects = sorted(
@@ -110,7 +110,7 @@ def _head(option: Option) -> str:
     return " ".join(part for part in (flags, option.metavar) if part)
 
 
-def _folded(command: Described, name: str) -> list[str]:
+def _folded(command: CommandDescription, name: str) -> list[str]:
     names = ", ".join("/".join(option.flags) for option in command.common)
     text = f"Common options: {names}."
     see = f"What they mean: mq help options, or mq {name} --help --all."

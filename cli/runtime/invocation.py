@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext,
 from typing import Any, TextIO
 
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.ending import Interrupted, interrupting, received
-from mq.cli.runtime.waking import quieten, woken
+from mq.cli.runtime.interruption import Interrupted, interrupting, received
+from mq.cli.runtime.signal_wakeup import quieten, woken
 from mq.cli.show.output import Printer
 from mq.cli.show.result import Result
 

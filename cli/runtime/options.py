@@ -23,13 +23,13 @@ from typing import Any, TypeVar
 
 import typer
 
-from mq.cli.runtime import words
+from mq.cli.runtime import positionals
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.global_options import Given
+from mq.cli.runtime.global_options import GlobalOption
 from mq.cli.runtime.option_groups import gathered, is_option_group, parameters_of
-from mq.cli.runtime.sharing import SHARED, free, kind_of, sources
+from mq.cli.runtime.option_sharing import SHARED, free, kind_of, sources
 from mq.cli.runtime.values import convert, metavar_of, plain_type
 
 
@@ -114,7 +114,7 @@ def widened(
     return mark
 
 
-class Declared:
+class CommandParser:
     """A command with its options: parses arguments, knows its help."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Declared:
         return plain_type(self._parameters[name].annotation)
 
     def parse(
-        self, arguments: Sequence[str], before: Sequence[Given] = ()
+        self, arguments: Sequence[str], before: Sequence[GlobalOption] = ()
     ) -> dict[str, Any] | None:
         """The values of all parameters by name; None when help was asked for.
 
@@ -232,7 +232,7 @@ class Declared:
             given, rest, _ = parser.parse_args(list(self._normalized(arguments)))
         except _ClickError as error:
             if hasattr(error, "possibilities"):  # click's NoSuchOption
-                from mq.cli.meant import flag
+                from mq.cli.did_you_mean import flag
 
                 flags = [item for options in self._flags.values() for item in options]
                 own = [self.flags(name) for name in self.own_names if self.flags(name)[0] == "-"]
@@ -272,7 +272,7 @@ class Declared:
                     return option + equals + value
         return word
 
-    def _of_before(self, before: Sequence[Given]) -> dict[str, Any]:
+    def _of_before(self, before: Sequence[GlobalOption]) -> dict[str, Any]:
         """Values of options before the command, by parameter: the last of each."""
         found: dict[str, Any] = {}
         for option in before:
@@ -304,8 +304,8 @@ class Declared:
         if rest:
             self._check_values(given)
             if not {"value", "body"} & {word.name for word in self.words}:
-                words.check_dashes(rest)
-        left = words.take(self.words, given, rest)
+                positionals.check_dashes(rest)
+        left = positionals.take(self.words, given, rest)
         for word in self.words:
             if given.get(word.name) == "" and word.name not in {item.name for item in by_flag}:
                 # Of "$BROKER", and nothing is in it: all brokers were not meant.
@@ -313,7 +313,7 @@ class Declared:
                     raise self._wrong(f"the word for the {word.noun} is empty")
         if left:
             why = f"unexpected argument {left[0]!r}"
-            from mq.cli.meant import behind
+            from mq.cli.did_you_mean import behind
 
             if meant := behind(self.called, left):
                 raise UsageError(why, hint=f"did you mean mq {meant[0]}?")
@@ -357,12 +357,14 @@ class Declared:
     def form(self, given: Mapping[str, Any]) -> str:
         """The command as it is to be written, with what was given and what it needs."""
         needed = [
-            words.Word(name, tuple(self._flags[name]), self.metavar(name), required=True)
+            positionals.Positional(
+                name, tuple(self._flags[name]), self.metavar(name), required=True
+            )
             for name, parameter in self._parameters.items()
             if parameter.default is inspect.Parameter.empty
             and name not in {word.name for word in self.words}
         ]
-        return words.form(f"mq {self.called}", self.words, needed, given)
+        return positionals.form(f"mq {self.called}", self.words, needed, given)
 
     def metavar(self, name: str) -> str:
         """What stands for the value of a parameter: TOPIC; empty for a flag without a value."""
@@ -403,8 +405,8 @@ class Declared:
         return UsageError(message, hint=f"write: {form}; {see}" if form else see)
 
 
-def _word(option: Any, parameter: inspect.Parameter) -> words.Word:
-    return words.Word(
+def _word(option: Any, parameter: inspect.Parameter) -> positionals.Positional:
+    return positionals.Positional(
         parameter.name,
         () if option.param_type_name == "argument" else tuple(option.opts),
         metavar_of(option, plain_type(parameter.annotation)),

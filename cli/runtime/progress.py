@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from mq.cli.runtime.ending import cursor_back, giving_back, whole
 from mq.cli.runtime.env import Environment
+from mq.cli.runtime.interruption import cursor_back, giving_back, whole
 from mq.cli.show.visible import visible
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.continuation import left_by, line
 from mq.cli.runtime.effects import effect_of, given_by
-from mq.cli.runtime.ending import STATUS, WORDS, number_of, signals
 from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.going_on import left_by, line
+from mq.cli.runtime.interruption import STATUS, WORDS, number_of, signals
 from mq.cli.runtime.invocation import Invocation, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.show.output import Format
 from mq.cli.show.record_format import BodyFormat
+from mq.cli.time_expressions import seconds
 
 _Output = Annotated[
     Format | None,

@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.ending import end_if_told, giving_back, screen_back, whole
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.interruption import end_if_told, giving_back, screen_back, whole
 from mq.cli.runtime.invocation import Invocation, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
-from mq.client.operations.counted import counted
+from mq.client.operations.plurals import counted
 
 # Characters of a round that a screen keeps: it shows a few lines of them, and a topic has no end.
 MOST_KEPT = 1024 * 1024

@@ -2,7 +2,7 @@
 
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, number, text
-from mq.client.operations.offsets.reset import Moved, OffsetReset
+from mq.client.operations.offsets.reset import OffsetReset, ResetOutcome
 
 COLUMNS = (
     text("brokerName", "Broker"),
@@ -14,7 +14,7 @@ COLUMNS = (
 )
 
 
-def result(rows: list[Moved], plain: str, failures: list[str]) -> Result:
+def result(rows: list[ResetOutcome], plain: str, failures: list[str]) -> Result:
     """The result of a command that resets."""
     return Result(COLUMNS, [tuple(row) for row in rows], plain, failures=failures)
 
@@ -29,7 +29,7 @@ def heading(wanted: OffsetReset, timestamp: str, online: bool) -> str:
     )
 
 
-def table(rows: list[Moved], online: bool) -> str:
+def table(rows: list[ResetOutcome], online: bool) -> str:
     """The table that mqadmin prints: of three columns when consumers were told, else of six."""
     if online:
         width = "{:<40}  {:<40}  {:<40}\n"

@@ -14,7 +14,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.cli.spark.command import JOB_FILE
-from mq.cli.spark.running import Ended
+from mq.cli.spark.running import SubmitOutcome
 from mq.pipeline.jobs.declaration import Job
 from mq.pipeline.jobs.job_result import JobResult
 
@@ -121,7 +121,7 @@ def write(folder: Path, description: Mapping[str, Any]) -> Path:
     return path
 
 
-def outcome(answer: Path, ended: Ended, job: Job) -> JobResult:
+def outcome(answer: Path, ended: SubmitOutcome, job: Job) -> JobResult:
     """What the driver answered. Raises CommandError for an error, or where it did not answer."""
     try:
         given = json.loads(answer.read_bytes())
@@ -141,7 +141,7 @@ def failed(kind: str, message: str) -> CommandError:
     return CommandError(message, hint=hint, status=status)
 
 
-def without_answer(ended: Ended) -> CommandError:
+def without_answer(ended: SubmitOutcome) -> CommandError:
     """Why Spark ended before the job did."""
     text = "\n".join(ended.lines)
     for pattern, message, hint in _CAUSES:

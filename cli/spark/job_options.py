@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mq.cli import moments
+from mq.cli import time_expressions
 from mq.cli.runtime.errors import UsageError
 from mq.pipeline import parsing
 from mq.pipeline.jobs import JOBS, UnknownJob, load
@@ -65,7 +65,7 @@ def _parameter(option: JobOption) -> inspect.Parameter:
     is_switch = not option.metavar
     help = option.help
     if option.metavar == "TIME":
-        help = f"{help.removesuffix('.')}: {moments.FORMS}."
+        help = f"{help.removesuffix('.')}: {time_expressions.FORMS}."
     if option.default_text and not option.required:
         help = f"{help} Default: {option.default_text}."
     declared = typer.Option(
@@ -91,4 +91,4 @@ def _is_exact(text: str) -> bool:
 
 def _exact(text: str, name: str, now: float) -> str:
     """The time that a text means, in UTC."""
-    return moments.calendar(text, f"--{name}", now, UTC).isoformat(timespec="milliseconds")
+    return time_expressions.calendar(text, f"--{name}", now, UTC).isoformat(timespec="milliseconds")

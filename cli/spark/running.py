@@ -12,8 +12,8 @@ from types import FrameType
 from typing import IO, Any, NamedTuple, TextIO
 
 from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.signal_wakeup import quieten, woken
 from mq.cli.runtime.status import Status
-from mq.cli.runtime.waking import quieten, woken
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEPT_LINES = 200  # of the log, to find out why Spark has failed
@@ -21,14 +21,14 @@ _LOOK_AGAIN_MS = 200  # for the end of a process, where nothing tells of it
 _PATIENCE = 10.0  # seconds that a process outside the group may keep the log open
 
 
-class Ended(NamedTuple):
+class SubmitOutcome(NamedTuple):
     """How spark-submit ended: its status (negative: a signal) and the last lines of the log."""
 
     status: int
     lines: list[str]
 
 
-def run(command: list[str], variables: Mapping[str, str], log: TextIO) -> Ended:
+def run(command: list[str], variables: Mapping[str, str], log: TextIO) -> SubmitOutcome:
     """Run a command to its end; what it prints, on whichever stream, goes to `log`.
 
     SIGINT, SIGTERM and SIGHUP are passed on to all of its processes, and it is waited for; a second
@@ -60,7 +60,7 @@ def run(command: list[str], variables: Mapping[str, str], log: TextIO) -> Ended:
         copier.join(_PATIENCE)
     if signals.received:
         raise Interrupted(signals.received[0])
-    return Ended(status, list(lines))
+    return SubmitOutcome(status, list(lines))
 
 
 class _Signals:

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.ending import giving_back, is_ctrl_c, screen_back
+from mq.cli.runtime.interruption import giving_back, is_ctrl_c, screen_back
 from mq.cli.show.result import Column, Kind, Result
-from mq.cli.top.look import Watcher
-from mq.cli.top.subjects import COLUMNS, SORTS, Subject, Wish
+from mq.cli.top.sampling import Watcher
+from mq.cli.top.subjects import COLUMNS, SORTS, Subject, TopOptions
 from mq.cli.top.views import History
 from mq.client.errors import MQError
 
@@ -52,7 +52,7 @@ _UNSEEN = {code: "?" for code in (*range(32), *range(0x7F, 0xA0))}
 class Screen:
     """Shows looks until somebody quits, or until there were `count` of them."""
 
-    def __init__(self, call: Call, watcher: Watcher, wish: Wish) -> None:
+    def __init__(self, call: Call, watcher: Watcher, wish: TopOptions) -> None:
         self._call = call
         self._watcher = watcher
         self._subject = wish.subject

@@ -16,7 +16,7 @@ class Subject(Enum):
 
 
 @dataclass(frozen=True)
-class Wish:
+class TopOptions:
     """What was asked for: times in seconds, `count` results or None for ever."""
 
     subject: Subject

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from mq.cli.show.result import Result, Row
-from mq.cli.top.look import UP, BrokerLook, Counters, GroupLook, Look, TopicLook
+from mq.cli.top.sampling import UP, BrokerSample, ClusterSample, Counters, GroupSample, TopicSample
 from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
 from mq.client.operations import broker_stats
 
@@ -20,9 +20,9 @@ class History:
     """The looks of the last while. `result` tells what they say."""
 
     def __init__(self) -> None:
-        self._looks: deque[Look] = deque()
+        self._looks: deque[ClusterSample] = deque()
 
-    def add(self, look: Look) -> None:
+    def add(self, look: ClusterSample) -> None:
         self._looks.append(look)
         # One look is kept that is old enough to measure consuming by.
         while len(self._looks) > 2 and look.seconds - self._looks[1].seconds >= _CONSUMING_SECONDS:
@@ -57,7 +57,7 @@ class History:
         return result
 
 
-def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
+def _broker_rows(now: ClusterSample, last: ClusterSample | None) -> Iterable[Row]:
     for address, broker in now.brokers.items():
         before = last.brokers.get(address) if last is not None else None
         table = broker.runtime
@@ -83,13 +83,15 @@ def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
         )
 
 
-def _broker_document(row: Row, now: Look) -> dict[str, Any]:
+def _broker_document(row: Row, now: ClusterSample) -> dict[str, Any]:
     document = dict(zip((column.name for column in BROKERS), row, strict=True))
     runtime = now.brokers[document["brokerAddr"]].runtime
     return {**document, "putDistribution": broker_stats.put_distribution(runtime)}
 
 
-def _topic_rows(now: Look, last: Look | None, oldest: Look | None) -> Iterable[Row]:
+def _topic_rows(
+    now: ClusterSample, last: ClusterSample | None, oldest: ClusterSample | None
+) -> Iterable[Row]:
     consumed: dict[str, float] = {}
     waiting: dict[str, int] = {}
     readers: dict[str, int] = {}
@@ -102,7 +104,7 @@ def _topic_rows(now: Look, last: Look | None, oldest: Look | None) -> Iterable[R
             if rate is not None:
                 consumed[topic] = consumed.get(topic, 0.0) + rate
     for name, topic_look in sorted(now.topics.items()):
-        earlier = last.topics.get(name, TopicLook()) if last is not None else TopicLook()
+        earlier = last.topics.get(name, TopicSample()) if last is not None else TopicSample()
         incoming = _rate(topic_look.ends, earlier.ends)
         yield (
             name,
@@ -115,7 +117,7 @@ def _topic_rows(now: Look, last: Look | None, oldest: Look | None) -> Iterable[R
         )
 
 
-def _group_rows(now: Look, oldest: Look | None) -> Iterable[Row]:
+def _group_rows(now: ClusterSample, oldest: ClusterSample | None) -> Iterable[Row]:
     for name, group in sorted(now.groups.items()):
         before = _before(oldest, name)
         incoming = _rate(group.ends, before.ends)
@@ -133,13 +135,13 @@ def _group_rows(now: Look, oldest: Look | None) -> Iterable[Row]:
         )
 
 
-def _snode_rows(now: Look) -> Iterable[Row]:
+def _snode_rows(now: ClusterSample) -> Iterable[Row]:
     for name, snode in sorted(now.snodes.items()):
         answered = None if snode.state != UP else round(snode.response_seconds * 1000, 1)
         yield name, snode.address, snode.cluster, snode.state, answered
 
 
-def _totals(now: Look, last: Look | None) -> dict[str, Any]:
+def _totals(now: ClusterSample, last: ClusterSample | None) -> dict[str, Any]:
     def total(key: str, *, masters: bool) -> float | None:
         rates = [
             _growth(key, broker, last.brokers.get(address) if last is not None else None)
@@ -159,20 +161,20 @@ def _totals(now: Look, last: Look | None) -> dict[str, Any]:
     }
 
 
-def _growth(key: str, now: BrokerLook, before: BrokerLook | None) -> float | None:
+def _growth(key: str, now: BrokerSample, before: BrokerSample | None) -> float | None:
     """What a counter of a broker has grown by in a second; None where it cannot be known."""
     if before is None:
         return None
     return broker_stats.growth(key, now.runtime, before.runtime, now.seconds - before.seconds)
 
 
-def _cores(now: BrokerLook, before: BrokerLook | None) -> float | None:
+def _cores(now: BrokerSample, before: BrokerSample | None) -> float | None:
     """How many processors it has kept busy; None of one that does not tell, as Java's."""
     growth = _growth("processCpuMillis", now, before)
     return None if growth is None else round(growth / 1000, 2)
 
 
-def _replication_lag(broker: BrokerLook, look: Look) -> int | None:
+def _replication_lag(broker: BrokerSample, look: ClusterSample) -> int | None:
     """How much of its master's log a slave does not have, as both say at nearly the same moment;
     None of a master, and where one of them does not tell."""
     own = broker_stats.number(broker.runtime, "commitLogMaxOffset")
@@ -186,9 +188,9 @@ def _replication_lag(broker: BrokerLook, look: Look) -> int | None:
     return max((int(max(0, end - own)) for end in ends if end is not None), default=None)
 
 
-def _before(look: Look | None, group: str) -> GroupLook:
+def _before(look: ClusterSample | None, group: str) -> GroupSample:
     """A group in an earlier look; one that knows nothing where there is none."""
-    return GroupLook() if look is None else look.groups.get(group, GroupLook())
+    return GroupSample() if look is None else look.groups.get(group, GroupSample())
 
 
 def _rate(now: Mapping[str, Counters], before: Mapping[str, Counters]) -> float | None:
@@ -221,11 +223,11 @@ def _is_of(key: Hashable, topic: str) -> bool:
     return isinstance(key, tuple) and key[0] == topic
 
 
-def _topics_of(group: GroupLook) -> set[str]:
+def _topics_of(group: GroupSample) -> set[str]:
     return {key[0] for one in group.ends.values() for key in one.values if isinstance(key, tuple)}
 
 
-def _lag(group: GroupLook, topic: str | None = None) -> int:
+def _lag(group: GroupSample, topic: str | None = None) -> int:
     """Messages that wait: by brokers that answer, of one topic or of all."""
     return sum(
         max(0, end - group.places[address].values[key])

@@ -2,13 +2,13 @@
 
 import time
 
-from mq.client.load.plan import Measured, Plan
+from mq.client.load.plan import LoadResult, Plan
 
 clock = time.monotonic_ns
 _MICROSECOND = 1000
 
 
-class Measuring:
+class LoadCounter:
     """The counts of a worker. What ends before the warm time has passed is not counted.
 
     Attributes:
@@ -19,7 +19,7 @@ class Measuring:
     def __init__(self, plan: Plan, begin: int) -> None:
         self.begin = begin + int(plan.warm * 1e9)
         self.end = self.begin + int(plan.seconds * 1e9)
-        self.result = Measured()
+        self.result = LoadResult()
         self.total = 0
         self._last = self.begin
         self._cut = False
@@ -55,7 +55,7 @@ class Measuring:
         self._cut = True
         self.end = min(self.end, clock())
 
-    def finish(self) -> Measured:
+    def finish(self) -> LoadResult:
         """What was measured, over the time in which it was."""
         self.result.seconds = max(self._last - self.begin, 1) / 1e9
         return self.result

@@ -55,7 +55,7 @@ class Plan:
 
 
 @dataclass
-class Measured:
+class LoadResult:
     """What a worker has counted in the measured seconds.
 
     Attributes:
@@ -84,7 +84,7 @@ class Measured:
         fields["errors"] = dict(fields["errors"])
         return cls(**fields)
 
-    def add(self, other: "Measured") -> None:
+    def add(self, other: "LoadResult") -> None:
         """Count what another worker has measured, side by side with this one."""
         self.messages += other.messages
         self.size += other.size

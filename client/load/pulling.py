@@ -3,7 +3,7 @@
 import asyncio
 
 from mq.client.load.connection import FIRST_OPAQUE, LoadConnection, failure
-from mq.client.load.measuring import Measuring, clock
+from mq.client.load.measuring import LoadCounter, clock
 from mq.client.load.plan import STAMP_DIGITS, Plan
 from mq.client.load.sending import Connect, access_key
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -59,7 +59,7 @@ class QueueReader:
 class Puller:
     """One connection with the queues that are read over it."""
 
-    def __init__(self, plan: Plan, measuring: Measuring) -> None:
+    def __init__(self, plan: Plan, measuring: LoadCounter) -> None:
         self._plan = plan
         self._measuring = measuring
         self._readers: dict[int, QueueReader] = {}
@@ -133,7 +133,7 @@ class Puller:
         self.idle.set()
 
 
-async def consume(plan: Plan, measuring: Measuring, connect: Connect) -> None:
+async def consume(plan: Plan, measuring: LoadCounter, connect: Connect) -> None:
     """Read until the time is over, or with `to_the_end` until all queues are at their ends."""
     by_address: dict[str, list[tuple[int, int]]] = {}
     for address, queue_id, offset in plan.queues:

@@ -12,7 +12,7 @@ from itertools import cycle
 
 from mq.client.credentials import AccessKey
 from mq.client.load.connection import FIRST_OPAQUE, LAST_OPAQUE, LoadConnection, failure
-from mq.client.load.measuring import Measuring, clock
+from mq.client.load.measuring import LoadCounter, clock
 from mq.client.load.plan import STAMP_DIGITS, Plan
 from mq.protocol import properties
 from mq.protocol.codes import RequestCode
@@ -82,7 +82,7 @@ def access_key(plan: Plan) -> AccessKey | None:
 class Sender:
     """One connection that sends to its queues in turn."""
 
-    def __init__(self, plan: Plan, queue_ids: list[int], measuring: Measuring) -> None:
+    def __init__(self, plan: Plan, queue_ids: list[int], measuring: LoadCounter) -> None:
         self._plan = plan
         self._queue_ids = queue_ids
         self._measuring = measuring
@@ -161,7 +161,7 @@ class Sender:
         self.stop()
 
 
-async def produce(plan: Plan, measuring: Measuring, connect: Connect) -> None:
+async def produce(plan: Plan, measuring: LoadCounter, connect: Connect) -> None:
     """Send until the time is over."""
     by_address: dict[str, list[int]] = {}
     for address, queue_id, _ in plan.queues:
@@ -182,7 +182,7 @@ async def produce(plan: Plan, measuring: Measuring, connect: Connect) -> None:
         wait.cancel()
 
 
-async def _at_once(plan: Plan, senders: list[Sender], measuring: Measuring) -> None:
+async def _at_once(plan: Plan, senders: list[Sender], measuring: LoadCounter) -> None:
     """Each connection keeps its window full: replies send the next."""
     for sender in senders:
         sender.fill()
@@ -192,7 +192,7 @@ async def _at_once(plan: Plan, senders: list[Sender], measuring: Measuring) -> N
             sender.refresh(time.time())
 
 
-async def _on_schedule(plan: Plan, senders: list[Sender], measuring: Measuring) -> None:
+async def _on_schedule(plan: Plan, senders: list[Sender], measuring: LoadCounter) -> None:
     """Message n is due n / rate seconds after the beginning."""
     begin = clock()
     interval = 1e9 / plan.rate

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 from mq.client.caller import parse_address
 from mq.client.load.connection import LoadConnection
-from mq.client.load.measuring import Measuring, clock
+from mq.client.load.measuring import LoadCounter, clock
 from mq.client.load.plan import PRODUCE, Plan
 from mq.client.tls import client_context
 
 _REPORT_SECONDS = 0.5
 
 
-async def work(plan: Plan, measuring: Measuring, say: Callable[[str], None]) -> None:
+async def work(plan: Plan, measuring: LoadCounter, say: Callable[[str], None]) -> None:
     """Do what the plan says. Raises OSError where a broker cannot be reached."""
     from mq.client.load.pulling import consume
     from mq.client.load.sending import produce
@@ -62,7 +62,7 @@ async def work(plan: Plan, measuring: Measuring, say: Callable[[str], None]) -> 
 
 def main() -> None:
     plan = Plan.decode(sys.stdin.buffer.readline())
-    measuring = Measuring(plan, clock())
+    measuring = LoadCounter(plan, clock())
     try:
         import uvloop
 

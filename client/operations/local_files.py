@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.client.operations.errors import CannotWrite, Locked, NotFound, OperationError
 
 
@@ -89,7 +89,7 @@ def put(
 def _new_beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
     """A new file in the folder of another; what still has its name at the end is removed."""
     # A name that nobody can foresee: the folder may be everybody's, as /tmp is.
-    partial = path.with_name(f".mq-{chance.random_bytes(8).hex()}.tmp")
+    partial = path.with_name(f".mq-{random_ids.random_bytes(8).hex()}.tmp")
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file, partial

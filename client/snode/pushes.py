@@ -30,7 +30,7 @@ from mq.client.machine import clock
 PUSH_PATIENCE_SECONDS = 1.0
 
 
-class Offer(Enum):
+class PushOutcome(Enum):
     """What becomes of a message that was pushed."""
 
     TAKEN = auto()
@@ -51,19 +51,19 @@ class Pushes:
         self._pull = asyncio.Event()  # is wanted now
         self._failed_at = -inf  # a pull, by the monotonic clock
 
-    def offer(self, offset: int, store_timestamp: int, next_offset: int) -> Offer:
+    def offer(self, offset: int, store_timestamp: int, next_offset: int) -> PushOutcome:
         """Whether to take the message at `offset`, when `next_offset` is the next to be read."""
         if not self._heard:
             self._heard = True
-            return Offer.IGNORED
+            return PushOutcome.IGNORED
         if offset == next_offset:
-            return Offer.TAKEN
+            return PushOutcome.TAKEN
         if offset > next_offset:
             self._pull.set()
         elif store_timestamp > self._newest:
             self.anew_from = min(self.anew_from, offset)
             self._pull.set()
-        return Offer.IGNORED
+        return PushOutcome.IGNORED
 
     def taken(self, store_timestamp: int) -> None:
         """A message that was pushed has been read."""

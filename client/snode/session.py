@@ -1,7 +1,7 @@
 """Sessions through snodes: what goes to brokers goes to a snode, which is told which broker.
 
 All above this stays as it is: who asks a broker names its address, as routes have it, and the
-request goes to the snode that `Ways` has for it, with the broker's name in the field `enodeName`
+request goes to the snode that `ReachableSnodes` has for it, with the broker's name in the field `enodeName`
 (sends have it as `n`). Snodes hear the heartbeats instead of brokers. What they do not serve -
 ends of transactions, replies, whatever administrators do - goes to brokers directly.
 
@@ -22,7 +22,7 @@ from mq.client.errors import ClientError, ConnectError, MQError, RouteNotFound
 from mq.client.options import ClientKeywords, ClientOptions
 from mq.client.peer import Peer
 from mq.client.session import Session
-from mq.client.snode.ways import Ways
+from mq.client.snode.reachable import ReachableSnodes
 from mq.protocol.bodies import SnodeClusterInfo, TopicRouteData
 from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.command import Command
@@ -74,7 +74,7 @@ class SnodeSession(Session):
         """As `Session`."""
         keywords["snode"] = True
         super().__init__(namesrv, options, **keywords)
-        self._ways = Ways(self._is_heard)
+        self._ways = ReachableSnodes(self._is_heard)
         #: Called when the connection to a snode has ended.
         self.on_lost: list[Callable[[], None]] = []
         self._names: dict[str, str] = {}  # of brokers, by the addresses in routes

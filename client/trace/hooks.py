@@ -3,7 +3,7 @@
 import os
 
 from mq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.client.namespace import without_namespace
 from mq.client.trace.dispatcher import TraceDispatcher
 from mq.client.trace.entries import (
@@ -105,7 +105,7 @@ class ConsumeTrace(ConsumeHook):
         """`host` is this client's address, for the ids of its calls."""
         self.dispatcher = dispatcher
         self._group = without_namespace(namespace, group)
-        self._next_id = UniqueIdMaker(host, os.getpid(), clock.time, chance.salt())
+        self._next_id = UniqueIdMaker(host, os.getpid(), clock.time, random_ids.salt())
 
     def before_consume(self, context: ConsumeContext) -> None:
         traced = [

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from mq.client.tube.errors import TubeError as TubeError
     from mq.client.tube.message import TubeBatch as TubeBatch
     from mq.client.tube.message import TubeMessage as TubeMessage
-    from mq.client.tube.options import Bound as Bound
     from mq.client.tube.options import ConsumeFrom as ConsumeFrom
+    from mq.client.tube.options import SessionBinding as SessionBinding
     from mq.client.tube.options import TubeConsumerOptions as TubeConsumerOptions
     from mq.client.tube.producer import TubeProducer as TubeProducer
     from mq.client.tube.producer_options import TubeProducerOptions as TubeProducerOptions
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mq.client.tube.service_config import ServiceConfig as ServiceConfig
 
 _MODULE_OF = {
-    "Bound": "options",
+    "SessionBinding": "options",
     "ConsumeFrom": "options",
     "ServiceConfig": "service_config",
     "TubeBalanceConsumer": "balance_consumer",

@@ -22,7 +22,7 @@ from mq.client.tube.message import ConsumedOffset, TubeBatch, TubeMessage
 from mq.client.tube.options import TubeConsumerKeywords, TubeConsumerOptions
 from mq.client.tube.partitions import PartitionTable
 from mq.client.tube.reading import Reading
-from mq.client.tube.rebalancing import Handing, Rebalancing
+from mq.client.tube.rebalancing import PartitionTransfer, Rebalancing
 from mq.client.tube.service import TubeService
 from mq.protocol.tube.codes import Code
 
@@ -44,7 +44,7 @@ class _Loop:
         return self._next()
 
 
-class _Given:
+class _Delivered:
     """What a loop has been given: messages of one reply."""
 
     __slots__ = ("batch", "is_finished", "loop")
@@ -84,7 +84,9 @@ class TubeReader:
         self._heartbeats = BrokerHeartbeats(
             self._calls, self._table, self._options.heartbeat_interval, self._lost
         )
-        self._handing = Handing(self._member, self._calls, self._table, self._heartbeats.keep)
+        self._handing = PartitionTransfer(
+            self._member, self._calls, self._table, self._heartbeats.keep
+        )
         self._link = self._make_link()
         self._index: int | None = None
         self._background: list[asyncio.Task[None]] = []
@@ -92,7 +94,7 @@ class TubeReader:
         self._starters = 0  # who wait for it
         self._close_once = Closing()
         self._state = "new"
-        self._given: dict[_Given, None] = {}  # what loops have
+        self._given: dict[_Delivered, None] = {}  # what loops have
 
     @abstractmethod
     def _make_link(self) -> ConsumerLink: ...
@@ -275,12 +277,12 @@ class TubeReader:
         there. Of a reply that a loop was left in the middle of all come again, to the next loop.
         Nothing that is worth another try is raised, but ClientError if it is not started.
         """
-        given = _Given()
+        given = _Delivered()
         loop = _Loop(self._messages(given))
         given.loop = weakref.ref(loop)
         return loop
 
-    async def _messages(self, given: _Given) -> AsyncIterator[TubeMessage]:
+    async def _messages(self, given: _Delivered) -> AsyncIterator[TubeMessage]:
         self._check_running()
         await self._settle_given(left for left in self._given if left.loop() is None)
         while self._state == "running":
@@ -303,7 +305,7 @@ class TubeReader:
             yield batch.messages[-1]
             await self._settle_given((given,))
 
-    async def _settle_given(self, loops: Iterable[_Given]) -> None:
+    async def _settle_given(self, loops: Iterable[_Delivered]) -> None:
         """Confirm what loops have seen the last message of; what others have comes again."""
         for given in list(loops):
             self._given.pop(given, None)

@@ -9,7 +9,7 @@ asks the wrong question), its C++ client has stubs: here both are sent, always.
 from dataclasses import dataclass, field
 
 from mq.client.errors import ClientError
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.protocol.tube import signature
 from mq.protocol.tube.codes import UNDEFINED
 from mq.protocol.tube.messages import AuthorizedInfo, MasterAuthorizedInfo, MasterCertificateInfo
@@ -48,7 +48,7 @@ class Identity:
         if self._credentials is None:
             return None
         user, password = self._credentials.user, self._credentials.password
-        now, nonce = clock.milliseconds(), chance.randrange(_NONCES)
+        now, nonce = clock.milliseconds(), random_ids.randrange(_NONCES)
         certificate = MasterCertificateInfo()
         info = certificate.authInfo
         info.userName = user
@@ -65,6 +65,6 @@ class Identity:
         info = AuthorizedInfo(visitAuthorizedToken=self.visit_token)
         if self._credentials is not None:
             user, password = self._credentials.user, self._credentials.password
-            now, nonce = clock.milliseconds(), chance.randrange(_NONCES)
+            now, nonce = clock.milliseconds(), random_ids.randrange(_NONCES)
             info.authAuthorizedToken = signature.broker_token(user, password, now, nonce)
         return info

@@ -7,7 +7,7 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from mq.client.errors import BadAnswer, ClientError
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.client.tube.credentials import Identity
 from mq.client.tube.errors import StandbyMaster, TubeError, for_code
 from mq.client.tube.flow import GroupFlow
@@ -101,7 +101,7 @@ class Member:
         delimiters.
         """
         self.host = self.service.own_host(towards).replace(":", ".")
-        drawn = str(chance.randrange(_CHANCES))
+        drawn = str(random_ids.randrange(_CHANCES))
         parts = (str(os.getpid()), str(clock.milliseconds()), str(index), drawn, kind, VERSION)
         self.client_id = "-".join((f"{first}_{self.host}", *filter(None, parts)))
 

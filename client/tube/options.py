@@ -69,7 +69,7 @@ class ConsumeFrom(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
+class SessionBinding:
     """Consumption bound to a session: nothing is assigned until all its members are there.
 
     Attributes:
@@ -125,7 +125,7 @@ class TubeConsumerOptions(TubeClientOptions):
     """
 
     consume_from: ConsumeFrom = ConsumeFrom.LATEST
-    bound: Bound | None = None
+    bound: SessionBinding | None = None
     ready_wait: float = 60.0
     not_found_wait: float = 0.4
     rollback_unconfirmed: bool = True
@@ -160,7 +160,7 @@ class TubeConsumerKeywords(TubeClientKeywords, total=False):
     """The fields of `TubeConsumerOptions` as keywords."""
 
     consume_from: ConsumeFrom
-    bound: Bound | None
+    bound: SessionBinding | None
     ready_wait: float
     not_found_wait: float
     rollback_unconfirmed: bool

@@ -74,7 +74,7 @@ class Event:
         )
 
 
-class Handing:
+class PartitionTransfer:
     """Takes partitions from brokers, and gives them back."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Rebalancing:
         self,
         member: Membership,
         table: PartitionTable,
-        handing: Handing,
+        handing: PartitionTransfer,
         on_done: Callable[[], None],
     ) -> None:
         """`on_done` is called when partitions were taken for the first time, and again."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from mq.client.errors import BadAnswer
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.client.tube.connection import TubeConnection
 from mq.client.tube.errors import TubeError
 from mq.client.tube.producer_options import TubeProducerOptions
@@ -69,7 +69,7 @@ class _Topic:
     def __init__(self, described: ProducerTopic, lanes: list[Lane]) -> None:
         self.described = described
         self.lanes = lanes
-        self.turn = chance.randrange(len(lanes)) if lanes else 0
+        self.turn = random_ids.randrange(len(lanes)) if lanes else 0
 
 
 class Routing:

@@ -12,11 +12,7 @@ from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acting.escape import EscapeBridge
-from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.filter_servers import FilterServers
-from mq.daemons.broker.name_servers.beacons import Beacons
-from mq.daemons.broker.name_servers.registration import Registration
-from mq.daemons.broker.parts.acting import (
+from mq.daemons.broker.components.acting import (
     Acting,
     go_on_where_slaves_are,
     make_acting,
@@ -24,20 +20,29 @@ from mq.daemons.broker.parts.acting import (
     outward_writer,
     wait_for_log,
 )
-from mq.daemons.broker.parts.clients import Clients, make_clients
-from mq.daemons.broker.parts.delivery import Delivery, open_delivery
-from mq.daemons.broker.parts.filters import Filters, make_filters
-from mq.daemons.broker.parts.group import Group, Metrics
-from mq.daemons.broker.parts.listeners import make_listeners
-from mq.daemons.broker.parts.membership import Membership, make_membership
-from mq.daemons.broker.parts.metadata import Metadata, make_metadata
-from mq.daemons.broker.parts.replication import Control, Replication, bound_of, open_replication
-from mq.daemons.broker.parts.services import Services, make_services
-from mq.daemons.broker.parts.stats import Stats, make_stats
-from mq.daemons.broker.parts.stores import Stores, open_stores
+from mq.daemons.broker.components.clients import Clients, make_clients
+from mq.daemons.broker.components.component import Component, Metrics
+from mq.daemons.broker.components.delivery import Delivery, open_delivery
+from mq.daemons.broker.components.filters import Filters, make_filters
+from mq.daemons.broker.components.listeners import make_listeners
+from mq.daemons.broker.components.membership import Membership, make_membership
+from mq.daemons.broker.components.metadata import Metadata, make_metadata
+from mq.daemons.broker.components.replication import (
+    ControllerReplication,
+    Replication,
+    bound_of,
+    open_replication,
+)
+from mq.daemons.broker.components.services import Services, make_services
+from mq.daemons.broker.components.stats import Stats, make_stats
+from mq.daemons.broker.components.stores import Stores, open_stores
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.filter_servers import FilterServers
+from mq.daemons.broker.name_servers.beacons import Beacons
+from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.master import HaMaster
-from mq.daemons.broker.replication.master_addresses import GivenMaster, MasterAddresses
+from mq.daemons.broker.replication.master_addresses import AssignedMaster, MasterAddresses
 from mq.daemons.broker.requests import serve
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.config import ConfigError
@@ -92,7 +97,7 @@ class Broker(Lifecycle):
         self.replication: Replication
         self.master_addresses = MasterAddresses(settings.store.ha_master_address or "")
         if role is not None and not role.is_master:
-            self.master_addresses = GivenMaster(role.master_address, role.master_ha_address)
+            self.master_addresses = AssignedMaster(role.master_address, role.master_ha_address)
         self.services: Services
         self.metadata: Metadata
         self.membership: Membership
@@ -146,7 +151,7 @@ class Broker(Lifecycle):
 
         return BrokerMetrics(self._listeners(), self.tasks, self._groups())
 
-    def _groups(self) -> list[Group]:
+    def _groups(self) -> list[Component]:
         return [
             *(self.stats, self.services, self.stores, self.delivery, self.clients),
             *(self.replication, self.metadata, self.membership, self.acting),
@@ -179,7 +184,9 @@ class Broker(Lifecycle):
         parts.callback(self.ha_master.stop_accepting)
         return listeners
 
-    async def _open(self, control: Control | None, parts: AsyncExitStack) -> EscapeBridge | None:
+    async def _open(
+        self, control: ControllerReplication | None, parts: AsyncExitStack
+    ) -> EscapeBridge | None:
         """Make the parts that have something to close: stores, delivery, tasks and replication.
 
         Returns the way to other brokers, which other parts take, too.
@@ -288,7 +295,7 @@ class Broker(Lifecycle):
         else:
             log.info("plain pulls do not take the native path: %s", absent)
 
-    def _control(self) -> Control | None:
+    def _control(self) -> ControllerReplication | None:
         """What controllers have said. Raises ConfigError where that and the settings disagree."""
         settings, role = self.settings, self.role
         if role is None or self.controllers is None:
@@ -301,7 +308,7 @@ class Broker(Lifecycle):
         if role.is_master == is_slave(settings):
             given, meant = settings.store.broker_role, "master" if role.is_master else "slave"
             raise ConfigError(f"brokerRole={given}: controllers have this broker be {meant}")
-        return Control(role, self.controllers, bound_of(settings, role))
+        return ControllerReplication(role, self.controllers, bound_of(settings, role))
 
     def _spawn(self) -> None:
         """Start the tasks of all parts."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mq.client.caller import parse_address
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.daemons.acl.accounts import DENY, SUB, Account
 from mq.daemons.acl.networks import is_in, parse_networks
 from mq.daemons.acl.signers import is_signed
@@ -23,7 +23,7 @@ from mq.daemons.broker.broker_config import MOST_FILTER_SERVERS
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.filtersrv import (
@@ -60,7 +60,7 @@ class FilterServers:
     def issue_key(self) -> AccessKey:
         """What a process that is about to be started signs its requests to this broker with."""
         key = AccessKey(
-            f"filter-server-{chance.random_bytes(8).hex()}", chance.random_bytes(24).hex()
+            f"filter-server-{random_ids.random_bytes(8).hex()}", random_ids.random_bytes(24).hex()
         )
         account = self._accounts[key.access_key] = Account(
             access_key=key.access_key,

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable
 
+from mq.daemons.broker.components.component import Component
+from mq.daemons.broker.components.services import Services
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.overload.limits import RATE_SETTING, SendRates
-from mq.daemons.broker.parts.group import Group
-from mq.daemons.broker.parts.services import Services
 from mq.daemons.dispatch import Dispatcher
-from mq.daemons.serving import handlers_of, merge
+from mq.daemons.request_codes import handlers_of, merge
 from mq.protocol.codes import Dialect
 
 
 def serve(
     settings: BrokerSettings,
-    groups: Iterable[Group],
+    groups: Iterable[Component],
     services: Services,
     main: Dispatcher,
     fast: Dispatcher,
@@ -40,9 +40,9 @@ def serve(
             handlers, direct, bulk = limit.handlers(handlers), limit.direct(direct), None
         for dispatcher in (main, fast):
             dispatcher.serve(handlers, direct)
-        put_off = native.put_off if bulk else None
-        fast.serve_bulk(bulk, put_off)
-        main.serve_bulk(bulk and native.bulk_with(services.pulls.planned.take), put_off)
+        defer = native.defer if bulk else None
+        fast.serve_bulk(bulk, defer)
+        main.serve_bulk(bulk and native.bulk_with(services.pulls.planned.take), defer)
 
     serve_sends()
     services.sends.native.on_end = serve_sends

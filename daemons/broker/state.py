@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from mq.daemons.broker.parts.clients import Clients
-from mq.daemons.broker.parts.stats import Stats
-from mq.daemons.broker.parts.stores import Stores
-from mq.daemons.broker.reading.long_polling import HeldPull
+from mq.daemons.broker.components.clients import Clients
+from mq.daemons.broker.components.stats import Stats
+from mq.daemons.broker.components.stores import Stores
+from mq.daemons.broker.reading.long_polling import SuspendedPull
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.listener import Listener
@@ -63,4 +63,4 @@ def _store(store: MessageStore) -> Iterator[str]:
 
 def _held(queue: ConsumeQueue) -> int:
     """Pulls of consumers; delayed messages and the like wait at queues, too."""
-    return sum(1 for waiting in queue.waiting if isinstance(waiting, HeldPull))
+    return sum(1 for waiting in queue.waiting if isinstance(waiting, SuspendedPull))

@@ -21,8 +21,8 @@ from mq.client.machine import files
 from mq.daemons import exporters
 from mq.daemons.config import ConfigError
 from mq.daemons.console.audit import Audit
+from mq.daemons.console.background_collection import start_collecting
 from mq.daemons.console.clusters import Cluster, ClusterSource
-from mq.daemons.console.collecting import start_collecting
 from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.pages import all_routes
 from mq.daemons.console.route import AnyRoute

@@ -44,7 +44,7 @@ class Forbidden(OperationError):
     """The user, or the console, may not do this."""
 
 
-class _Shut:
+class _ClosedConnection:
     """Stands for a connection that nothing was written to."""
 
     async def drain(self) -> None:
@@ -118,7 +118,7 @@ class GuardedSession(Session):
         """As the base's. Raises Forbidden."""
         if self._check(address, command) is None:
             return self._base.send_oneway(address, command)
-        return cast("Peer", _Shut())
+        return cast("Peer", _ClosedConnection())
 
     def forward(self, address: str, command: Command, seconds: float, waiter: Any) -> None:
         """Nobody forwards through a console. Raises Forbidden."""

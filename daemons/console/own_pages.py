@@ -8,16 +8,16 @@ from starlette.responses import Response
 from starlette.routing import Route as WebRoute
 
 from mq.daemons.console import locale, preferences
-from mq.daemons.console.asking import Asking
 from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.rendering import Pages
+from mq.daemons.console.request_context import RequestContext
 from mq.daemons.console.security.access import Access
 from mq.daemons.console.security.paths import safe_next
 
 YEAR = 365 * 24 * 3600
 
 
-class Around(Protocol):
+class FrameServices(Protocol):
     """What these pages use of the frame."""
 
     settings: ConsoleSettings
@@ -25,18 +25,18 @@ class Around(Protocol):
     pages: Pages
 
     def answering(
-        self, answer: Callable[[Asking], Awaitable[Response]], *, api: bool = False
+        self, answer: Callable[[RequestContext], Awaitable[Response]], *, api: bool = False
     ) -> Callable[[Request], Awaitable[Response]]: ...
 
     def redirect(self, path: str) -> Response: ...
 
-    async def form(self, asked: Asking) -> dict[str, list[str]]: ...
+    async def form(self, asked: RequestContext) -> dict[str, list[str]]: ...
 
 
-def web_routes(frame: Around) -> list[WebRoute]:
+def web_routes(frame: FrameServices) -> list[WebRoute]:
     """Their addresses."""
 
-    async def set_preferences(asked: Asking) -> Response:
+    async def set_preferences(asked: RequestContext) -> Response:
         """Keep how pages look, in cookies."""
         form = await frame.form(asked)
         prefix = frame.settings.console.path_prefix
@@ -61,7 +61,7 @@ def web_routes(frame: Around) -> list[WebRoute]:
                 )
         return response
 
-    async def login(asked: Asking) -> Response:
+    async def login(asked: RequestContext) -> Response:
         """The form to log in with, and what becomes of it."""
         request = asked.request
         prefix = frame.settings.console.path_prefix
@@ -79,7 +79,7 @@ def web_routes(frame: Around) -> list[WebRoute]:
         frame.access.keep(response, id, request)
         return response
 
-    async def logout(asked: Asking) -> Response:
+    async def logout(asked: RequestContext) -> Response:
         """End the session; the browser forgets what it has of it."""
         await frame.form(asked)
         frame.access.log_out(asked)
@@ -95,7 +95,9 @@ def web_routes(frame: Around) -> list[WebRoute]:
     ]
 
 
-def _login_page(frame: Around, asked: Asking, wanted: str, *, failed: bool) -> Response:
+def _login_page(
+    frame: FrameServices, asked: RequestContext, wanted: str, *, failed: bool
+) -> Response:
     return frame.pages.html(
         asked,
         "frame/login.html",

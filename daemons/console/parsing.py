@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
 
-from mq.client import moments
+from mq.client import time_expressions
 
 _LONG = range(-(2**63), 2**63)
 MOST_TEXT = 10_000  # characters of a query parameter
@@ -78,7 +78,7 @@ def _moment(given: str, reading: Reading) -> int:
     try:
         if re.fullmatch(r"[+-]?[0-9]*", given) and not re.fullmatch(r"[0-9]{9,16}", given):
             raise ValueError
-        return moments.parse(given, reading.now / 1000, reading.zone)
+        return time_expressions.parse(given, reading.now / 1000, reading.zone)
     except ValueError:
         raise ValueError('expected a time such as "2026-11-23 14:05", "15m" (ago), or ms') from None
 

@@ -12,10 +12,10 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from mq.daemons.console import templating
 from mq.daemons.console.api.values import to_json
-from mq.daemons.console.asking import Addresses, Asking
 from mq.daemons.console.assets import Asset
 from mq.daemons.console.call import Call
 from mq.daemons.console.problems import Problem
+from mq.daemons.console.request_context import Addresses, RequestContext
 from mq.daemons.console.route import Cell, Download, Permission, Sheet
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -34,8 +34,8 @@ class Pages:
         prefix: str,
         assets: Mapping[str, Asset],
         token: Callable[[str], str],
-        menu: "Callable[[Asking, str], list[Any]]",
-        clusters: "Callable[[Asking], list[Any]]",
+        menu: "Callable[[RequestContext, str], list[Any]]",
+        clusters: "Callable[[RequestContext], list[Any]]",
     ) -> None:
         self._prefix = prefix
         self._assets = assets
@@ -45,7 +45,7 @@ class Pages:
 
     def html(
         self,
-        asking: Asking,
+        asking: RequestContext,
         template: str,
         title: str,
         *,
@@ -88,7 +88,7 @@ class Pages:
         )
         return HTMLResponse(text, status)
 
-    def problem(self, asking: Asking, problem: Problem, *, cluster: str = "") -> Response:
+    def problem(self, asking: RequestContext, problem: Problem, *, cluster: str = "") -> Response:
         """The page of an error."""
         return self.html(
             asking,

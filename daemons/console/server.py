@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
+from mq.daemons.accept import bind, bound_port, start_accepting, stop_accepting
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from mq.daemons.console import locale, showing
+from mq.daemons.console import locale, template_filters
 
 FOLDER = Path(__file__).with_name("templates")
 
@@ -27,7 +27,7 @@ def environment(language: str) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=showing.plain,
+        finalize=template_filters.plain,
         extensions=["jinja2.ext.i18n"],
         trim_blocks=True,
         lstrip_blocks=True,
@@ -37,14 +37,14 @@ def environment(language: str) -> jinja2.Environment:
     texts = locale.texts(language)
     made.install_gettext_translations(texts.catalogue, newstyle=True)  # type: ignore[attr-defined]
     made.filters.update(
-        shown=showing.shown,
-        verbatim=showing.verbatim,
-        number=showing.number,
-        rate=showing.rate,
-        bytes=showing.in_bytes,
-        percent=showing.percent,
-        span=showing.span,
-        quoted=showing.quoted,
+        shown=template_filters.shown,
+        verbatim=template_filters.verbatim,
+        number=template_filters.number,
+        rate=template_filters.rate,
+        bytes=template_filters.in_bytes,
+        percent=template_filters.percent,
+        span=template_filters.span,
+        quoted=template_filters.quoted,
         moment=_moment,
         moment_text=_moment_text,
         ago=_ago,
@@ -54,21 +54,21 @@ def environment(language: str) -> jinja2.Environment:
 
 @pass_context
 def _moment(context: Context, value: Any) -> Markup:
-    return showing.moment(value, context.get("zone", UTC))
+    return template_filters.moment(value, context.get("zone", UTC))
 
 
 @pass_context
 def _moment_text(context: Context, value: Any) -> str:
-    return showing.moment_text(value, context.get("zone", UTC))
+    return template_filters.moment_text(value, context.get("zone", UTC))
 
 
 @pass_context
 def _ago(context: Context, value: Any) -> Markup:
     """How long before now a moment was, with the moment itself as its title."""
     if value is None:
-        return Markup(showing.UNKNOWN)
-    passed = showing.span(max(0, context["now"] - value))
-    at = showing.moment_text(value, context.get("zone", UTC))
+        return Markup(template_filters.UNKNOWN)
+    passed = template_filters.span(max(0, context["now"] - value))
+    at = template_filters.moment_text(value, context.get("zone", UTC))
     text = context.call(context.resolve("gettext"), "%(time)s ago", time=passed)
     return Markup('<span title="{}">{}</span>').format(at, text)
 

@@ -23,7 +23,6 @@ from starlette.routing import Router
 from mq import __version__
 from mq.daemons.console import own_pages, rendering
 from mq.daemons.console.api import openapi
-from mq.daemons.console.asking import Asking, asking, read_query
 from mq.daemons.console.assets import load
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.call import Call
@@ -34,6 +33,7 @@ from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.parsing import BadQuery
 from mq.daemons.console.problems import Refused, problem_of
 from mq.daemons.console.rendering import Pages
+from mq.daemons.console.request_context import RequestContext, asking, read_query
 from mq.daemons.console.route import (
     API,
     FORMATS,
@@ -47,8 +47,8 @@ from mq.daemons.console.route import (
     subject_of,
 )
 from mq.daemons.console.security.access import Access
-from mq.daemons.console.showing import quoted
 from mq.daemons.console.streams import Streams
+from mq.daemons.console.template_filters import quoted
 
 T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]
@@ -134,7 +134,7 @@ class Frame:
         ]
 
     def answering(
-        self, answer: Callable[[Asking], Awaitable[Response]], *, api: bool = False
+        self, answer: Callable[[RequestContext], Awaitable[Response]], *, api: bool = False
     ) -> Answer:
         """An endpoint: whatever is raised becomes an answer that tells no more than a line."""
 
@@ -152,7 +152,7 @@ class Frame:
 
         return endpoint
 
-    def _failed(self, asked: Asking, error: Exception, *, api: bool) -> Response:
+    def _failed(self, asked: RequestContext, error: Exception, *, api: bool) -> Response:
         problem = problem_of(error, asked.id)
         if problem.status in (401, 403, 429):
             self.access.refused(asked, problem)
@@ -168,7 +168,7 @@ class Frame:
     async def _not_found(self, scope: Any, receive: Any, send: Any) -> None:
         """No such address; the same for those who may not know."""
 
-        async def nothing(asked: Asking) -> Response:
+        async def nothing(asked: RequestContext) -> Response:
             if asked.visitor.user is None:
                 raise Refused(401, "log in first")
             raise Refused(404, "There is no such page.")
@@ -180,14 +180,14 @@ class Frame:
 
     # who may ----------------------------------------------------------------------------------
 
-    def _sees(self, asked: Asking, cluster: str) -> bool:
+    def _sees(self, asked: RequestContext, cluster: str) -> bool:
         user = asked.visitor.user
         return user is not None and user.permission(cluster) is not None
 
-    def _known(self, asked: Asking) -> list[str]:
+    def _known(self, asked: RequestContext) -> list[str]:
         return [name for name in self.clusters if self._sees(asked, name)]
 
-    def _menu(self, asked: Asking, cluster: str) -> list[tuple[str, str]]:
+    def _menu(self, asked: RequestContext, cluster: str) -> list[tuple[str, str]]:
         """Path and text of each entry that the visitor may open."""
         user = asked.visitor.user
         if user is None:
@@ -201,7 +201,9 @@ class Frame:
             and not (isinstance(route, Change) and self.clusters[cluster].read_only)
         ]
 
-    def call(self, asked: Asking, route: AnyRoute, given: Mapping[str, str] | None = None) -> Call:
+    def call(
+        self, asked: RequestContext, route: AnyRoute, given: Mapping[str, str] | None = None
+    ) -> Call:
         """The call of a route, if the visitor may have it. Raises Refused and BadQuery."""
         # As it is now: the body of a form may have come long after its head.
         user = self.access.still(asked.visitor)
@@ -242,7 +244,7 @@ class Frame:
 
     # what is of no cluster, for programs -------------------------------------------------------
 
-    async def _described(self, asked: Asking) -> Response:
+    async def _described(self, asked: RequestContext) -> Response:
         if asked.visitor.user is None:
             raise Refused(401, "log in first")
         prefix = self.settings.console.path_prefix
@@ -250,7 +252,7 @@ class Frame:
         found = openapi.document(self.routes, __version__, prefix, asked.texts.gettext, known)
         return rendering.json_response(found)
 
-    async def _clusters(self, asked: Asking) -> Response:
+    async def _clusters(self, asked: RequestContext) -> Response:
         if asked.visitor.user is None:
             raise Refused(401, "log in first")
         known = [
@@ -263,7 +265,7 @@ class Frame:
     async def _start(self, request: Request) -> Response:
         """The first cluster that the visitor may see."""
 
-        async def answer(asked: Asking) -> Response:
+        async def answer(asked: RequestContext) -> Response:
             if asked.visitor.user is None:
                 raise Refused(401, "log in first")
             known = self._known(asked)
@@ -285,7 +287,7 @@ class Frame:
         headers = {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(asset.content, media_type=asset.kind, headers=headers)
 
-    async def _page(self, route: Route, asked: Asking, *, api: bool = False) -> Response:
+    async def _page(self, route: Route, asked: RequestContext, *, api: bool = False) -> Response:
         call = self.call(asked, route)
         form = asked.request.query_params.get("format", "json" if api else "")
         if api:
@@ -310,7 +312,7 @@ class Frame:
             return rendering.json_response(found.data, found.status)
         return self._html(asked, call, found)
 
-    def _html(self, asked: Asking, call: Call, page: Page) -> Response:
+    def _html(self, asked: RequestContext, call: Call, page: Page) -> Response:
         return self.pages.html(
             asked,
             page.template,
@@ -324,7 +326,7 @@ class Frame:
             **page.extra,
         )
 
-    def _check_export(self, asked: Asking) -> None:
+    def _check_export(self, asked: RequestContext) -> None:
         if not self.settings.console.exports_allowed:
             raise Refused(403, asked.texts.gettext("Downloads are switched off here."))
 
@@ -347,7 +349,7 @@ class Frame:
                 one.cancel()
             await asyncio.wait(both)
 
-    async def _stream(self, route: Stream, asked: Asking) -> Response:
+    async def _stream(self, route: Stream, asked: RequestContext) -> Response:
         call = self.call(asked, route)
         visitor = asked.visitor
 
@@ -360,7 +362,7 @@ class Frame:
 
         return self.streams.response(route.events(call), call.user.name, call.id, allowed)
 
-    async def form(self, asked: Asking) -> dict[str, list[str]]:
+    async def form(self, asked: RequestContext) -> dict[str, list[str]]:
         """The fields of a form that one of our pages has sent. Raises Refused for any other."""
         request = asked.request
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

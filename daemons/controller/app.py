@@ -24,7 +24,7 @@ from mq.daemons.controller.registry import Registry
 from mq.daemons.guarded_port import GuardedPort
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
-from mq.daemons.serving import handlers_of
+from mq.daemons.request_codes import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.protocol.requests import CONTROLLER
 

@@ -22,7 +22,7 @@ from mq.daemons.controller.replica_set import (
     register,
 )
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies.cluster import BrokerMemberGroup
 from mq.protocol.bodies.controller import (
     BrokerReplicasInfo,

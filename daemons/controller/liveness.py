@@ -33,7 +33,7 @@ Key = tuple[str, int]
 
 
 @dataclass
-class Live:
+class LastHeartbeat:
     """The last heartbeat of a broker."""
 
     address: str
@@ -62,7 +62,7 @@ class Liveness:
 
     def __init__(self, on_death: Callable[[str, int], None]) -> None:
         self._on_death = on_death
-        self._live: dict[Key, Live] = {}
+        self._live: dict[Key, LastHeartbeat] = {}
         self._of_channel: dict[Channel, set[Key]] = {}
         self._dead: set[Key] = set()
         self._started = clock.monotonic()
@@ -80,7 +80,7 @@ class Liveness:
         millis = header.heartbeat_timeout_mills
         timeout = DEFAULT_TIMEOUT if millis is None else millis / 1000
         before, now = self._live.get(key), clock.monotonic()
-        self._live[key] = Live(
+        self._live[key] = LastHeartbeat(
             address=header.broker_addr,
             channel=channel,
             heard=now,
@@ -101,7 +101,7 @@ class Liveness:
         if before is None:
             log.info("broker %s of %s is alive, at %s", key[1], key[0], header.broker_addr)
 
-    def get(self, name: str, broker_id: int) -> Live | None:
+    def get(self, name: str, broker_id: int) -> LastHeartbeat | None:
         """The last heartbeat of a broker that lives."""
         live = self._live.get((name, broker_id))
         if live is None or clock.monotonic() - live.heard > live.timeout:

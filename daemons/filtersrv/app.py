@@ -28,7 +28,7 @@ from mq.daemons.filtersrv.stats import GroupStats, metrics_of
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
-from mq.daemons.serving import handlers_of
+from mq.daemons.request_codes import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 

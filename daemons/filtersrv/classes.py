@@ -79,7 +79,7 @@ class FilterClass:
 
 
 @dataclass(eq=False)
-class _Turn:
+class _UploadLock:
     """Who uploads a class of one key now."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -97,7 +97,7 @@ class Classes:
         self.table: dict[Key, FilterClass] = {}
         self.refused = ""
         self.ends = 0  # of sandboxes that nobody had asked for
-        self._loading: dict[Key, _Turn] = {}
+        self._loading: dict[Key, _UploadLock] = {}
         # Processes that start at a time: for pulls, and for uploads, which may all hang.
         self._starting = asyncio.Semaphore(4)
         self._uploading = asyncio.Semaphore(4)
@@ -125,7 +125,7 @@ class Classes:
         before it in force, NoClass without sandboxes, TooMany.
         """
         # One upload of a key after the other: of many members that come together, one loads it.
-        turn = self._loading.setdefault(key, _Turn())
+        turn = self._loading.setdefault(key, _UploadLock())
         turn.users += 1
         try:
             self._check_room(key)

@@ -18,7 +18,7 @@ from mq.daemons.filtersrv.config import FiltersrvSettings
 from mq.daemons.filtersrv.folder import read_class
 from mq.daemons.filtersrv.records import Writer, places, undamaged
 from mq.daemons.filtersrv.sandbox.process import FilterFailed, SandboxEnded
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError

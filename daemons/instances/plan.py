@@ -27,7 +27,7 @@ OWN = ("brokerName", *_PORTS, *_FOLDERS)
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedBroker:
     """A broker of several: its name, which is that of its section, and all its properties."""
 
     name: str
@@ -41,7 +41,7 @@ class Planned:
             raise ConfigError(f"[{self.name}] {error}") from None
 
 
-def plan(path: Path | None, overrides: Mapping[str, str], count: int | None) -> list[Planned]:
+def plan(path: Path | None, overrides: Mapping[str, str], count: int | None) -> list[PlannedBroker]:
     """The brokers of a file, ``count`` or what its `instances` says or its sections name.
 
     Nothing where they are not several. Raises ConfigError.
@@ -57,7 +57,7 @@ def plan(path: Path | None, overrides: Mapping[str, str], count: int | None) -> 
     # What is asked for on the command line goes before the file, but for what is one broker's own.
     forced = {name: value for name, value in overrides.items() if name not in OWN}
     return [
-        Planned(
+        PlannedBroker(
             name, {**common, **_derived(turn, name, common), **sections.get(name, {}), **forced}
         )
         for turn, name in enumerate(_names(common, sections, count))

@@ -26,7 +26,7 @@ from mq.daemons.namesrv.kv import KvConfig
 from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.namesrv.snodes import Snodes
-from mq.daemons.serving import handlers_of
+from mq.daemons.request_codes import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.protocol.requests import NAME_SERVER
 

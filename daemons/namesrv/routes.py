@@ -32,7 +32,7 @@ from mq.daemons.namesrv.registration import (
     is_whole,
 )
 from mq.daemons.namesrv.tables import Tables
-from mq.daemons.steps import Steps
+from mq.daemons.time_slices import TimeSlices
 from mq.protocol.bodies import (
     BrokerData,
     DataVersion,
@@ -81,7 +81,7 @@ class Routes(Tables):
         Raises:
             OutOfOrder: as above, or the broker has registered anew or gone meanwhile.
         """
-        steps = Steps()
+        steps = TimeSlices()
         for _ in self._registering(registration, connection, drop_missing_topics):
             await steps.rest()
         return self._master_of(registration)

@@ -25,9 +25,8 @@ from mq.daemons.broker.handlers.client import ClientRules
 from mq.daemons.config import ConfigError
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
-from mq.daemons.serving import handlers_of
+from mq.daemons.request_codes import handlers_of
 from mq.daemons.snode.access import SnodeAccess
-from mq.daemons.snode.around import Around
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes
 from mq.daemons.snode.forwarding import Forwarding
@@ -38,6 +37,7 @@ from mq.daemons.snode.handlers.pulls import PullHandlers
 from mq.daemons.snode.handlers.queues import QueueHandlers
 from mq.daemons.snode.handlers.routes import RouteHandlers
 from mq.daemons.snode.handlers.sends import SendHandlers
+from mq.daemons.snode.interceptor_chain import InterceptorChain
 from mq.daemons.snode.interceptors import InterceptorGroup
 from mq.daemons.snode.offsets import OffsetCache
 from mq.daemons.snode.ports import Ports
@@ -87,7 +87,7 @@ class Snode(Lifecycle):
         self.sends: SendHandlers
         self.registration: Registration
         self.metrics_port = -1  # none
-        self._around: Around
+        self._around: InterceptorChain
         self._ports: Ports
         self._relays: Relays | None = None  # without the native path there are none
         self._stand_ins: StandIns
@@ -128,7 +128,7 @@ class Snode(Lifecycle):
         settings = self.settings
         self.access = self._access_control()
         self.tls = server_tls(settings.tls)
-        self._around = Around(settings.snode)
+        self._around = InterceptorChain(settings.snode)
         self._ports = Ports(settings, self.access, self.tls)
         for listener in self.listeners().values():
             await listener.bind()

@@ -8,7 +8,7 @@
                connection that ends: each is answered, with SERVICE_NOT_AVAILABLE, so that no
                client waits for a reply that will not come. (The snode branch sends none.)
 
-Nothing is awaited for a request: a `Forwarded` stands for it among the requests of the connection
+Nothing is awaited for a request: a `ForwardedRequest` stands for it among the requests of the connection
 to the enode, as a future does for the snode's own.
 """
 
@@ -61,7 +61,7 @@ def _cost_of_texts(fields: Mapping[str, str]) -> int:
     return size + (_BYTES_OF_LONG * expression if expression > _LONG else 0)
 
 
-class Forwarded:
+class ForwardedRequest:
     """A request of a client that is at an enode."""
 
     __slots__ = ("began", "brief", "channel", "cost", "enode", "forwarding", "groups", "on_answer",
@@ -231,7 +231,7 @@ class Forwarding:
             version=command.version,
         )
         brief = seconds is None
-        forwarded = Forwarded(
+        forwarded = ForwardedRequest(
             self, command, channel, enode, groups, on_answer, brief, slot, request
         )
         if seconds is None:
@@ -243,13 +243,13 @@ class Forwarding:
             raise unavailable(enode, error) from None
         except LocalProtocolError as error:  # it does not fit a frame any more
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        channel.owe(forwarded.cost)
+        channel.reserve(forwarded.cost)
         self.in_flight += 1
         self.brief += brief
         if not brief:
             self.held[enode, slot] += forwarded.cost
 
-    def answered(self, forwarded: Forwarded, response: Command) -> None:
+    def answered(self, forwarded: ForwardedRequest, response: Command) -> None:
         """Relay what an enode has answered."""
         request, channel = forwarded.request, forwarded.channel
         self._ended(forwarded)
@@ -270,7 +270,7 @@ class Forwarding:
             except Exception:  # the client has its reply; the connection goes on
                 log.exception("request %d: what follows its answer failed", request.code)
 
-    def failed(self, forwarded: Forwarded, error: MQError) -> None:
+    def failed(self, forwarded: ForwardedRequest, error: MQError) -> None:
         """Tell a client that its enode does not answer."""
         request, channel = forwarded.request, forwarded.channel
         self._ended(forwarded)
@@ -309,9 +309,9 @@ class Forwarding:
         if not self.brief:
             self._settled.set()
 
-    def _ended(self, forwarded: Forwarded) -> None:
+    def _ended(self, forwarded: ForwardedRequest) -> None:
         self.in_flight -= 1
-        forwarded.channel.owe(-forwarded.cost)
+        forwarded.channel.reserve(-forwarded.cost)
         if forwarded.brief:
             self.brief -= 1
             if not self.brief:

@@ -1,12 +1,12 @@
 """The ports of a snode: that of its clients, and those that stand for one enode each."""
 
+from mq.daemons.connection_order import SNODE_TURNS
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.snode.access import SnodeAccess
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.tls import ServerTls
-from mq.daemons.turns import SNODE_TURNS
 
 
 class Ports:

@@ -74,12 +74,12 @@ class Relays:
 
     def refuse(self, settled: tuple[int, int, int, int], enode: str, error: MQError) -> None:
         """Tell a client that its request is not answered."""
-        number, opaque, code, owed = settled
+        number, opaque, code, pending_bytes = settled
         self.forwarding.relay_failed(code)
         channel = self.channel(number)
         if channel is None:
             return
-        channel.owe(-owed)
+        channel.reserve(-pending_bytes)
         channel.send(error_reply(Command(code, {}, opaque=opaque), unavailable(enode, error)))
 
 
@@ -112,8 +112,8 @@ class RelayPeer(Peer):
         taken = self._relay.take(data, position, number, added, enode, now, alone, list(pushed))
         if taken is None:
             return position
-        behind, frames, _, count, owed = taken
-        channel.owe(owed)
+        behind, frames, _, count, pending_bytes = taken
+        channel.reserve(pending_bytes)
         self._relays.forwarding.relay_began(count)
         self._batch.append(frames)
         self._write_soon()
@@ -148,11 +148,11 @@ class RelayPeer(Peer):
     def _relay_answers(self, data: bytes, position: int) -> int:
         behind, answered, sizes = self._relay.answers(data, position)
         relays = self._relays
-        for number, frames, count, owed, began in answered:
+        for number, frames, count, pending_bytes, began in answered:
             relays.forwarding.relay_answered(count, perf_counter() - began)
             channel = relays.channel(number)
             if channel is not None and not channel.closed:
-                channel.owe(-owed)
+                channel.reserve(-pending_bytes)
                 channel.send_frame(frames)
         for topic, size, count in sizes:
             relays.sizes.sent(topic, size, count)
@@ -170,11 +170,11 @@ class RelayPeer(Peer):
             return
         settled = self._relay.settle(command.opaque) if -(1 << 31) <= command.opaque < 0 else None
         if settled is not None:
-            number, opaque, _, owed = settled
+            number, opaque, _, pending_bytes = settled
             self._relays.forwarding.relay_answered(1, 0.0)
             channel = self._relays.channel(number)
             if channel is not None and not channel.closed:
-                channel.owe(-owed)
+                channel.reserve(-pending_bytes)
                 command.opaque, command.serialization = opaque, 0
                 channel.send(command)
 

@@ -131,7 +131,7 @@ class RpcListener(ListeningPort[RpcChannel]):
         if most:
             self.count("refused_connections")
             log.warning("a connection is turned away: there are %d", most)
-            return _TurnedAway()
+            return _RejectedConnection()
         channel = RpcChannel(self)
         return channel if self._tls is None else FirstByte(channel, self._tls)
 
@@ -276,7 +276,7 @@ class _Unknown(Exception):
         self.status = status
 
 
-class _TurnedAway(asyncio.Protocol):
+class _RejectedConnection(asyncio.Protocol):
     """A connection over the limit: closed at once, as clients then turn to others."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

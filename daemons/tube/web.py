@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 from typing import Any, Self
 
-from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
+from mq.daemons.accept import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.tube.web_answers import dumped, encoded, refusal
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
 from mq.daemons.tube.web_requests import MAX_HEAD, BadRequest, take_request

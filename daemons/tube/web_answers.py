@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mq.daemons.steps import Steps
+from mq.daemons.time_slices import TimeSlices
 
 _LEVELS = 4  # of an answer that are written in steps: of offsets, those of a topic are one piece
 
@@ -26,7 +26,7 @@ def dump(value: Any) -> str:
 
 async def dumped(value: Any) -> str:
     """The same in steps: an answer may have a million rows."""
-    steps, parts = Steps(), []
+    steps, parts = TimeSlices(), []
     for part in _parts(value, _LEVELS):
         parts.append(part)
         await steps.rest()

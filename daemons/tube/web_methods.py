@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mq.daemons.acl.networks import is_loopback
-from mq.daemons.tube.guesses import Guesses, host_of
+from mq.daemons.tube.failed_logins import FailedLogins, host_of
 
 #: What the original has where its file says nothing, and what its sample file has: no secrets.
 KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
@@ -103,7 +103,7 @@ class Methods:
     token: str | None = ""
     before: Callable[[WebRequest], None] = field(default=lambda _: None)
     long: frozenset[str] = frozenset()
-    guesses: Guesses = field(default_factory=Guesses)  # of the token
+    guesses: FailedLogins = field(default_factory=FailedLogins)  # of the token
 
     async def call(self, request: WebRequest) -> Result:
         """What a request is answered. Raises RequestRefused and Redirected."""

@@ -25,9 +25,9 @@ from mq.pipeline.declared import wrong
 from mq.pipeline.errors import BrokerDown, ClusterAway, KeyRefused, OptionError, Unknown
 from mq.pipeline.offsets import Queue
 from mq.pipeline.tube.background import Background
-from mq.pipeline.tube.holding import hold, member
 from mq.pipeline.tube.offsets import TubePartition
 from mq.pipeline.tube.options import TubeReadOptions
+from mq.pipeline.tube.partition_group import hold, member
 from mq.protocol.tube.codes import UNDEFINED, Code
 
 T = TypeVar("T")

@@ -26,14 +26,14 @@ from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
 from mq.client.tube.balance_consumer import TubeBalanceConsumer
 from mq.client.tube.errors import NotAuthenticated, TubeError
 from mq.client.tube.message import TubeBatch
-from mq.pipeline.losses import report_away, report_gone
+from mq.pipeline.data_loss import report_away, report_gone
 from mq.pipeline.puller import QueueRange
 from mq.pipeline.tables import Table
 from mq.pipeline.tube.background import Background
 from mq.pipeline.tube.columns import COLUMNS, Maker, Reply
-from mq.pipeline.tube.holding import hold, member
 from mq.pipeline.tube.offsets import INDEX_RECORD, TubePartition
 from mq.pipeline.tube.options import TubeReadOptions
+from mq.pipeline.tube.partition_group import hold, member
 from mq.protocol.tube.codes import Code
 
 log = logging.getLogger(__name__)

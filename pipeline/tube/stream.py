@@ -7,12 +7,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from mq.pipeline.cluster import Bounds
-from mq.pipeline.lives import Life, Place
 from mq.pipeline.offsets import LATEST, Offsets, Queue
 from mq.pipeline.planning import chosen_start
 from mq.pipeline.puller import QueueRange
 from mq.pipeline.stream import Json, MicroBatches
 from mq.pipeline.tables import Table
+from mq.pipeline.topic_generations import Place, TopicGeneration
 from mq.pipeline.tube.cluster import TubeCluster
 from mq.pipeline.tube.columns import COLUMNS
 from mq.pipeline.tube.offsets import INDEX_RECORD, from_keys, to_keys
@@ -50,7 +50,9 @@ class TubeStreamReader(MicroBatches):
     def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
         return [TubeTask(each, skip_absent=False) for each in whole]
 
-    def _to_json(self, offsets: Mapping[Queue, int], lives: Mapping[Place, Life]) -> Json:
+    def _to_json(
+        self, offsets: Mapping[Queue, int], lives: Mapping[Place, TopicGeneration]
+    ) -> Json:
         return dict(to_keys(offsets))
 
     def _from_json(self, json: Json) -> Offsets:

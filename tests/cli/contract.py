@@ -13,7 +13,7 @@ from typing import Any
 from mq.cli import catalog
 from mq.cli.main import load
 from mq.cli.runtime import global_options
-from mq.cli.runtime.effects import Columns, Given, given_by
+from mq.cli.runtime.effects import Columns, ResultShape, given_by
 from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION
 from mq.cli.show.result import Column, Kind
@@ -35,7 +35,7 @@ def check(arguments: Sequence[str], out: str) -> None:
         assert (document["version"], document["command"]) == (JSON_VERSION, found[1])
         assert isinstance(document["failures"], list)
         if "--dry-run" in arguments and "changes" in document["totals"]:
-            given = Given(data=changes_text.DATA)
+            given = ResultShape(data=changes_text.DATA)
             document["totals"].pop("changes")
         assert document["totals"].keys() <= {column.name for column in given.totals}, found[1]
         _values(given.totals, document["totals"])
@@ -53,7 +53,7 @@ def _documents(out: str) -> Iterable[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def _data(given: Given, data: Any, *, chosen: bool) -> None:
+def _data(given: ResultShape, data: Any, *, chosen: bool) -> None:
     shapes = [given.data] if given.data and not chosen else []
     if isinstance(given.data, str) and not chosen:
         return

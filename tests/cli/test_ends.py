@@ -315,7 +315,7 @@ def test_a_reader_that_goes_ends_tail_before_there_is_more_to_show(
 STUBBORN = """
 import asyncio, sys, time
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.ending import giving_back
+from mq.cli.runtime.interruption import giving_back
 from mq.cli.runtime.env import Environment
 from mq.client.operations import local_files
 from mq.cli.runtime.runner import concurrently, run_command

@@ -8,7 +8,7 @@ import pytest
 
 from mq.cli import catalog
 from mq.cli.main import load
-from mq.cli.manual.described import commands
+from mq.cli.manual.descriptions import commands
 from mq.cli.manual.shared_help import shared_groups
 from mq.cli.runtime.effects import given_by
 

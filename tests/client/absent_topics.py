@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mq.client import absence
+from mq.client import missing_topics
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import TOPIC, Cluster
@@ -15,7 +15,7 @@ CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
 
 
 def notice_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absence, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(missing_topics, "FIRST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
     monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.05)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mq.client import absence
+from mq.client import missing_topics
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.process_queue import FlowLimits
 from mq.protocol.message import StoredMessage
@@ -237,7 +237,7 @@ async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> No
             await hide(there)
             await until(lambda: held.is_absent)
             held.absent_pause = 60.0  # the next one
-            await until(lambda: held.absent_pause == absence.LONGEST_PAUSE_SECONDS)
+            await until(lambda: held.absent_pause == missing_topics.LONGEST_PAUSE_SECONDS)
             await show(there)
         assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
 

@@ -123,8 +123,8 @@ async def test_a_queue_that_is_reset_again_goes_on_where_it_was_put_last(
     fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its broker was to be told of the first place still, which is tried for a minute."""
-    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.revoked_queues.MOVE_AGAIN_SECONDS", 0.01)
     refuses: set[str] = set()
 
     class Busy(LocalOffsetStore):
@@ -158,7 +158,7 @@ async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was taken away while its broker was still to be told of the reset."""
-    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
     is_told = asyncio.Event()
 
     class Late(LocalOffsetStore):
@@ -190,7 +190,7 @@ async def test_a_queue_that_was_paused_as_it_was_reset_is_not_when_another_membe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was the only one of its topic, and a share without queues told of no topic."""
-    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
     is_told = asyncio.Event()
     share = [QUEUE]
 
@@ -247,8 +247,8 @@ async def test_a_queue_goes_on_where_it_was_reset_to_though_its_broker_left_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one that was restarted before it had heard of that."""
-    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.revoked_queues.MOVE_AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 0.1)
     told: list[str] = []
 

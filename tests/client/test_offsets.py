@@ -3,10 +3,10 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from mq.client import absence
-from mq.client.absence import Absences
+from mq.client import missing_topics
 from mq.client.errors import RequestTimeout, SystemBusy
 from mq.client.machine import clock
+from mq.client.missing_topics import MissingTopics
 from mq.client.offsets import OffsetStore
 from mq.client.process_queue import ProcessQueue
 from mq.client.session import Session
@@ -86,7 +86,7 @@ def test_first_offsets_of_a_topic_that_was_made_again_go_one_before_the_others(
     given_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Java broker that removes a topic's offsets (5.x) loses of those that meet all but one."""
-    monkeypatch.setattr(absence, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(missing_topics, "FIRST_PAUSE_SECONDS", 0.001)
     broker, queues = ForgetfulBroker(), [MessageQueue("one", "a", number) for number in range(4)]
 
     async def scenario() -> None:
@@ -96,7 +96,7 @@ def test_first_offsets_of_a_topic_that_was_made_again_go_one_before_the_others(
             Session(namesrv) as session,
         ):
             offsets = OffsetStore(session, "g")
-            absences = Absences(session, "g", offsets)
+            absences = MissingTopics(session, "g", offsets)
             for offset in (7, 0):
                 for queue in queues:
                     offsets.update(queue, offset)

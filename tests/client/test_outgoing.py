@@ -3,7 +3,7 @@ import zlib
 import pytest
 
 from mq.client.errors import ClientError
-from mq.client.machine.chance import random_bytes
+from mq.client.machine.random_ids import random_bytes
 from mq.client.outgoing import MAX_BODY, MAX_SENT, Draft, draft, draft_batch
 from mq.client.send_back import retry_copy
 from mq.protocol.batch import decode_batch

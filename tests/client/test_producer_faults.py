@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mq.client.aims import SENDS
 from mq.client.errors import ConnectError, RemoteSystemError, RequestTimeout
 from mq.client.latency import FaultTolerance
 from mq.client.producer import Producer
-from mq.daemons.broker.replication.enough import not_enough
+from mq.client.routing_table import SENDS
+from mq.daemons.broker.replication.in_sync_gate import not_enough
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import TopicRouteData

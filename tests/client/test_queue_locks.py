@@ -21,8 +21,8 @@ from mq.client.queue_locks import QueueLocks, is_locked
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.clients import locks as locks_of_broker
+from mq.daemons.broker.components import clients as clients_of_broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.parts import clients as clients_of_broker
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import MessageQueue, TopicConfig

@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from mq.client import leaving, reader
+from mq.client import reader, revoked_queues
 from mq.client.consumer import Consumer
 from mq.client.errors import MQError
 from mq.client.lite_pull_consumer import LitePullConsumer
@@ -261,7 +261,7 @@ def test_failing_pulls_are_told_once_for_each_broker_and_state_and_once_when_the
 
 
 def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "HAND_OVER_SECONDS", 3600.0)
+    monkeypatch.setattr(revoked_queues, "HAND_OVER_SECONDS", 3600.0)
     inside: set[int] = set()
 
     async def scenario() -> None:
@@ -334,7 +334,7 @@ def test_a_topic_that_is_made_anew_is_read_though_messages_of_the_old_one_are_in
 ) -> None:
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
-    monkeypatch.setattr(leaving, "HAND_OVER_SECONDS", 0.1)
+    monkeypatch.setattr(revoked_queues, "HAND_OVER_SECONDS", 0.1)
     monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.05)
     got: list[bytes] = []
 

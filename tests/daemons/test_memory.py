@@ -10,7 +10,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.channel import MOST_OWED, WRITE_BUFFER_LIMIT, Channel
+from mq.daemons.channel import MAX_PENDING_BYTES, WRITE_BUFFER_LIMIT, Channel
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import CLIENTS_SETTING, CONNECTION_SETTING, PIECE_COST, MemoryBudget
@@ -322,10 +322,10 @@ def test_requests_that_are_answered_later_are_bounded_for_each_connection(
         ):
             request = encode(request_of_a_mebibyte)
             writing = asyncio.ensure_future(_write(peer, request * 20))
-            await until(lambda: begun == MOST_OWED // MIB)
+            await until(lambda: begun == MAX_PENDING_BYTES // MIB)
             async with Peer(listener.port) as other:
                 assert (await other.ask(8)).is_response
-            assert begun == MOST_OWED // MIB
+            assert begun == MAX_PENDING_BYTES // MIB
             go.set()
             for _ in range(20):
                 assert (await peer.receive()).code == ResponseCode.SUCCESS

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.delivery import aside as aside_file
-from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery import quarantine as quarantine_file
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.state_file import write_atomically
 from tests.daemons.broker.store.power import Machine
@@ -42,11 +42,11 @@ def test_so_it_does_where_who_made_the_folder_was_killed_at_once(
 def test_what_was_set_aside_outlives_a_power_cut(tmp_path: Path, machine: Machine) -> None:
     async def work(store: MessageStore) -> None:
         (physical,) = await put(store, "orders", 0, b"body")
-        aside = SetAside(store)
+        aside = Quarantine(store)
         aside.put("timer", "for a test", "orders", 0, 0, physical)
         await aside.save()
         machine.lose_power(store.root, tmp_path / "b")
 
     with_store(tmp_path / "a", work)
-    name = aside_file.FILE_NAME
+    name = quarantine_file.FILE_NAME
     assert b"for a test" in (tmp_path / "b" / "config" / name).read_bytes()

@@ -1,7 +1,7 @@
 """Checkpoints as a query of Spark writes them."""
 
-from mq.pipeline.lives import from_checkpoint
 from mq.pipeline.offsets import Nested, to_nested
+from mq.pipeline.topic_generations import from_checkpoint
 
 
 def offsets_in(checkpoint: object) -> Nested:

@@ -27,7 +27,7 @@ from mq.pipeline.decisions import DecisionLog  # noqa: E402
 from mq.pipeline.errors import CommitFailed  # noqa: E402
 from mq.pipeline.exactly_once import Transactions  # noqa: E402
 from mq.pipeline.prepared import Prepared, from_part, to_parts  # noqa: E402
-from mq.pipeline.sink import StreamWriter, Written  # noqa: E402
+from mq.pipeline.sink import StreamWriter, TaskCommit  # noqa: E402
 from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
 from tests.pipeline.prepared import TEXTS, bodies_of, options_for, prepare, settle_quickly  # noqa: E402
 from tests.pipeline.schemas import schema_of  # noqa: E402
@@ -180,7 +180,7 @@ def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
     options = replace(options_for(mq_session_broker, mq_topic), timeout_ms=500)
     query = str(uuid.uuid4())
     writer = StreamWriter(options, schema_of("body string, shardingKey string")[0])
-    messages: list[WriterCommitMessage | None] = [Written(150, query, prepare(options, TEXTS))]
+    messages: list[WriterCommitMessage | None] = [TaskCommit(150, query, prepare(options, TEXTS))]
     late: list[tuple[str, bytes]] = []
     with monkeypatch.context() as patched, options.open_session(5) as session:
         log = DecisionLog(session, options, 0)
@@ -208,7 +208,7 @@ def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
         writer.abort(messages, 0)
         for tag, body in late:
             put(tag, body)
-    writer.commit([Written(150, query, prepare(options, TEXTS))], 0)
+    writer.commit([TaskCommit(150, query, prepare(options, TEXTS))], 0)
     assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
 
 
@@ -219,7 +219,7 @@ def test_a_batch_of_which_a_task_has_failed_is_rolled_back(
     options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
     writer = StreamWriter(options, schema_of("body string, shardingKey string")[0])
     prepared = prepare(options, TEXTS)
-    writer.abort([Written(150, query, prepared), None], 0)
+    writer.abort([TaskCommit(150, query, prepared), None], 0)
     with Transactions(options) as transactions:
         failed, _ = transactions._end(prepared, SysFlag.TRANSACTION_COMMIT)
     assert sum(map(len, failed)) == len(TEXTS)
@@ -261,7 +261,7 @@ def test_a_stream_without_the_id_of_its_query_fails_and_leaves_nothing(
     options = options_for(mq_session_broker, mq_topic)
     writer = StreamWriter(options, schema_of("body string, shardingKey string")[0])
     prepared = prepare(options, TEXTS)
-    known, unknown = Written(0, str(uuid.uuid4())), Written(150, None, prepared)
+    known, unknown = TaskCommit(0, str(uuid.uuid4())), TaskCommit(150, None, prepared)
     cases: list[list[WriterCommitMessage | None]] = [[unknown], [known, unknown]]
     for messages in cases:
         with pytest.raises(CommitFailed, match="does not say which query"):

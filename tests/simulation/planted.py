@@ -11,7 +11,7 @@ from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.tube.broker.consumers import Consumer
 from mq.daemons.tube.broker.registrations import Registrations
-from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.broker.store.errors import FlushMode
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from tests.simulation import scenario, shrinking
 from tests.simulation.campaign import run_alone

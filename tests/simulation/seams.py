@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from greenlet import greenlet
 
-from mq.client.machine import chance, clock, database, files, threads, usage
+from mq.client.machine import clock, database, files, random_ids, threads, usage
 from tests.simulation.database import Connection
 from tests.simulation.disk import ROOT, Descriptors, Disk, Open, error
 from tests.simulation.world import EPOCH, START, Process, World
@@ -52,7 +52,7 @@ _real = {
     (module, name): getattr(module, name)
     for module, names in (
         (clock, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "thread_time")),
-        (chance, ("randrange", "shuffle", "sample", "uniform", "random_bytes", "uuid4")),
+        (random_ids, ("randrange", "shuffle", "sample", "uniform", "random_bytes", "uuid4")),
     )
     for name in names
 }
@@ -70,7 +70,7 @@ def _monotonic() -> float:
 
 
 def _by_process(name: str) -> Callable[..., Any]:
-    real = _real[chance, name]
+    real = _real[random_ids, name]
 
     def call(*args: Any) -> Any:
         process = _process()
@@ -82,7 +82,7 @@ def _by_process(name: str) -> Callable[..., Any]:
 def _random_bytes(size: int) -> bytes:
     process = _process()
     if process is None:
-        return bytes(_real[chance, "random_bytes"](size))
+        return bytes(_real[random_ids, "random_bytes"](size))
     return process.random.randbytes(size)
 
 
@@ -302,10 +302,10 @@ def install() -> None:
     clock.time_ns = lambda: int(_time() * 1e9)
     clock.monotonic_ns = lambda: int(_monotonic() * 1e9)
     for name in ("randrange", "shuffle", "sample", "uniform"):
-        setattr(chance, name, _by_process(name))
+        setattr(random_ids, name, _by_process(name))
     usage.usage = lambda: usage.Usage(0.0, 0)
-    chance.random_bytes = _random_bytes
-    chance.uuid4 = _uuid4
+    random_ids.random_bytes = _random_bytes
+    random_ids.uuid4 = _uuid4
     database.connect = _connect
     threads.Lock = SimulatedLock
     threads.DiskThread = SimulatedDiskThread

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations import cluster
-from mq.client.operations.describing import asking
-from mq.client.operations.describing.asking import SettingValues
+from mq.client.operations.describing import queries
+from mq.client.operations.describing.queries import SettingValues
 from mq.client.operations.errors import NextStep, NotFound
-from mq.client.operations.subjects import groups, meeting, topics
+from mq.client.operations.subjects import group_members, groups, topics
 from mq.client.operations.subjects import members as judged
+from mq.client.operations.subjects.group_members import Members
 from mq.client.operations.subjects.groups import Progress, QueueProgress
-from mq.client.operations.subjects.meeting import Members
 from mq.client.operations.subjects.members import Disagreement
 from mq.protocol.names import RETRY_PREFIX, dead_letter_topic
 
@@ -48,7 +48,7 @@ class MemberRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DeadLetterSummary:
     """The dead letters of a group, as their topic tells: how many, and when the last one came."""
 
     count: int = 0
@@ -67,7 +67,7 @@ class GroupPage:
     there: Members
     settings: tuple[SettingValues, ...]
     paused_at: tuple[str, ...]
-    dead: Given | None
+    dead: DeadLetterSummary | None
     gone: tuple[str, ...]
     failures: tuple[str, ...]
 
@@ -137,26 +137,26 @@ async def describe(admin: "Admin", group: str, now: int, seconds: float) -> Grou
 
     Raises NotFound where no broker that answers has it, with those that do not as notes.
     """
-    names = await asking.heads(admin)
+    names = await queries.heads(admin)
     (settings, unset), there, (told, failed), (dead, not_dead) = await asyncio.gather(
         cluster.outcomes(
             admin,
             names,
             cluster.within(seconds, lambda each, at: groups.settings(each, at, group)),
         ),
-        meeting.collect(admin, names, group, seconds),
+        group_members.collect(admin, names, group, seconds),
         groups.progress(admin, names, group, seconds),
         _dead_letters(admin, group, seconds),
     )
     by_broker = {names[at]: one for at, one in settings.items() if one is not None}
     # A broker that does not know the group has no offsets of it either, and says so as an error.
     failed = {at: error for at, error in failed.items() if settings.get(at, group) is not None}
-    failures = asking.silent(names, unset, failed, there.failed)
+    failures = queries.silent(names, unset, failed, there.failed)
     if not (by_broker or there.connections or told.queues):
         raise _not_there(group, failures)
     oldest, untold = await _oldest(admin, told, now, seconds)
     gone = await _gone(admin, there, told)
-    compared = asking.by_value(groups.compared(by_broker), by_broker)
+    compared = queries.by_value(groups.compared(by_broker), by_broker)
     return GroupPage(
         group,
         tuple(by_broker),
@@ -187,20 +187,20 @@ def _paused(configs: "dict[str, SubscriptionGroupConfig]") -> tuple[str, ...]:
 
 async def _dead_letters(
     admin: "Admin", group: str, seconds: float
-) -> tuple[Given | None, list[str]]:
+) -> tuple[DeadLetterSummary | None, list[str]]:
     """Those of the group, and what could not be asked; None where nobody tells."""
     topic = dead_letter_topic(group)
     try:
         route = await admin.topic_route(topic)
     except RouteNotFound:
-        return Given(), []
+        return DeadLetterSummary(), []
     except MQError as error:
         return None, [f"dead letters: {error}"]
-    names = asking.of_route(route)
+    names = queries.of_route(route)
     rows, failed = await topics.status(admin, names, topic, seconds)
     last = max((row.last_updated or 0 for row in rows), default=0)
-    found = Given(sum(row.max_offset - row.min_offset for row in rows), last or None)
-    return found, [f"dead letters at {line}" for line in asking.silent(names, failed)]
+    found = DeadLetterSummary(sum(row.max_offset - row.min_offset for row in rows), last or None)
+    return found, [f"dead letters at {line}" for line in queries.silent(names, failed)]
 
 
 async def _oldest(
@@ -211,12 +211,12 @@ async def _oldest(
         for queue in told.queues
         if queue.diff > 0
     ]
-    return await asking.store_times(admin, points, now, seconds) if points else ({}, [])
+    return await queries.store_times(admin, points, now, seconds) if points else ({}, [])
 
 
 async def _gone(admin: "Admin", there: Members, told: Progress) -> tuple[str, ...]:
     """The topics that members wait for in vain."""
-    wanted = {one.topic for one in meeting.subscriptions(there)}
+    wanted = {one.topic for one in group_members.subscriptions(there)}
     wanted |= {one.topic for info in there.said.values() for one in info.subscription_set}
     wanted -= {queue.topic for queue in told.queues}
     missing = sorted(topic for topic in wanted if not topic.startswith(RETRY_PREFIX))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import BrokerError, NoneThere, RouteNotFound
 from mq.client.operations import cluster
-from mq.client.operations.describing import asking
-from mq.client.operations.describing.asking import SettingValues
+from mq.client.operations.describing import queries
+from mq.client.operations.describing.queries import SettingValues
 from mq.client.operations.errors import NextStep, NotFound
-from mq.client.operations.subjects import groups, meeting, topics
+from mq.client.operations.subjects import group_members, groups, topics
 from mq.client.operations.subjects.topics import QueueStatus, RouteRow
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
         route = await admin.topic_route(topic)
     except RouteNotFound:
         raise NotFound(f"there is no topic {topic}", hint=NextStep.LIST_TOPICS) from None
-    names = asking.of_route(route)
+    names = queries.of_route(route)
     (rows, failed), (settings, unset), (readers, unread), rate = await asyncio.gather(
         topics.status(admin, names, topic, seconds),
         cluster.outcomes(
@@ -79,13 +79,13 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
         ),
         _rate(admin, names, "TOPIC_PUT_NUMS", topic, seconds),
     )
-    failures = asking.silent(names, failed, unset, unread)
+    failures = queries.silent(names, failed, unset, unread)
     points = [
         (topic, row.broker_name, row.queue_id, row.min_offset)
         for row in rows
         if row.max_offset > row.min_offset
     ]
-    times, untold = await asking.store_times(admin, points, now, seconds) if points else ({}, [])
+    times, untold = await queries.store_times(admin, points, now, seconds) if points else ({}, [])
     by_broker = {names[at]: one for at, one in settings.items() if one is not None}
     wanted = sorted({name for found in readers.values() for name in found.group_list})
     # One that hangs would be waited for again and again, for some groups at a time.
@@ -97,7 +97,7 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
     return TopicPage(
         topic,
         topics.route_rows(route),
-        asking.by_value(topics.compared(by_broker), by_broker),
+        queries.by_value(topics.compared(by_broker), by_broker),
         tuple(rows),
         {(broker, queue_id): time for (_, broker, queue_id), time in times.items()},
         rate,
@@ -131,7 +131,7 @@ async def _groups(
         async with gate:
             (told, failed), there, rate = await asyncio.gather(
                 groups.progress(admin, names, group, seconds, topic=topic),
-                meeting.collect(admin, names, group, seconds, 0),
+                group_members.collect(admin, names, group, seconds, 0),
                 _rate(admin, names, "GROUP_GET_NUMS", f"{topic}@{group}", seconds),
             )
         unknown = bool(failed) and not told.queues

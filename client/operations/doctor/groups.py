@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
-from mq.client.operations.counted import counted
 from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
+from mq.client.operations.plurals import counted
 from mq.protocol import names
 from mq.protocol.bodies import ConsumerConnection, ConsumeStats, MessageModel
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from mq.client.operations.counted import counted
 from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
 from mq.client.operations.doctor.sets import check_sets
+from mq.client.operations.plurals import counted
 from mq.client.operations.uptime import seconds_up
 
 _RATIOS = ("commitLogDiskRatio", "consumeQueueDiskRatio")

@@ -1,9 +1,9 @@
 """Topics: whether they can be written and read everywhere."""
 
 from mq.client.errors import MQError
-from mq.client.operations.counted import counted
 from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
+from mq.client.operations.plurals import counted
 from mq.protocol import names
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.flags import Permission

@@ -26,7 +26,7 @@ MOST_DECOMPRESSED = 16 * 1024 * 1024
 _NOT_COMPARED = DROPPED | {MARK, PropertyKey.UNIQUE_KEY}
 
 
-class Related(NamedTuple):
+class LetterCopies(NamedTuple):
     """The messages of its topic that belong to a dead letter.
 
     `original` says whether the topic holds the message itself, or a copy of it.
@@ -56,15 +56,15 @@ def content_of(message: "StoredMessage") -> bytes:
     return digest.digest()
 
 
-async def related(admin: "Admin", letter: "StoredMessage", content: bytes) -> Related:
+async def related(admin: "Admin", letter: "StoredMessage", content: bytes) -> LetterCopies:
     """Look up the original of a letter and its copy. `content` is the letter's. Raises MQError."""
     topic = origin_topic(letter)
     if topic is None:
-        return Related()
+        return LetterCopies()
     try:
         found = await admin.find_by_unique_id(topic, letter.message_id, decompress=False)
     except RouteNotFound:
-        return Related()
+        return LetterCopies()
     place = letter.offset_id
     original = False
     for message in found:
@@ -72,6 +72,6 @@ async def related(admin: "Admin", letter: "StoredMessage", content: bytes) -> Re
         if (original and not is_copy) or content_of(message) != content:
             continue
         if is_copy:
-            return Related(True, message)
+            return LetterCopies(True, message)
         original = True
-    return Related(original)
+    return LetterCopies(original)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.client import moments
+from mq.client import time_expressions
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.errors import InvalidRequest
@@ -22,7 +22,7 @@ _EARLIEST = 10**12  # ms; a smaller number is a level
 
 
 @dataclass(frozen=True)
-class Taken:
+class DelayLimits:
     """What all brokers of a topic take.
 
     ``levels`` are the delays of their levels in ms, from level 1 on; empty where they differ or
@@ -43,7 +43,7 @@ class Taken:
             message.delay_level = level
             return
         try:
-            millis = moments.duration(text)
+            millis = time_expressions.duration(text)
         except ValueError:
             due = _time(text, now)
         else:
@@ -63,7 +63,7 @@ class Taken:
 def _time(text: str, now: int) -> int:
     try:
         if not text.startswith("-") and not text.endswith("ago"):  # a delay never counts back
-            return moments.parse(text, now / 1000)
+            return time_expressions.parse(text, now / 1000)
     except ValueError:
         pass
     raise InvalidRequest(f"delay {text!r} is not {FORMS}")
@@ -77,7 +77,7 @@ def _named(millis: int) -> str:
     return f"{millis}ms"
 
 
-async def taken_by(admin: "Admin", addresses: Iterable[str]) -> Taken:
+async def taken_by(admin: "Admin", addresses: Iterable[str]) -> DelayLimits:
     """What these brokers take, by their settings. What none of them tells is as it usually is: an
     account that may send may seldom see settings."""
     try:
@@ -91,7 +91,7 @@ async def taken_by(admin: "Admin", addresses: Iterable[str]) -> Taken:
         int(one["maxMessageSize"]) for one in told if one.get("maxMessageSize", "").isdecimal()
     ]
     levels = {_levels(one) for one in told}
-    return Taken(
+    return DelayLimits(
         min(sizes, default=MAX_BODY),
         levels.pop() if len(levels) == 1 else (),
         all(one.get("timerWheelEnable") == "true" for one in told) if told else None,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import BrokerError, ClientError, MQError, NoPermission, RouteNotFound
 from mq.client.machine import clock
-from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
+from mq.client.operations.plurals import counted
 from mq.protocol import names
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ MOST_LOOKED_BACK = 100_000  # messages of a queue, in search of the last ones th
 Test = Callable[["StoredMessage"], bool]
 
 
-class News(NamedTuple):
+class FollowedMessages(NamedTuple):
     """Messages in the order of their storing, or a line that says what went wrong."""
 
     messages: "list[StoredMessage]"
@@ -61,7 +61,7 @@ class Follower:
         self._consumer = PullConsumer(session)
         tests = [item for item in (choice.test(), test) if item is not None]
         self._takes: Test = lambda message: all(item(message) for item in tests)
-        self._news: asyncio.Queue[News] = asyncio.Queue(64)
+        self._news: asyncio.Queue[FollowedMessages] = asyncio.Queue(64)
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: set[MessageQueue] = set()
 
@@ -73,7 +73,7 @@ class Follower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def start(self, last: int = 0) -> list[News]:
+    async def start(self, last: int = 0) -> list[FollowedMessages]:
         """Begin to follow; returns the last messages there were, and queues that fail.
 
         Raises NotFound and MQError where no queue can be read.
@@ -86,9 +86,11 @@ class Follower:
             offset = span.next if self._choice.begin is not None else span.end
             self._follow(span.queue, offset)
         self._keep(self._look_again())
-        return [News([], failure) for failure in failures] + ([News(messages)] if messages else [])
+        return [FollowedMessages([], failure) for failure in failures] + (
+            [FollowedMessages(messages)] if messages else []
+        )
 
-    async def news(self, first: Iterable[News] = ()) -> AsyncIterator[News]:
+    async def news(self, first: Iterable[FollowedMessages] = ()) -> AsyncIterator[FollowedMessages]:
         """`first`, then what comes, as soon as it comes; what came meanwhile all at once."""
         for item in first:
             yield item
@@ -101,7 +103,7 @@ class Follower:
                     yield item
             messages = [message for item in together for message in item.messages]
             if messages:
-                yield News(_in_order(messages))
+                yield FollowedMessages(_in_order(messages))
 
     async def _last(self, span: Span, count: int) -> "list[StoredMessage]":
         """The last `count` messages that match, looked for in wider and wider steps back."""
@@ -137,14 +139,14 @@ class Follower:
             except MQError as error:
                 if not failing:  # once for each time that it goes away
                     where = f"{queue.broker_name}:{queue.queue_id}"
-                    await self._news.put(News([], f"{where}: {error}"))
+                    await self._news.put(FollowedMessages([], f"{where}: {error}"))
                 failing = True
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             failing = False
             messages = [message for message in result.messages if self._takes(message)]
             if messages:
-                await self._news.put(News(messages))
+                await self._news.put(FollowedMessages(messages))
             offset = result.next_offset
 
     async def _look_again(self) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
-from mq.client.operations.counted import counted
 from mq.client.operations.messages import dead_letters
 from mq.client.operations.messages.dead_letter_copies import MARK
 from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.traces import entries
 from mq.client.operations.messages.unpacking import unpacked
+from mq.client.operations.plurals import counted
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel
 from mq.protocol.host import address_text

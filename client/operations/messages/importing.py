@@ -16,7 +16,7 @@ from zlib import crc32
 
 from mq.client.operations.errors import BadData, InvalidRequest, NextStep, OperationError
 from mq.client.operations.messages import resumable
-from mq.client.operations.messages.delays import Taken
+from mq.client.operations.messages.delays import DelayLimits
 from mq.client.operations.messages.lanes import Lane
 from mq.client.operations.messages.line_source import LineSource
 from mq.client.operations.messages.lines import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _SPREAD = 240
 
 
-class Done(NamedTuple):
+class ImportProgress(NamedTuple):
     """How far the lines from one queue have come: the last that is stored, and where they go."""
 
     line: int
@@ -112,7 +112,7 @@ class Importer:
         new_ids: bool,
         rate: Rate,
         can_go_on: bool = True,
-        done: dict[str, Done],
+        done: dict[str, ImportProgress],
     ) -> None:
         """`targets_of` finds the targets of a topic. `done` is the state of a cut import, by
         source; without `can_go_on` nobody keeps it.
@@ -208,7 +208,7 @@ class Importer:
             raise MalformedLine("an empty body, which no broker takes")
         message = message_again(topic, line.body, line.flag, line.properties, new_id=self._new_ids)
         if line.delay is not None:
-            Taken().delay(message, line.delay, int(time.time() * 1000))
+            DelayLimits().delay(message, line.delay, int(time.time() * 1000))
         return message
 
     async def _target(self, topic: str, line: Line, source: str, number: int) -> Target:
@@ -233,12 +233,12 @@ class Importer:
                 if error is not None:
                     raise error
 
-    def done(self) -> dict[str, Done]:
+    def done(self) -> dict[str, ImportProgress]:
         """How far each source has come."""
         done = dict(self._done)
         for lane in self._lanes.values():
             for source, line in lane.done.items():
-                done[source] = Done(line, lane.target.name)
+                done[source] = ImportProgress(line, lane.target.name)
         return done
 
     def targets(self) -> list[Target]:
@@ -258,17 +258,17 @@ def _turn(line: Line, number: int) -> int:
     return (number - 1 if key is None else crc32(key.encode())) % _SPREAD
 
 
-def load_state(path: Path, asked: dict[str, Any]) -> dict[str, Done]:
+def load_state(path: Path, asked: dict[str, Any]) -> dict[str, ImportProgress]:
     """The state of a cut import of the same; empty where there is none. Raises BadData."""
     try:
         return {
-            source: Done(int(values["line"]), str(values["to"]))
+            source: ImportProgress(int(values["line"]), str(values["to"]))
             for source, values in resumable.load(path, asked, "an import").queues.items()
         }
     except (LookupError, ValueError, TypeError) as error:
         raise unreadable(f"{path} is not the state of an import: {error!r}") from None
 
 
-def save_state(path: Path, asked: dict[str, Any], done: dict[str, Done]) -> None:
+def save_state(path: Path, asked: dict[str, Any], done: dict[str, ImportProgress]) -> None:
     """Raises CannotWrite."""
     resumable.save(path, asked, {source: item._asdict() for source, item in done.items()})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from mq.client.machine import clock
 from mq.client.operations.errors import InvalidRequest
-from mq.client.operations.messages.delays import Taken
+from mq.client.operations.messages.delays import DelayLimits
 from mq.client.operations.messages.line_source import LineSource
 from mq.client.operations.messages.lines import (
     MOST_BESIDE,
@@ -43,7 +43,7 @@ class Common:
     key: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     delay: int | str | None = None
-    taken: Taken = field(default_factory=Taken)
+    taken: DelayLimits = field(default_factory=DelayLimits)
 
     def message(self, body: bytes, key: str = "") -> Message:
         """A message of a body. Raises ValueError, InvalidRequest."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mq.client.errors import MQError
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.readable import readable_queues
+from mq.client.operations.messages.readable_queues import readable_queues
 from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.compression import MAX_DECOMPRESSED

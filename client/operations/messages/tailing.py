@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from mq.client.machine import clock
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.following import Follower, News
+from mq.client.operations.messages.following import FollowedMessages, Follower
 from mq.client.operations.messages.search import MOST_DECOMPRESSED, Hit, SearchQuery
 from mq.protocol.message import restore_body
 
@@ -29,7 +29,7 @@ RATE_SECONDS = 5.0  # that a rate is of: messages come in batches
 
 
 @dataclass
-class Glimpse:
+class TailUpdate:
     """What came since the last look: the newest of it, oldest first, and what went wrong.
 
     `matched` and `dropped` count from the beginning: what came, and what of it nobody will see.
@@ -101,7 +101,7 @@ class Tail:
         finally:  # also for who is cancelled once more here
             await self._parts.aclose()
 
-    async def look(self, seconds: float) -> Glimpse:
+    async def look(self, seconds: float) -> TailUpdate:
         """What came since the last look, at once if there is any, else within `seconds`.
 
         Raises what ended the following, if anything did.
@@ -114,7 +114,7 @@ class Tail:
         except TimeoutError:
             pass
         self._came.clear()
-        glimpse = Glimpse(
+        glimpse = TailUpdate(
             list(self._hits),
             self._matched,
             self._dropped,
@@ -133,7 +133,7 @@ class Tail:
         self._looks.append((now, self._matched))
         return (self._matched - before) / max(now - since, 1.0)
 
-    async def _take(self, first: "Sequence[News]") -> None:
+    async def _take(self, first: "Sequence[FollowedMessages]") -> None:
         async for news in self._follower.news(first):
             if news.failure is not None:
                 self._failures.append(news.failure)

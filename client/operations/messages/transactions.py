@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
-from mq.client.operations.messages import at_broker
+from mq.client.operations.messages import broker_queues
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import (
     TRANSACTION_CHECK_GROUP,
@@ -72,10 +72,10 @@ async def open_transactions(admin: "Admin", broker_name: str, address: str) -> O
         if begin == end:
             return OpenTransactions(broker_name, not_passed=0)
         last = min(end, begin + MOST_READ)
-        stored = await at_broker.read(admin, address, halves, begin, last)
+        stored = await broker_queues.read(admin, address, halves, begin, last)
         first, until = await _not_passed(admin, address, operations)
         most = min(until, first + MOST_READ)
-        notes = await at_broker.read(admin, address, operations, first, most, bodies=True)
+        notes = await broker_queues.read(admin, address, operations, first, most, bodies=True)
     except MQError as error:
         return OpenTransactions(broker_name, problem=str(error))
     ended = {offset for note in notes for offset in ended_offsets(note)}

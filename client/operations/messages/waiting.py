@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mq.client.errors import BrokerError, MQError
-from mq.client.operations.messages import at_broker
+from mq.client.operations.messages import broker_queues
 from mq.protocol import fastjson
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
@@ -52,7 +52,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedMessages:
     """The timed messages of a broker.
 
     `waiting` counts those among the `looked` newest entries of its timer's topic; where not all
@@ -126,7 +126,7 @@ async def _level(
         waiting = max(0, end - offset)
         if not waiting:
             return Level(broker_name, level, delay, 0)
-        first = await at_broker.read(admin, address, queue, offset, offset + 1)
+        first = await broker_queues.read(admin, address, queue, offset, offset + 1)
     except MQError as error:
         return Level(broker_name, level, delay, None, problem=str(error))
     if not first:
@@ -139,7 +139,7 @@ def _real_topic(message: "StoredMessage") -> str | None:
     return message.properties.get(PropertyKey.REAL_TOPIC)
 
 
-async def timed(admin: "Admin", broker_name: str, address: str, now: int) -> Timed | None:
+async def timed(admin: "Admin", broker_name: str, address: str, now: int) -> TimedMessages | None:
     """What waits in the timer of the broker at `address`; None where there is no timer.
 
     `now` in ms since 1970. A message that is due far off is put again now and then, with the same
@@ -152,9 +152,9 @@ async def timed(admin: "Admin", broker_name: str, address: str, now: int) -> Tim
             return None
         low = await admin.min_offset(address, queue.topic, queue.queue_id)
         begin = max(low, end - MOST_TIMED)
-        messages = await at_broker.read(admin, address, queue, begin, end)
+        messages = await broker_queues.read(admin, address, queue, begin, end)
     except MQError as error:
-        return Timed(broker_name, None, problem=str(error))
+        return TimedMessages(broker_name, None, problem=str(error))
     found: dict[str, tuple[int, StoredMessage]] = {}
     for message in messages:
         properties = message.properties
@@ -169,6 +169,8 @@ async def timed(admin: "Admin", broker_name: str, address: str, now: int) -> Tim
             found.pop(properties.get(PropertyKey.UNIQUE_KEY, ""), None)
     is_all = begin == low
     if not found:
-        return Timed(broker_name, 0, looked=len(messages), is_all=is_all)
+        return TimedMessages(broker_name, 0, looked=len(messages), is_all=is_all)
     due_next, first = min(found.values(), key=lambda item: item[0])
-    return Timed(broker_name, len(found), due_next, _real_topic(first), len(messages), is_all)
+    return TimedMessages(
+        broker_name, len(found), due_next, _real_topic(first), len(messages), is_all
+    )

@@ -33,7 +33,7 @@ class OffsetReset(NamedTuple):
     route_topic: str | None = None
 
 
-class Moved(NamedTuple):
+class ResetOutcome(NamedTuple):
     """What became of a queue. Of consumers that are connected only the new offset is known."""
 
     broker_name: str
@@ -48,14 +48,14 @@ class ResetDone(NamedTuple):
     """What was done, what failed, whether consumers were told, and the addresses of the brokers
     that know none of the group."""
 
-    moved: list[Moved]
+    moved: list[ResetOutcome]
     failures: list[str]
     told: bool
     without: list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedReset:
     """What a reset does to a queue: the group goes on from `new` instead of `old`.
 
     `old` is None where the group has no offset: it begins as its consumers are set. `first` and
@@ -123,7 +123,8 @@ async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = 
         parts.append(java_order.hash_order(table_, java_order.queue_hash))
     order = java_order.merged_order(parts, java_order.queue_hash)
     rows = [
-        Moved(queue.broker_name, queue.queue_id, None, None, None, moved[queue]) for queue in order
+        ResetOutcome(queue.broker_name, queue.queue_id, None, None, None, moved[queue])
+        for queue in order
     ]
     return ResetDone(rows, failures, True, [])
 
@@ -164,12 +165,12 @@ def _queues(topic: str, broker_name: str, counts: Mapping[str, int]) -> "list[Me
     return [MessageQueue(topic, broker_name, number) for number in every]
 
 
-async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[Moved], list[str]]:
+async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[ResetOutcome], list[str]]:
     """Set the offsets that the brokers keep. Returns what was done and what failed."""
     route = await _route(admin, wanted)
     brokers, queues = _brokers(route), _read_queue_counts(route)
 
-    async def at_broker(each: "Admin", address: str) -> list[Moved]:
+    async def at_broker(each: "Admin", address: str) -> list[ResetOutcome]:
         name = brokers[address].broker_name
         return await _at_broker(each, address, name, queues.get(name, 0), wanted)
 
@@ -202,7 +203,7 @@ def _read_queue_counts(route: "TopicRouteData") -> dict[str, int]:
 
 async def _at_broker(
     admin: "Admin", address: str, name: str, queue_count: int, wanted: OffsetReset
-) -> list[Moved]:
+) -> list[ResetOutcome]:
     """Every queue that the group has consumed; all of the topic if it has consumed none."""
     from mq.protocol.bodies import MessageQueue
 
@@ -226,7 +227,7 @@ async def _move(
     broker_offset: int,
     consumer_offset: int,
     wanted: OffsetReset,
-) -> Moved:
+) -> ResetOutcome:
     where = queue.topic, queue.queue_id
     target = await _target(admin, address, queue, wanted.timestamp)
     offset = consumer_offset
@@ -234,7 +235,7 @@ async def _move(
         await admin.update_consumer_offset(address, wanted.group, *where, target)
         offset = target
     name = queue.broker_name
-    return Moved(name, queue.queue_id, broker_offset, consumer_offset, target, offset)
+    return ResetOutcome(name, queue.queue_id, broker_offset, consumer_offset, target, offset)
 
 
 async def _target(admin: "Admin", address: str, queue: "MessageQueue", timestamp: int) -> int:
@@ -268,7 +269,7 @@ async def _broker_name(admin: "Admin", address: str, topic: str) -> str:
 
 async def one_queue(
     admin: "Admin", address: str, topic: str, group: str, queue_id: int, offset: int
-) -> Moved:
+) -> ResetOutcome:
     """Send a group to an offset of one queue.
 
     A broker of 5.x tells consumers that are connected. An older one cannot tell them about one
@@ -287,12 +288,12 @@ async def one_queue(
     if tells:
         await admin.reset_queue(address, topic, group, queue_id, offset)
     name = await _broker_name(admin, address, topic)
-    return Moved(name, queue_id, end, old, offset, offset)
+    return ResetOutcome(name, queue_id, end, old, offset, offset)
 
 
 async def foresee(
     admin: "Admin", wanted: OffsetReset, seconds: float, *, offline: bool = False
-) -> tuple[list[Planned], "dict[str, MQError]"]:
+) -> tuple[list[PlannedReset], "dict[str, MQError]"]:
     """What `all_queues` will do, or with `offline` `at_brokers`, as far as brokers say so within
     `seconds`; and what failed, by address. Nothing is changed.
 
@@ -303,7 +304,7 @@ async def foresee(
     brokers, counts = _brokers(route), _read_queue_counts(route)
     written = {item.broker_name: item.write_queue_nums for item in route.queue_datas}
 
-    async def look(each: "Admin", address: str) -> list[Planned]:
+    async def look(each: "Admin", address: str) -> list[PlannedReset]:
         name = brokers[address].broker_name
         every = _queues(wanted.topic, name, counts)
         offsets = await bounds(each, address, wanted.topic, every)
@@ -345,7 +346,7 @@ async def foresee(
 
 async def foresee_queue(
     admin: "Admin", address: str, wanted: OffsetReset, queue: "MessageQueue", given: int | None
-) -> Planned:
+) -> PlannedReset:
     """What `one_queue` will do to a queue of the broker at `address`: to the offset given, else to
     where it was at the time that is wanted."""
     first = await admin.min_offset(address, queue.topic, queue.queue_id)
@@ -357,14 +358,14 @@ async def foresee_queue(
 
 def planned(
     broker_name: str, queue_id: int, old: int | None, new: int, first: int, end: int
-) -> Planned:
+) -> PlannedReset:
     """Count what lies between, of the messages that are still there."""
 
     def kept(offset: int) -> int:
         return min(max(offset, first), end)
 
     moved = 0 if old is None else kept(new) - kept(old)
-    return Planned(broker_name, queue_id, old, new, first, end, max(moved, 0), max(-moved, 0))
+    return PlannedReset(broker_name, queue_id, old, new, first, end, max(moved, 0), max(-moved, 0))
 
 
 async def is_of_5(admin: "Admin", address: str) -> bool:

@@ -12,7 +12,7 @@ from mq.client.operations import cluster
 from mq.client.operations.consumption import consume_stats
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects.drift import SettingRow, compare
-from mq.client.operations.subjects.topics import Removed, remove
+from mq.client.operations.subjects.topics import TopicDeletion, remove
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRemoved:
+class GroupDeletion:
     """What a group's end came to: brokers without it, and its topics, each with what failed."""
 
     done: tuple[str, ...]
-    topics: tuple[tuple[str, Removed], ...]
+    topics: tuple[tuple[str, TopicDeletion], ...]
     failures: tuple[str, ...]
 
 
@@ -163,7 +163,7 @@ async def remove_group(
     cluster_name: str | None,
     *,
     clean_offset: bool = False,
-) -> GroupRemoved:
+) -> GroupDeletion:
     """Delete a group at brokers and, when it is gone from all, its retry and dead letter topics
     in the cluster named; the offsets too if asked."""
     addresses = list(targets)
@@ -180,4 +180,4 @@ async def remove_group(
             name = prefix + group
             topics.append((name, await remove(admin, addresses, name, cluster_name)))
     every = [*failures, *(line for _, removed in topics for line in removed.failures)]
-    return GroupRemoved(tuple(done), tuple(topics), tuple(every))
+    return GroupDeletion(tuple(done), tuple(topics), tuple(every))

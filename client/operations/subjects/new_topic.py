@@ -27,7 +27,9 @@ async def exists(admin: "Admin", topic: str) -> bool:
     return True
 
 
-async def make(admin: "Admin", topic: str, cluster_name: str, seconds: float) -> topics.Made:
+async def make(
+    admin: "Admin", topic: str, cluster_name: str, seconds: float
+) -> topics.TopicCreation:
     """Make a topic at each master of a cluster, and wait until a name server knows it.
 
     One that a broker has already stays as it is: making it would take queues from it.
@@ -38,7 +40,7 @@ async def make(admin: "Admin", topic: str, cluster_name: str, seconds: float) ->
     from mq.protocol.bodies import TopicConfig
 
     config = TopicConfig(topic_name=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-    made = topics.Made((), None, ())
+    made = topics.TopicCreation((), None, ())
     holders, _ = await topics.holders(admin, topic)
     if not holders:
         made = await topics.make_in_cluster(admin, cluster_name, config)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TopicCreation:
     """What a topic's making came to: the brokers that have it, the order configuration if it is
     ordered, and why others failed, a line each."""
 
@@ -29,7 +29,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class TopicDeletion:
     """Where something was deleted (`broker` or `name server`, address, name), and what failed."""
 
     rows: tuple[tuple[str, str, str], ...]
@@ -73,7 +73,7 @@ def parse_attributes(text: str) -> dict[str, str]:
         ) from None
 
 
-async def make_at_broker(admin: "Admin", address: str, config: "TopicConfig") -> Made:
+async def make_at_broker(admin: "Admin", address: str, config: "TopicConfig") -> TopicCreation:
     """Create a topic at one broker, or change it; an ordered one's queues there are noted."""
     await admin.create_topic(address, config)
     order = None
@@ -81,10 +81,10 @@ async def make_at_broker(admin: "Admin", address: str, config: "TopicConfig") ->
         name = cluster.broker_name(await cluster.clusters(admin.session), address)
         order = f"{name}:{config.write_queue_nums}"
         await _merge_order_conf(admin, config.topic_name, order)
-    return Made((address,), order, ())
+    return TopicCreation((address,), order, ())
 
 
-async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> Made:
+async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> TopicCreation:
     """Create a topic at every master of a cluster, or change it.
 
     Raises NotFound, and the last broker's error when none could do it.
@@ -102,7 +102,7 @@ async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> M
         names = java_order.hash_order(info.cluster_addr_table[name])
         order = ";".join(f"{broker}:{config.write_queue_nums}" for broker in names)
         await admin.put_kv(ORDER_TOPICS, config.topic_name, order)
-    return Made(tuple(done), order, tuple(failures))
+    return TopicCreation(tuple(done), order, tuple(failures))
 
 
 async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
@@ -121,7 +121,9 @@ async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
     await admin.put_kv(ORDER_TOPICS, topic, order)
 
 
-async def remove(admin: "Admin", masters: Iterable[str], topic: str, cluster_name: str) -> Removed:
+async def remove(
+    admin: "Admin", masters: Iterable[str], topic: str, cluster_name: str
+) -> TopicDeletion:
     """Delete a topic at the masters of a cluster, then its route there at the name servers.
 
     While a broker still has the topic it would bring the route back at once: then the name servers
@@ -135,7 +137,7 @@ async def remove(admin: "Admin", masters: Iterable[str], topic: str, cluster_nam
         for address in await admin.session.find_name_servers():
             await admin.delete_topic_in_name_server(address, topic, cluster_name)
             rows.append(("name server", address, topic))
-    return Removed(tuple(rows), tuple(failures))
+    return TopicDeletion(tuple(rows), tuple(failures))
 
 
 def queue_rows(table: "TopicStatsTable") -> list[QueueStatus]:

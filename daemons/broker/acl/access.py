@@ -16,7 +16,7 @@ from mq.daemons.acl.addresses import parts_of
 from mq.daemons.acl.errors import AclError
 from mq.daemons.acl.files import load
 from mq.daemons.acl.signers import Signers
-from mq.daemons.broker.acl.needs import BODIES, OPEN, Need, needs, needs_direct
+from mq.daemons.broker.acl.required_permissions import BODIES, OPEN, Need, needs, needs_direct
 from mq.daemons.broker.clients.registry import Client
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

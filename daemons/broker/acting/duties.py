@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import takewhile
 
+from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.delivery.delay import DelayedMessages
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, StoreResults, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter
-from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
@@ -122,7 +122,7 @@ class HalfDuty:
     def __init__(self, stores: Stores, writer: MessageWriter) -> None:
         self._stores = stores
         self._writer = writer
-        self._aside: SetAside = stores.aside
+        self._aside: Quarantine = stores.aside
         self._transactions: Transactions
         self._gone: set[int] = set()  # behind one that has not
 

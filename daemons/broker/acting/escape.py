@@ -17,7 +17,7 @@ from typing import NamedTuple
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.routes import broker_address, write_queues
 from mq.client.session import Session
-from mq.daemons.broker.acting.letters import Outgoing, delivered, half, rolled
+from mq.daemons.broker.acting.forwarded_messages import ForwardedMessage, delivered, half, rolled
 from mq.daemons.broker.acting.members import NameServerSession
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.waiting import is_stored
@@ -54,7 +54,7 @@ class RemoteQueue(NamedTuple):
 
 class _Parcel(NamedTuple):
     message: StoredMessage
-    outgoing: Outgoing
+    outgoing: ForwardedMessage
     on_stored: OnStored
     size: int
 
@@ -87,7 +87,7 @@ class EscapeBridge:
         """Take messages from now on."""
         self._is_open = True
 
-    def send(self, message: StoredMessage, outgoing: Outgoing, on_stored: OnStored) -> None:
+    def send(self, message: StoredMessage, outgoing: ForwardedMessage, on_stored: OnStored) -> None:
         """Send a message to another broker; what has become of it is told later.
 
         Raises StoreRefused while it is closed, and where enough waits already.

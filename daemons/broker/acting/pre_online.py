@@ -25,12 +25,12 @@ from mq.client.errors import MQError, NoneThere, RequestNotSupported
 from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.acting.members import ask_for_members
+from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.copy_version import is_worth_taking
 from mq.daemons.broker.delivery.delay import advance_saved, decode_delay_offsets
-from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.peer_sessions import PeerSessions
-from mq.daemons.broker.replication import copies
+from mq.daemons.broker.replication import copied_answers
 from mq.daemons.broker.timer import checkpoint
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.inheritance import TimerCopy
@@ -171,7 +171,7 @@ class PreOnline:
     ) -> None:
         """Raises OSError and ValueError."""
         store = stores.messages
-        table = await asyncio.to_thread(copies.read_changed_offsets, offsets)
+        table = await asyncio.to_thread(copied_answers.read_changed_offsets, offsets)
         stores.offsets.go_on_from(table, store.max_offset)
         await stores.offsets.save()
         config = store.root / "config"

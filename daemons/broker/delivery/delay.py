@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.copy_version import CopyVersion
-from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.waiting import NextMessage, is_stored, store_all
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.store import layout
@@ -41,7 +41,7 @@ class DelayedMessages:
     """Delivers what has waited long enough."""
 
     def __init__(
-        self, path: Path, store: MessageStore, writer: MessageWriter, aside: SetAside
+        self, path: Path, store: MessageStore, writer: MessageWriter, aside: Quarantine
     ) -> None:
         self._path = path
         self._store = store

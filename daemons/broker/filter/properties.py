@@ -10,7 +10,7 @@ from typing import Any
 
 from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.filter.evaluation import property_value
-from mq.daemons.broker.filter.memory import Memory
+from mq.daemons.broker.filter.match_cache import MatchCache
 from mq.daemons.broker.filter.program import programs
 from mq.daemons.broker.filter.sql92 import Sql92Filter
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData
@@ -45,7 +45,7 @@ _MINIMUM = SMALLEST_RECORD
 _ANY = TagExpression.parse("*")
 _NOTHING = memoryview(b"")
 _NO_LIMIT = 1 << 62
-_NO_MEMORY = Memory((), lambda _: False)
+_NO_MEMORY = MatchCache((), lambda _: False)
 
 # Looking at one message takes a time for each of its bytes and each character of the filter, and a
 # pull as long for each that it looks at: by this product 50 ms on the native path at most, and half
@@ -68,7 +68,7 @@ class PropertyExpression:
         store: MessageStore,
         matches: Matches,
         *,
-        memory: Memory | None = None,
+        memory: MatchCache | None = None,
         tags: TagExpression = _ANY,
         data: FilterData | None = None,
         source: Sql92Filter | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from mq.daemons.broker.filter.sql92 import Read, Sql92Filter, finish, known_filter, parse, valid
 from mq.daemons.channel import Channel, NotReady
-from mq.daemons.steps import OneAtATime
+from mq.daemons.time_slices import OneAtATime
 
 
 class FilterReader:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from mq.daemons.broker.filter.errors import FilterSyntaxError, NotComparableError
-from mq.daemons.broker.filter.memory import Memory
+from mq.daemons.broker.filter.match_cache import MatchCache
 from mq.daemons.broker.filter.program import programs
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Sql92Filter:
         """For an expression that names these properties."""
         self.text = text
         self.program = programs.compile(names, form)
-        self.memory = Memory(names, self.matches)
+        self.memory = MatchCache(names, self.matches)
         self._evaluate = evaluate
 
     def matches(self, properties: bytes | memoryview) -> bool:

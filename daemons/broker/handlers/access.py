@@ -9,11 +9,11 @@ from typing import NoReturn
 
 from mq.daemons.acl.errors import AclError
 from mq.daemons.broker.acl.access import AccessControl, AccountChange
-from mq.daemons.broker.acl.shown import shown
+from mq.daemons.broker.acl.masked_accounts import shown
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import fastjson
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import RequestCode, ResponseCode

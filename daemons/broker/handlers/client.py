@@ -22,8 +22,8 @@ from mq.daemons.broker.handlers.reading import GroupTable
 from mq.daemons.broker.tables.topics import READ_WRITE, new_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Overloaded, Refused, Reply
-from mq.daemons.serving import serves
-from mq.daemons.steps import OneAtATime, Steps
+from mq.daemons.request_codes import serves
+from mq.daemons.time_slices import OneAtATime, TimeSlices
 from mq.protocol import names
 from mq.protocol.bodies import (
     CheckClientRequestBody,
@@ -137,7 +137,7 @@ class ClientHandlers:
             heartbeat = await asyncio.to_thread(command.read_body, HeartbeatData)
             if channel.closed:  # nobody would tell that it has left
                 return command.reply()
-            steps = Steps()
+            steps = TimeSlices()
             for _ in self._register(heartbeat, command, channel):
                 await steps.rest()
                 if channel.closed:

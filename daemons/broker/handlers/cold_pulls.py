@@ -49,15 +49,15 @@ class ColdPulls:
         again: Callable[[], None],
     ) -> None:
         began = clock.monotonic()
-        owed = COST + size
-        channel.owe(owed)
+        pending_bytes = COST + size
+        channel.reserve(pending_bytes)
         try:
             await reading
         except Exception as error:
             channel.reply_error(request_of(header), error)
             return
         finally:
-            channel.owe(-owed)
+            channel.reserve(-pending_bytes)
             waited = int((clock.monotonic() - began) * 1000)
             counter.waited += waited
             self._stats.longest_read = max(self._stats.longest_read, waited)

@@ -14,7 +14,7 @@ from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.config_requests import reply_to_update, update_settings
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from mq.daemons.broker.clients.registry import Client, Consumers, Producers
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import (
     Connection,
     ConsumerConnection,

@@ -5,7 +5,7 @@ from mq.daemons.broker.replication.epochs import NO_END, Epochs
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import EpochEntry, EpochEntryCache
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

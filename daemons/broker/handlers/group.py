@@ -11,7 +11,7 @@ from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.bodies import (
     SubscriptionGroupConfig,

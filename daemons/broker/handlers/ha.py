@@ -7,7 +7,7 @@ from mq.daemons.broker.replication.slave import HaSlave
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
 from mq.daemons.broker.replication.sync_state import SyncState
 from mq.daemons.channel import Channel
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -8,11 +8,10 @@ sends, so they are built as objects.
 
 from collections.abc import Callable, Mapping
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits, check_length
-from mq.daemons.broker.genuine import genuine_record
-from mq.daemons.broker.handlers.born import born_address
+from mq.daemons.broker.handlers.born_host import born_address
 from mq.daemons.broker.pop.receipt import normal_topic
 from mq.daemons.broker.roles import check_takes_back
 from mq.daemons.broker.store.batch import Origin
@@ -24,9 +23,10 @@ from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.transactions.half_batches import ReadBatch
 from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.verified_records import verified_record
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -172,7 +172,7 @@ class IndirectSends:
         # Whether it may be written is not asked, as in Java: it is the last place there is.
         topic = self._topics.create_internal(names.dead_letter_topic(group), DEAD_LETTER_QUEUES)
         message.topic = topic.topic_name
-        message.queue_id = chance.randrange(DEAD_LETTER_QUEUES)
+        message.queue_id = random_ids.randrange(DEAD_LETTER_QUEUES)
         message.properties.pop(PropertyKey.DELAY_LEVEL, None)
         add_what_fits(message.properties, {PropertyKey.DELAY_LEVEL: "0"})
 
@@ -209,7 +209,7 @@ class IndirectSends:
         if is_dead:
             message.topic = names.dead_letter_topic(header.group)
             queues = DEAD_LETTER_QUEUES
-        message.queue_id = chance.randrange(queues)
+        message.queue_id = random_ids.randrange(queues)
         message.reconsume_times = min(message.reconsume_times + 1, _MOST_RECONSUMED)
 
         def stored(refusal: StoreRefused | None) -> None:
@@ -235,7 +235,7 @@ class IndirectSends:
         another message than it gave back where a broker of the same name has another log now. Who
         is refused sends a copy of what it has, as Java's consumers do.
         """
-        found = genuine_record(self._store, header.offset)
+        found = verified_record(self._store, header.offset)
         if found is None or names.is_internal_topic(found[1].topic):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"

@@ -7,7 +7,7 @@ from typing import TypeVar
 from mq.daemons.broker.clients.locks import QueueLocks
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import LARGE_BODY, Refused, Reply
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode

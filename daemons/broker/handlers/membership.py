@@ -8,7 +8,7 @@ from mq.client.errors import ClientError
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.channel import Channel
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers.broker import (

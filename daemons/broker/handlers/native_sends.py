@@ -82,7 +82,7 @@ class NativeSends:
 
         return take
 
-    def put_off(self, data: bytes, channel: Channel) -> bool:
+    def defer(self, data: bytes, channel: Channel) -> bool:
         """Keep a send that has come alone until the end of this turn of the loop, but not behind
         anything else that comes on its connection; says whether it is kept."""
         alone = self._alone

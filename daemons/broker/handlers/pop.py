@@ -10,14 +10,14 @@ from mq.daemons.broker.delivery.waiting import StoreResults
 from mq.daemons.broker.handlers.pop_peek import NOTHING
 from mq.daemons.broker.handlers.pop_requests import PopRequests
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
-from mq.daemons.broker.pop.line import HeldPop
+from mq.daemons.broker.pop.popper import PopBatch, Popper
 from mq.daemons.broker.pop.receipt import (
     message_offset_info,
     order_count_info,
     start_offset_info,
 )
 from mq.daemons.broker.pop.request import PopRequest
-from mq.daemons.broker.pop.taking import PopBatch, Pops
+from mq.daemons.broker.pop.wait_queue import SuspendedPop
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
@@ -26,7 +26,7 @@ from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.memory import cost_of
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.daemons.supervision import describe
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -53,7 +53,7 @@ class PopHandlers:
         requests: PopRequests,
         records: PoppedRecords,
         reader: QueueReader,
-        pops: Pops,
+        pops: Popper,
         waiters: Waiters,
         groups: Groups,
     ) -> None:
@@ -174,15 +174,15 @@ class PopHandlers:
     ) -> None:
         """Run what is on its way to a reply; it counts as memory of who asked until it is done."""
         cost = _WAITING_COST + cost_of(command)
-        channel.owe(cost)
-        self._run(work).add_done_callback(lambda _: channel.owe(-cost))
+        channel.reserve(cost)
+        self._run(work).add_done_callback(lambda _: channel.reserve(-cost))
 
     def _hold(
         self, command: Command, channel: Channel, request: PopRequest, until: int, poll_time: int
     ) -> None:
         if command.is_one_way:
             return
-        held = HeldPop(
+        held = SuspendedPop(
             command,
             channel,
             request,

@@ -14,8 +14,8 @@ from functools import partial
 from mq.client.machine import clock
 from mq.daemons.broker.delivery.waiting import StoreResults
 from mq.daemons.broker.handlers.pop_requests import LONGEST_INVISIBLE
+from mq.daemons.broker.pop.ack_batching import AckBatcher
 from mq.daemons.broker.pop.check_points import PopCheckPoints
-from mq.daemons.broker.pop.gathering import AckGathering
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
@@ -28,7 +28,7 @@ from mq.daemons.broker.tables.topics import Topics, no_such_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.memory import cost_of
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -56,7 +56,7 @@ class AckHandlers:
         store: MessageStore,
         offsets: ConsumerOffsets,
         points: PopCheckPoints,
-        gathering: AckGathering,
+        gathering: AckBatcher,
         order: OrderedPops,
         waiters: Waiters,
         clock: Callable[[], int] = clock.milliseconds,
@@ -85,13 +85,13 @@ class AckHandlers:
         cost = _WAITING_COST + cost_of(command)  # also of what nobody reads
 
         def stored(refusal: StoreRefused | None) -> None:
-            channel.owe(-cost)
+            channel.reserve(-cost)
             if refusal is None:
                 channel.reply(command)
             else:
                 channel.reply(command, refusal.code, remark=refusal.remark)
 
-        channel.owe(cost)
+        channel.reserve(cost)
         self._gathering.acknowledge(key, header.offset, revive_queue, due, stored)
         return None
 

@@ -3,14 +3,14 @@
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pop_requests import PopRequests, check_maximum
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
-from mq.daemons.broker.pop.line import HeldPop
+from mq.daemons.broker.pop.popper import PopBatch, Popper
 from mq.daemons.broker.pop.request import ALL_QUEUES, PopRequest
-from mq.daemons.broker.pop.taking import PopBatch, Pops
+from mq.daemons.broker.pop.wait_queue import SuspendedPop
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.channel import Channel
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.pop import (
@@ -36,7 +36,7 @@ class PeekHandlers:
         requests: PopRequests,
         records: PoppedRecords,
         reader: QueueReader,
-        pops: Pops,
+        pops: Popper,
         waiters: Waiters,
     ) -> None:
         self._requests = requests
@@ -95,7 +95,7 @@ class PeekHandlers:
         until = (header.born_time or _now()) + header.poll_time
         if serve() or command.is_one_way:
             return
-        held = HeldPop(command, channel, request, serve, lambda: answer(has_messages=False))
+        held = SuspendedPop(command, channel, request, serve, lambda: answer(has_messages=False))
         if header.poll_time <= 0 or until <= _now():
             held.end()
         elif not self._waiters.add(held, (until - _now()) / 1000):

@@ -1,9 +1,9 @@
 """The records that go out to a group that pops (5.x)."""
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.pop.popper import PopBatch
 from mq.daemons.broker.pop.receipt import RETRY_MARK, Receipt
 from mq.daemons.broker.pop.request import PopRequest
-from mq.daemons.broker.pop.taking import PopBatch
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.protocol.errors import LocalProtocolError
 from mq.protocol.message import decode_undamaged, encode_record

@@ -14,8 +14,8 @@ from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
-from mq.daemons.steps import OneAtATime, Steps
+from mq.daemons.request_codes import serves
+from mq.daemons.time_slices import OneAtATime, TimeSlices
 from mq.protocol import names
 from mq.protocol.bodies import (
     ConsumeStats,
@@ -76,7 +76,7 @@ class ProgressHandlers:
         if header.topic and not header.topic.isspace():
             wanted = [header.topic]
         total = ConsumeStats()
-        steps = Steps()
+        steps = TimeSlices()
         for topic in wanted or self._offsets.topics_of_group(group):
             config = self._consumed(group, topic)
             if config is not None:
@@ -97,7 +97,7 @@ class ProgressHandlers:
         answer = ConsumeStatsList(
             broker_addr=f"{broker.broker_ip1}:{self._settings.server.listen_port}"
         )
-        steps = Steps()
+        steps = TimeSlices()
         topics_of: dict[str, list[str]] = {}
         for key in list(self._offsets.table):
             topic, _, group = key.partition(SEPARATOR)
@@ -130,7 +130,7 @@ class ProgressHandlers:
         return self._topics.get(topic)
 
     async def _progress(
-        self, group: str, topic: str, queues: int, steps: Steps
+        self, group: str, topic: str, queues: int, steps: TimeSlices
     ) -> dict[MessageQueue, OffsetWrapper]:
         table = {}
         for queue_id in range(queues):
@@ -168,7 +168,7 @@ class ProgressHandlers:
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
         spans = []
-        steps = Steps()
+        steps = TimeSlices()
         for queue_id in range(config.write_queue_nums):
             spans.append(self._span(header.group, header.topic, queue_id))
             await steps.rest()

@@ -12,14 +12,19 @@ from functools import partial
 from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
+from mq.daemons.broker.handlers.broker_suggestions import Suggestions
 from mq.daemons.broker.handlers.cold_pulls import ColdPulls
 from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
 from mq.daemons.broker.handlers.planned_pulls import PlannedPulls
 from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
-from mq.daemons.broker.handlers.suggestions import Suggestions
 from mq.daemons.broker.reading.bulk import asked_bytes
-from mq.daemons.broker.reading.long_polling import MOST_HELD, HeldPull, Looks, held_pulls
+from mq.daemons.broker.reading.long_polling import (
+    MOST_HELD,
+    PullNotifier,
+    SuspendedPull,
+    held_pulls,
+)
 from mq.daemons.broker.reading.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.roles import is_slave
@@ -32,7 +37,7 @@ from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import MessageModel, SubscriptionGroupConfig
 from mq.protocol.codes import PULLS, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
@@ -94,7 +99,7 @@ class PullHandlers:
         self._records = reader.records
         self._count = reader.count_read
         self._on_moved = on_moved
-        self._looks = Looks()
+        self._looks = PullNotifier()
         self.planned = PlannedPulls(
             *(self.native, groups, self._expression, offsets, reader.residency, self._send)
         )
@@ -364,14 +369,14 @@ class PullHandlers:
             "extFields": {name: fields[name] for name in _NEEDED_LATER if name in fields},
         }
         seconds, over = milliseconds / 1000, self._wait_is_over
-        HeldPull(kept, channel, queue, offset, expression, seconds, over, self._looks)
+        SuspendedPull(kept, channel, queue, offset, expression, seconds, over, self._looks)
 
     def _may_wait(self, header: dict[str, object], channel: Channel) -> bool:
         flag = header["flag"]
         assert isinstance(flag, int)
         return not flag & ONE_WAY and len(held_pulls(channel)) < MOST_HELD
 
-    def _wait_is_over(self, pull: HeldPull) -> None:
+    def _wait_is_over(self, pull: SuspendedPull) -> None:
         if pull.channel.stalled:  # with many of them, replies that nobody reads would pile up
             pull.channel.postpone(partial(self._wait_is_over, pull))
         else:

@@ -7,14 +7,14 @@ from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import is_ruled_out
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData, is_tag_type
-from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.layout import EXTENSION_START, is_extension_address
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue_extension import Unit
+from mq.daemons.broker.verified_records import verified_record
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -61,7 +61,7 @@ class QueryHandlers:
             record = self._store.record_at(header.offset)
         # Not what looks like a record in the body of a message: with a length of its own making
         # it would reach into the messages behind it, whatever their topic.
-        elif (found := genuine_record(self._store, header.offset)) is not None:
+        elif (found := verified_record(self._store, header.offset)) is not None:
             record, message = found
             self._check_read(command, channel, message.topic)
         if record is None:

@@ -10,7 +10,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from mq.daemons.broker.clients.registry import Client, Consumers
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import Boundary, offset_by_boundary
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.broker.verified_records import verified_record
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import (
     GetConsumerStatusBody,
     MessageQueue,
@@ -74,7 +74,7 @@ class RelayHandlers:
             physical = decode_offset_id(header.msg_id or "").offset
         except ValueError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from None
-        found = genuine_record(self._store, physical)
+        found = verified_record(self._store, physical)
         if found is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical}"

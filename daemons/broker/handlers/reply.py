@@ -13,7 +13,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag

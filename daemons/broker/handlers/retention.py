@@ -14,7 +14,7 @@ from mq.daemons.broker.store.waiters import wake
 from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -20,7 +20,7 @@ import orjson
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
-from mq.daemons.broker.handlers.born import born_host
+from mq.daemons.broker.handlers.born_host import born_host
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.native_sends import NativeSends
 from mq.daemons.broker.handlers.targets import SendTargets
@@ -34,7 +34,7 @@ from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError

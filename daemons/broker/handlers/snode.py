@@ -6,7 +6,7 @@ from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.topics import READ_WRITE, Topics, new_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode, SnodeCode
 from mq.protocol.command import Command

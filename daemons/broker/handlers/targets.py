@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import check_takes_messages
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -80,7 +80,7 @@ class SendTargets:
                 f"{config.write_queue_nums} queues to write. Producer: {channel.remote}",
             )
         if queue_id < 0:  # any will do, and another each time: not remembered
-            return self._store.queue(topic, chance.randrange(max(config.write_queue_nums, 1)))
+            return self._store.queue(topic, random_ids.randrange(max(config.write_queue_nums, 1)))
         queue = self._store.queue(topic, queue_id)
         if queue_text == str(queue_id):  # there are many more ways to write it: " 1", "01", …
             if len(self.remembered) >= MOST_REMEMBERED:

@@ -7,7 +7,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer import checkpoint
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 

@@ -14,7 +14,7 @@ from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import MOST_QUEUES, Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.attributes import parse_changes
 from mq.protocol.bodies import (

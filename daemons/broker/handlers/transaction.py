@@ -6,16 +6,16 @@ from functools import partial
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.waiting import is_stored
-from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.roles import check_ends_transactions
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
+from mq.daemons.broker.verified_records import verified_record
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -223,7 +223,7 @@ class TransactionHandlers:
     def _given_up(self, message_id: str) -> StoredMessage:
         """The message of an offset id. Raises Refused unless it was prepared."""
         try:
-            found = genuine_record(self._store, decode_offset_id(message_id).offset)
+            found = verified_record(self._store, decode_offset_id(message_id).offset)
         except ValueError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId {message_id!r}: {error}") from None
         if found is None:

@@ -21,17 +21,17 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.components.component import Metrics
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.membership.controllers import ControllerGroup
-from mq.daemons.broker.membership.master_ha import MasterHa
-from mq.daemons.broker.membership.member import MasterControllers, Member, describe
-from mq.daemons.broker.membership.standing import (
+from mq.daemons.broker.membership.log_position import (
     NOTHING,
     may_have_lost_its_end,
     standing_of,
     standing_on_disk,
 )
-from mq.daemons.broker.parts.group import Metrics
+from mq.daemons.broker.membership.master_ha import MasterHa
+from mq.daemons.broker.membership.member import MasterControllers, Member, describe
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.lifecycle import Lifecycle

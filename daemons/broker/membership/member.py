@@ -24,12 +24,12 @@ import logging
 from collections.abc import Callable
 
 from mq.client.errors import MQError
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.membership.controllers import ControllerGroup, Heartbeat, NoLeader
 from mq.daemons.broker.membership.identity import IdentityFiles
-from mq.daemons.broker.membership.questions import SetQuestions
 from mq.daemons.broker.membership.replica_set import ReplicaSet
+from mq.daemons.broker.membership.replica_set_queries import ReplicaSetQueries
 from mq.daemons.broker.replication.controlled import ControlledRole, ControllerRefused, OnMembers
 from mq.daemons.broker.replication.sync_state import SETTLED_SECONDS
 from mq.daemons.service import CannotStart
@@ -81,7 +81,7 @@ class Member:
         self._name = settings.broker.broker_name
         self.address = f"{settings.broker.broker_ip1}:{settings.server.listen_port}"
         self._files = IdentityFiles(settings.store.broker_identity_path, self._cluster, self._name)
-        self._questions = SetQuestions(group, self._cluster, self._name, self.address)
+        self._questions = ReplicaSetQueries(group, self._cluster, self._name, self.address)
         self._heartbeat = heartbeat
         self._tasks = tasks
         self._registered = False
@@ -268,7 +268,7 @@ class Member:
         except ControllerRefused as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:  # another has it
                 await asyncio.to_thread(files.drop_application)
-                await asyncio.sleep(chance.uniform(0, LONGEST_RANDOM_PAUSE))
+                await asyncio.sleep(random_ids.uniform(0, LONGEST_RANDOM_PAUSE))
                 self.look()
             raise
         await asyncio.to_thread(files.accept, application)

@@ -8,7 +8,7 @@ begin with mq_ are ours. docs/operations.md lists both.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mq.daemons.broker.parts.group import Group
+from mq.daemons.broker.components.component import Component
 from mq.daemons.listener import Listener
 from mq.daemons.metrics import Metric, gauge, of_listeners, of_tasks
 from mq.daemons.supervision import Tasks
@@ -20,7 +20,7 @@ class BrokerMetrics:
 
     listeners: Mapping[str, Listener]  # by name; the main one comes first
     tasks: Tasks
-    groups: Sequence[Group]
+    groups: Sequence[Component]
 
     def all(self) -> Iterator[Metric]:
         return (metric for metric in self.with_pauses() if metric is not None)

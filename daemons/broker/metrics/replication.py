@@ -1,13 +1,13 @@
 """Metrics of replication."""
 
+from mq.daemons.broker.components.component import Metrics
 from mq.daemons.broker.metrics.pacing import Values
-from mq.daemons.broker.parts.group import Metrics
 from mq.daemons.broker.replication.acks import SlaveAcks
 from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.slave import HaSlave
 from mq.daemons.broker.replication.sync_state import SyncState
-from mq.daemons.broker.store.bound import ConfirmBound
+from mq.daemons.broker.store.confirm_offset import ConfirmOffset
 from mq.daemons.metrics import Kind, Metric, counter, gauge
 
 
@@ -35,7 +35,7 @@ def replication(master: HaMaster, acks: SlaveAcks | None, slave: HaSlave | None)
 
 
 def controlled(
-    master: HaMaster, epochs: Epochs, bound: ConfirmBound, state: SyncState | None
+    master: HaMaster, epochs: Epochs, bound: ConfirmOffset, state: SyncState | None
 ) -> Metrics:
     """A broker of a set that controllers keep; ``state`` is there on the master."""
     last = epochs.last

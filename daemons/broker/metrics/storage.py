@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from mq.client.machine import files
-from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.metrics.pacing import Values, paced
 from mq.daemons.broker.store.message_store import SLAVE_CAUSE, MessageStore
 from mq.daemons.metrics import Kind, Metric, counter, gauge
 
 
-def set_aside(aside: SetAside) -> Metric:
+def set_aside(aside: Quarantine) -> Metric:
     """What background services could not process."""
     values: Values = [((service,), float(n)) for service, n in sorted(aside.counts.items())]
     doc = "Messages and records that a background service could not process."

@@ -63,7 +63,7 @@ class RegistrationRefused(MQError):
 
 
 @dataclass(frozen=True)
-class Standing:
+class RegisteredState:
     """What a name server has, and the connection over which it was told."""
 
     connection: object
@@ -102,7 +102,7 @@ class NameServerLink:
         self._settings = settings
         self._requests = requests
         self._content = content
-        self._standing: Standing | None = None
+        self._standing: RegisteredState | None = None
         self._newest = DataVersion()  # of all that were sent, taken or not
         self._changed: set[str] = set()
         self._everything = False
@@ -189,7 +189,7 @@ class NameServerLink:
         self._failures += 1
         self._doubt_until = clock.monotonic() + DOUBT
 
-    def _connected_standing(self) -> Standing | None:
+    def _connected_standing(self) -> RegisteredState | None:
         standing = self._standing
         if standing is None or standing.connection is not self.session.connection(self.address):
             return None
@@ -205,7 +205,9 @@ class NameServerLink:
             state_version=version.state_version,
         )
 
-    async def _repeat(self, standing: Standing, content: Content, periodic: bool) -> Standing:
+    async def _repeat(
+        self, standing: RegisteredState, content: Content, periodic: bool
+    ) -> RegisteredState:
         """Everything once more, over a connection that carried it already."""
         if not content.is_as(standing.content):
             version = content.version
@@ -223,7 +225,7 @@ class NameServerLink:
             return await self._tell_all(content, self._unsent_version(content))
         return await self._tell_all(content, standing.version)
 
-    async def _tell_all(self, content: Content, version: DataVersion) -> Standing:
+    async def _tell_all(self, content: Content, version: DataVersion) -> RegisteredState:
         parts = list(content.parts())
         if len(parts) == 1:
             return await self._send(content, content, version, Kind.WHOLE, None)
@@ -238,8 +240,8 @@ class NameServerLink:
         return standing
 
     async def _tell_changes(
-        self, standing: Standing, content: Content, changed: set[str]
-    ) -> Standing:
+        self, standing: RegisteredState, content: Content, changed: set[str]
+    ) -> RegisteredState:
         if len(changed) > 1 and len(list(content.only(changed).parts())) > 1:
             return await self._tell_all(content, self._unsent_version(content))
         version = content.version
@@ -261,7 +263,7 @@ class NameServerLink:
         version: DataVersion,
         kind: Kind,
         base: DataVersion | None,
-    ) -> Standing:
+    ) -> RegisteredState:
         """Send one registration; what the name server has when it took it.
 
         Raises:
@@ -280,9 +282,9 @@ class NameServerLink:
             raise RegistrationRefused(f"{self.address}: refused: {reply.code} {reply.remark}")
         header = RegisterBrokerResponseHeader.decode(reply.fields)
         self.on_taken(self, header, bytes(reply.body))
-        return Standing(connection, content, version)
+        return RegisteredState(connection, content, version)
 
-    async def _has(self, standing: Standing) -> bool:
+    async def _has(self, standing: RegisteredState) -> bool:
         """Ask whether it still has what it was told; to the name server that is a sign of life."""
         command: Command = self._requests.query(standing.version)
         reply = await self.session.invoke(self.address, command, self._timeout)

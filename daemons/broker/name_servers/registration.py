@@ -14,7 +14,7 @@ from typing import Self
 
 from mq.client.address_server import address_server_url, fetch_text
 from mq.client.errors import MQError, RouteNotFound
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.client.routes import read_queues
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_servers.name_server_link import NameServerLink
@@ -22,7 +22,7 @@ from mq.daemons.broker.name_servers.registration_requests import Content, Regist
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
-from mq.daemons.broker.replication.named_masters import NamedMasters
+from mq.daemons.broker.replication.master_discovery import MasterDiscovery
 from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.config import ConfigError
@@ -65,7 +65,7 @@ class Registration:
         self._settings = settings
         self._topics = topics
         self.address = f"{settings.broker.broker_ip1}:{port}"
-        self.start = chance.random_bytes(8).hex()  # what beacons are known by
+        self.start = random_ids.random_bytes(8).hex()  # what beacons are known by
         self.ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
         self._requests = RegistrationRequests(settings, self.address, self.ha_address, self.start)
         self._tasks = tasks
@@ -81,7 +81,7 @@ class Registration:
         self._tells_topics = not self._is_slave or may_act_as_master(settings)
         self._role = role
         self.masters = masters or MasterAddresses(settings.store.ha_master_address or "")
-        self._named_masters = NamedMasters(self.masters, self.address)
+        self._named_masters = MasterDiscovery(self.masters, self.address)
 
     async def __aenter__(self) -> Self:
         if self._tells_topics:

@@ -23,10 +23,10 @@ from typing import NamedTuple
 from mq.client.machine import clock, files
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter
-from mq.daemons.broker.pop.forgetting import Forgetting, Reading
+from mq.daemons.broker.pop.deleted_groups import DeletedGroups, Reading
 from mq.daemons.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -101,7 +101,7 @@ class _Acknowledged(NamedTuple):
     due: int
 
 
-class _Fresh(NamedTuple):
+class _NewRecord(NamedTuple):
     """What a record says that this process has put, and its place in the revive topic."""
 
     queue_id: int
@@ -121,7 +121,7 @@ class PopCheckPoints:
         topics: Topics,
         groups: Groups,
         host: tuple[str, int],
-        aside: SetAside,
+        aside: Quarantine,
     ) -> None:
         self._store = store
         self._writer = writer
@@ -134,7 +134,7 @@ class PopCheckPoints:
         self.topic = revive_topic(self._cluster)
         self._table: dict[Key, PopCheckPoint] = {}
         # What was put and has not come back, by physical offset: it need not be read from bytes.
-        self._fresh: dict[int, _Fresh] = {}
+        self._fresh: dict[int, _NewRecord] = {}
         # Of it those that may be acknowledged already: where the disk is slow, they are given out.
         self._unread: dict[Key, PopCheckPoint] = {}
         self._due: list[tuple[int, int, PopCheckPoint]] = []  # a heap, by time and arrival
@@ -152,7 +152,7 @@ class PopCheckPoints:
         numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
         self._next_queue = 0
-        self.forgetting = Forgetting(settings, self)
+        self.forgetting = DeletedGroups(settings, self)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -291,7 +291,7 @@ class PopCheckPoints:
         self, record: StoredMessage, content: PopCheckPoint | _Acknowledged, stored: OnStored
     ) -> None:
         physical = self._writer.put(record, stored)
-        self._fresh[physical] = _Fresh(record.queue_id, record.queue_offset, content)
+        self._fresh[physical] = _NewRecord(record.queue_id, record.queue_offset, content)
 
     def _forget_refused(self, record: StoredMessage, refusal: StoreRefused | None) -> None:
         """Another record may get the place of one that was not stored."""
@@ -379,7 +379,7 @@ class PopCheckPoints:
         except Exception as error:  # it must not keep the broker from starting, now or ever
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
 
-    def _take_fresh(self, revive: _ReviveQueue, fresh: _Fresh, physical: int) -> None:
+    def _take_fresh(self, revive: _ReviveQueue, fresh: _NewRecord, physical: int) -> None:
         content = fresh.content
         if isinstance(content, PopCheckPoint):
             self._unread.pop(content.key, None)

@@ -19,7 +19,7 @@ from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_body, write_atomically
-from mq.daemons.steps import Steps
+from mq.daemons.time_slices import TimeSlices
 from mq.protocol.bodies.schema import Body, field
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class OrderText:
     async def encoder(self, table: Mapping[str, Mapping[int, OrderInfo]]) -> Callable[[], bytes]:
         """What makes the file of a table, as `OrderTable.encode` does; in a thread. It is put into
         words in steps: what changes meanwhile may be there as it was, or as it is."""
-        steps = Steps()
+        steps = TimeSlices()
         parts: dict[str, list[bytes]] = {}
         for key, queues in list(table.items()):
             parts[key] = []

@@ -21,7 +21,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
-from mq.daemons.steps import TURN_SECONDS
+from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
 

@@ -5,7 +5,10 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from mq.daemons.broker.acting.popped import ActingCheckPoints
+from mq.daemons.broker.acting.pop_revival import ActingCheckPoints
+from mq.daemons.broker.components.clients import Clients
+from mq.daemons.broker.components.delivery import Delivery
+from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Subscriptions
 from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
@@ -14,21 +17,18 @@ from mq.daemons.broker.handlers.pop_ack import AckHandlers
 from mq.daemons.broker.handlers.pop_peek import PeekHandlers
 from mq.daemons.broker.handlers.pop_requests import PopRequests
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
-from mq.daemons.broker.parts.clients import Clients
-from mq.daemons.broker.parts.delivery import Delivery
-from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.pop.ack_batching import AckBatcher
 from mq.daemons.broker.pop.check_points import PopCheckPoints
-from mq.daemons.broker.pop.gathering import AckGathering
 from mq.daemons.broker.pop.order import OrderedPops
+from mq.daemons.broker.pop.popper import Popper
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.pop.revival import Revival
-from mq.daemons.broker.pop.taking import Pops
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.broker.tables.offsets import NotFlushed
 from mq.daemons.dispatch import Handler
-from mq.daemons.serving import handlers_of
+from mq.daemons.request_codes import handlers_of
 
 
 class PopService:
@@ -54,13 +54,15 @@ class PopService:
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
         self.order.start(offsets.query, store.end_offset)
-        self._pops = pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
+        self._pops = pops = Popper(
+            settings, store, topics, offsets, reader, self.points, self.order
+        )
         waiters = Waiters(pops, topics, settings)
         requests = PopRequests(settings, topics, groups, subscriptions)
         records = PoppedRecords(settings, reader)
         self._pop = PopHandlers(settings, requests, records, reader, pops, waiters, groups)
         self._peek = PeekHandlers(requests, records, reader, pops, waiters)
-        gathering = AckGathering(self.points, store.appender)
+        gathering = AckBatcher(self.points, store.appender)
         self._ack = AckHandlers(topics, store, offsets, self.points, gathering, self.order, waiters)
         self.modes = RequestModes(folder / "messageRequestMode.json")
         self._assignment = AssignmentHandlers(

@@ -14,15 +14,15 @@ from itertools import chain
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.pop.line import HeldPop, Kind, Line
+from mq.daemons.broker.pop.popper import Popper
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import PopRequest
-from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.pop.wait_queue import Kind, SuspendedPop, WaitQueue
 from mq.daemons.broker.reading.long_polling import LONGEST_HOLD
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.steps import STEP_SECONDS
+from mq.daemons.time_slices import STEP_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ _REST = 4
 class Waiters:
     """All that wait."""
 
-    def __init__(self, pops: Pops, topics: Topics, settings: BrokerSettings) -> None:
+    def __init__(self, pops: Popper, topics: Topics, settings: BrokerSettings) -> None:
         self._pops = pops
         self._settings = settings
-        self._lines: dict[tuple[str, str], Line] = {}
+        self._lines: dict[tuple[str, str], WaitQueue] = {}
         # Those of lines for whom a look has left something behind.
-        self._behind: dict[tuple[Line, Kind], None] = {}
+        self._behind: dict[tuple[WaitQueue, Kind], None] = {}
         self._timer: asyncio.TimerHandle | None = None  # for them
         topics.on_change.append(self._topic_changed)
 
@@ -51,7 +51,7 @@ class Waiters:
         line = self._lines.get((group, topic))
         return 0 if line is None else line.kinds[queue_id, False] + line.kinds[queue_id, True]
 
-    def add(self, held: HeldPop, seconds: float) -> bool:
+    def add(self, held: SuspendedPop, seconds: float) -> bool:
         """Let a request wait; False if too many do."""
         request, began = held.request, clock.milliseconds()
         most = self._settings.broker.pop_polling_size
@@ -62,7 +62,7 @@ class Waiters:
         key = (request.group, request.topic)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = Line(*key, self._ask, self._forget)
+            line = self._lines[key] = WaitQueue(*key, self._ask, self._forget)
         line.add(held)
         queues = dict.fromkeys(self._pops.queues(request))
         if not queues.keys() <= line.queues.keys():
@@ -90,7 +90,7 @@ class Waiters:
         if line is not None:
             self._wake_later(line, line.kinds, clock.milliseconds())
 
-    def _ask(self, line: Line, queue: ConsumeQueue | None) -> None:
+    def _ask(self, line: WaitQueue, queue: ConsumeQueue | None) -> None:
         """Ask those of a line that get something out of a queue; None for all of them.
 
         But for kinds that are asked again soon: each of very many messages, and lines, would have
@@ -101,7 +101,7 @@ class Waiters:
             done |= {kind for kind in line.kinds if (line, kind) in self._behind}
         self._ask_all(line, done)
 
-    def _ask_all(self, line: Line, done: set[Kind]) -> None:
+    def _ask_all(self, line: WaitQueue, done: set[Kind]) -> None:
         """Ask those of a line, but for kinds for whom there is nothing, or not in this turn."""
         # Those whose queues are out, with the attempts that are given that again.
         blocked: dict[Kind, set[str]] = {}
@@ -131,7 +131,9 @@ class Waiters:
                 spent += clock.perf_counter() - begun
         self._wake_later(line, more, began)
 
-    def _is_behind(self, held: HeldPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
+    def _is_behind(
+        self, held: SuspendedPop, done: set[Kind], blocked: dict[Kind, set[str]]
+    ) -> bool:
         """Ask one that waits; returns whether those of its kind are to be asked again soon."""
         try:
             return self._ask_one(held, done, blocked)
@@ -142,7 +144,7 @@ class Waiters:
             done.add(held.kind)
             return True
 
-    def _ask_one(self, held: HeldPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
+    def _ask_one(self, held: SuspendedPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
         kind, request = held.kind, held.request
         served = self._serve(held)
         if not self._pops.rest(request):
@@ -158,7 +160,7 @@ class Waiters:
                 done.add(kind)
         return False
 
-    def _serve(self, held: HeldPop) -> bool:
+    def _serve(self, held: SuspendedPop) -> bool:
         held.is_served = True
         try:
             served = held.serve()
@@ -175,13 +177,13 @@ class Waiters:
         except OSError:  # it is told when it is asked again
             return True
 
-    def _wake_again(self, line: Line, channel: Channel) -> None:
+    def _wake_again(self, line: WaitQueue, channel: Channel) -> None:
         """Wake once more when a peer that does not read now has taken what it got."""
         if channel not in line.unwoken:
             line.unwoken.add(channel)
             channel.postpone(partial(self._wake_late, line, channel))
 
-    def _wake_late(self, line: Line, channel: Channel) -> None:
+    def _wake_late(self, line: WaitQueue, channel: Channel) -> None:
         line.unwoken.discard(channel)
         self.wake_group(line.group, line.topic)
 
@@ -192,7 +194,7 @@ class Waiters:
         if line is not None:
             self._wake_later(line, (), since)
 
-    def _wake_later(self, line: Line, kinds: Iterable[Kind], since: int) -> None:
+    def _wake_later(self, line: WaitQueue, kinds: Iterable[Kind], since: int) -> None:
         """Have a line woken without a message: those of some kinds soon, and all when what is out
         in order may come again that was out at a time in ms, at which a look began.
 
@@ -226,7 +228,7 @@ class Waiters:
                 pause = took * _REST if took > STEP_SECONDS else _SOON
                 self._timer = asyncio.get_running_loop().call_later(pause, self._ask_again)
 
-    def _forget(self, line: Line) -> None:
+    def _forget(self, line: WaitQueue) -> None:
         if self._lines.get((line.group, line.topic)) is line:
             del self._lines[line.group, line.topic]
 
@@ -246,7 +248,7 @@ class Waiters:
             self._timer.cancel()
             self._timer = None
 
-    def _hang(self, line: Line) -> None:
+    def _hang(self, line: WaitQueue) -> None:
         """Have a line wait for the queues that there are now, and look for what is in them."""
         requests = {held.kind: held.request for held in line.held}
         queues = (self._pops.queues(request) for request in requests.values())

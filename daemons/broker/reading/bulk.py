@@ -70,7 +70,7 @@ def take(
     kept = present.require(entries[: count * layout.ENTRY_SIZE], most_bytes)
     count = len(kept) // layout.ENTRY_SIZE
     del physicals[count:], sizes[count:]
-    if not _are_true(file.view, file.start, queue, offset, physicals, sizes):
+    if not _match_log(file.view, file.start, queue, offset, physicals, sizes):
         return None
     return _joined(physicals, sizes), count, totals[count - 1]
 
@@ -98,7 +98,7 @@ def _some_entries(size: int) -> struct.Struct:
     return struct.Struct(">" + size // layout.ENTRY_SIZE * layout.ENTRY_PLACE)
 
 
-def _are_true(
+def _match_log(
     view: memoryview,
     base: int,
     queue: ConsumeQueue,

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from mq.client.machine import clock
-from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.filter.waiting_cost import keep_filter, release_filter
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.waiters import log_failure
 from mq.daemons.channel import Channel
-from mq.daemons.steps import TURN_SECONDS
+from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.tags import TagExpression
 
 # A pull that so many new messages did not fit is answered all the same: it goes on behind them,
@@ -44,16 +44,16 @@ LONGEST_HOLD = 3600.0
 _KEPT = "held pulls"  # among what a connection makes us keep
 
 
-class Looks:
+class PullNotifier:
     """Has held pulls look at what has come: in this turn of the loop, or when it is their turn,
     once for all that has come by then."""
 
     def __init__(self) -> None:
-        self._late: deque[HeldPull] = deque()
+        self._late: deque[SuspendedPull] = deque()
         self._spent = 0.0  # seconds of this turn
         self._is_counting = False
 
-    def look(self, pull: "HeldPull") -> None:
+    def look(self, pull: "SuspendedPull") -> None:
         """Have one look soon."""
         if pull.is_late:
             return
@@ -90,7 +90,7 @@ class Looks:
             asyncio.get_running_loop().call_soon(self._go_on)
 
 
-class HeldPull:
+class SuspendedPull:
     """A pull that found nothing and waits.
 
     ``answer`` is called once, with this object, when there is something to read or the wait of
@@ -121,8 +121,8 @@ class HeldPull:
         offset: int,
         expression: Expression,
         seconds: float,
-        answer: Callable[["HeldPull"], None],
-        looks: Looks,
+        answer: Callable[["SuspendedPull"], None],
+        looks: PullNotifier,
     ) -> None:
         self.is_late = False  # it is among those that look later
         self._looks = looks
@@ -214,9 +214,9 @@ def size_of_texts(texts: Iterable[str]) -> int:
     return sum(size * (_BYTES_OF_LONG if size > _LONG_TEXT else 1) for size in lengths)
 
 
-def held_pulls(channel: Channel) -> dict[HeldPull, None]:
+def held_pulls(channel: Channel) -> dict[SuspendedPull, None]:
     """The pulls of a connection that wait, in their order. They are dropped when it closes."""
-    held: dict[HeldPull, None] | None = channel.attributes.get("held")
+    held: dict[SuspendedPull, None] | None = channel.attributes.get("held")
     if held is None:
         held = channel.attributes["held"] = {}
         channel.on_close.append(_drop_all)

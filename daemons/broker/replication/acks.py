@@ -27,7 +27,7 @@ from mq.protocol.codes import ResponseCode
 log = logging.getLogger(__name__)
 
 
-class _Held:
+class _PendingBatch:
     """A batch whose senders wait. What disk and slaves say is None until they have."""
 
     __slots__ = ("batch", "deadline", "disk_done", "disk_refusal", "slave_done", "slave_refusal")
@@ -61,8 +61,8 @@ class SlaveAcks:
         self._settings = settings
         self._appender = appender
         self._nearest = nearest
-        self._held: dict[Batch, _Held] = {}
-        self._waiting: deque[_Held] = deque()  # for a slave, by their ends
+        self._held: dict[Batch, _PendingBatch] = {}
+        self._waiting: deque[_PendingBatch] = deque()  # for a slave, by their ends
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -87,12 +87,12 @@ class SlaveAcks:
             return
         self._wait(held)
 
-    def _hold(self, batch: Batch) -> _Held:
+    def _hold(self, batch: Batch) -> _PendingBatch:
         deadline = asyncio.get_running_loop().time() + self._seconds
-        held = self._held[batch] = _Held(batch, deadline)
+        held = self._held[batch] = _PendingBatch(batch, deadline)
         return held
 
-    def _wait(self, held: _Held) -> None:
+    def _wait(self, held: _PendingBatch) -> None:
         """Have the senders of a batch wait until it is acknowledged, or late."""
         self._idle.clear()
         self._waiting.append(held)
@@ -134,11 +134,11 @@ class SlaveAcks:
             self._timer.cancel()
             self._timer = None
 
-    def _end_wait(self, held: _Held, refusal: StoreRefused | None) -> None:
+    def _end_wait(self, held: _PendingBatch, refusal: StoreRefused | None) -> None:
         held.slave_done, held.slave_refusal = True, refusal
         self._answer_if_done(held)
 
-    def _answer_if_done(self, held: _Held) -> None:
+    def _answer_if_done(self, held: _PendingBatch) -> None:
         if held.disk_done and held.slave_done:
             del self._held[held.batch]
             self._appender.publisher.answer(held.batch, held.refusal)

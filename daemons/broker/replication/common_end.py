@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
 
     begin: int
     end: int
-    found_end: int | None = None  # where it ended when it may have lost what came behind
+    recovered_end: int | None = None  # where it ended when it may have lost what came behind
 
 
 class Master(Protocol):
@@ -60,7 +60,7 @@ async def common_end(store: MessageStore, master: Master) -> int:
     last = await asyncio.to_thread(_last_record, store.log, list(store.queues))
     if last is not None and await _is_common(log, last, master):
         return log.written
-    begin, end, found_end = await master.bounds()
+    begin, end, recovered_end = await master.bounds()
     if last is not None and log.written <= end and await _is_shown_soon(log, last, master):
         return log.written
     if log.written < begin:
@@ -69,7 +69,7 @@ async def common_end(store: MessageStore, master: Master) -> int:
             f"is gone; to begin anew with what the master has, move {store.root} away"
         )
     file = await _last_common_file(log, master, begin)
-    if file is None and await _has_lost_all(log, master, found_end):
+    if file is None and await _has_lost_all(log, master, recovered_end):
         return log.minimum
     if file is None:
         raise NotReplicated(
@@ -103,9 +103,9 @@ async def _is_shown_soon(log: CommitLog, physical: int, master: Master) -> bool:
     return False
 
 
-async def _has_lost_all(log: CommitLog, master: Master, found_end: int | None) -> bool:
+async def _has_lost_all(log: CommitLog, master: Master, recovered_end: int | None) -> bool:
     """Whether the master has lost all that this log has, which began with its last file then."""
-    if found_end is None or not 0 <= log.minimum - found_end <= log.file_size:
+    if recovered_end is None or not 0 <= log.minimum - recovered_end <= log.file_size:
         return False
     own, now = log.record_at(log.minimum), await master.record_at(log.minimum)
     if own is None or now is None or len(now) < SMALLEST_RECORD:

@@ -26,7 +26,7 @@ from mq.daemons.broker.replication.frames import BadFrame
 from mq.daemons.broker.replication.slave_connection import Port, SlaveConnection
 
 
-class Set(Protocol):
+class ReplicaSetView(Protocol):
     """What a connection tells of its slave (`SyncState`)."""
 
     epochs: Epochs
@@ -49,7 +49,7 @@ class ControlledConnection(SlaveConnection):
     """A connection to the port of replication. ``id`` is what the controllers know the slave by,
     -1 before it has said so."""
 
-    def __init__(self, master: Port, members: Set) -> None:
+    def __init__(self, master: Port, members: ReplicaSetView) -> None:
         super().__init__(master)
         self.id = -1
         self.is_learner = False

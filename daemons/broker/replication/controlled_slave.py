@@ -21,8 +21,13 @@ from mq.daemons.broker.replication.controlled_frames import (
 )
 from mq.daemons.broker.replication.epochs import Epoch, Epochs
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
-from mq.daemons.broker.replication.slave import HaSlave, Lost, MasterConnection, OnCut
-from mq.daemons.broker.store.bound import ConfirmBound
+from mq.daemons.broker.replication.slave import (
+    HaSlave,
+    MasterConnection,
+    MasterConnectionLost,
+    OnCut,
+)
+from mq.daemons.broker.store.confirm_offset import ConfirmOffset
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
 
@@ -37,7 +42,7 @@ class ControlledMasterConnection(MasterConnection):
         settings: BrokerSettings,
         replica: Replica,
         epochs: Epochs,
-        bound: ConfirmBound,
+        bound: ConfirmOffset,
         broker_id: int,
     ) -> None:
         super().__init__(settings, replica)
@@ -128,7 +133,7 @@ class ControlledSlave(HaSlave):
         addresses: MasterAddresses,
         role: ControlledRole,
         epochs: Epochs,
-        bound: ConfirmBound,
+        bound: ConfirmOffset,
         on_cut: OnCut = lambda: None,
     ) -> None:
         super().__init__(settings, store, addresses, on_cut)
@@ -146,7 +151,9 @@ class ControlledSlave(HaSlave):
         try:
             hello = await connection.handshake()
         except TimeoutError:
-            raise Lost(f"the master says nothing within {HELLO_SECONDS:g} s") from None
+            raise MasterConnectionLost(
+                f"the master says nothing within {HELLO_SECONDS:g} s"
+            ) from None
         log = self._store.log
         point = self._epochs.common_point(hello.epochs, hello.end, log.written)
         if point is not None and point < log.minimum:
@@ -160,7 +167,7 @@ class ControlledSlave(HaSlave):
                 await self._cut_unless_same(point, connection, ha_address)
             await super()._compare(connection, ha_address)
         except MQError as error:
-            raise Lost(f"it cannot be compared: {error}") from error
+            raise MasterConnectionLost(f"it cannot be compared: {error}") from error
         if not connection.ended.done():
             self._epochs.adopt(hello.epochs, log.written)
 

@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from mq.client.machine import clock
 from mq.client.machine.threads import DiskThread
-from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
+from mq.daemons.accept import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.admission import Admission, OncePerPeer
 from mq.daemons.broker.replication.slave_connection import SlaveConnection

@@ -28,7 +28,7 @@ class MasterAddresses:
             self.changed.set()
 
 
-class GivenMaster(MasterAddresses):
+class AssignedMaster(MasterAddresses):
     """The master that controllers have named, for as long as the broker has its role.
 
     They do not say where it replicates from. What name servers say of another master is older, or

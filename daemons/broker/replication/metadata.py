@@ -44,14 +44,14 @@ from mq.client.errors import (
 )
 from mq.client.machine import clock
 from mq.client.session import Session
+from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.delay import DelayedMessages, decode_delay_offsets
-from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.pop.request_modes import RequestModes
-from mq.daemons.broker.replication import copies
+from mq.daemons.broker.replication import copied_answers
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
-from mq.daemons.broker.store.topic_doubts import UnknownTopic
+from mq.daemons.broker.store.unknown_topics import UnknownTopic
 from mq.daemons.broker.timer.inheritance import TimerCopy
 from mq.protocol.bodies import DataVersion, KVTable
 from mq.protocol.bodies.pop import MessageRequestModeSerializeWrapper
@@ -82,7 +82,7 @@ Ask = Callable[[RequestCode], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class DeferredCopy:
     """What is taken over when the log has come to where the master's ended when it was said."""
 
     log_end: int
@@ -133,7 +133,7 @@ class SlaveSynchronize:
         self._knows_better = knows_better
         self._timer = TimerCopy(stores.messages.root)
         self._sessions = PeerSessions(settings)
-        self._later: dict[str, Later] = {}  # by what it is
+        self._later: dict[str, DeferredCopy] = {}  # by what it is
         self._failing: dict[str, str] = {}  # what could not be copied the last time, and why
         self._last: float | None = None  # when nothing failed last, by the monotonic clock
         # A table is requested and stored under this lock, so an older answer never replaces a newer
@@ -274,13 +274,16 @@ class SlaveSynchronize:
     async def _copy_topics(self, ask: Ask) -> None:
         async with self._tables:
             await _copy_table(
-                ask, RequestCode.GET_ALL_TOPIC_CONFIG, copies.read_topics, self._stores.topics
+                ask,
+                RequestCode.GET_ALL_TOPIC_CONFIG,
+                copied_answers.read_topics,
+                self._stores.topics,
             )
 
     async def _copy_groups(self, ask: Ask) -> None:
         async with self._tables:
             code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            await _copy_table(ask, code, copies.read_groups, self._stores.groups)
+            await _copy_table(ask, code, copied_answers.read_groups, self._stores.groups)
 
     async def _copy_offsets(self, ask: Ask) -> None:
         """Where groups are, unless what was said last still waits."""
@@ -288,7 +291,7 @@ class SlaveSynchronize:
             return
         offsets = self._stores.offsets
         body = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        table = await asyncio.to_thread(copies.read_offsets, body)
+        table = await asyncio.to_thread(copied_answers.read_offsets, body)
         end = await self._log_end(ask)
         await self._take_later(_OFFSETS, end, lambda: offsets.take_copy(table))
 
@@ -345,7 +348,7 @@ class SlaveSynchronize:
     async def _take_later(
         self, what: str, log_end: int, take: Callable[[], Awaitable[None]]
     ) -> None:
-        self._later[what] = Later(log_end, self._endings(), take)
+        self._later[what] = DeferredCopy(log_end, self._endings(), take)
         await self.take_delivered()
 
     async def take_delivered(self) -> None:

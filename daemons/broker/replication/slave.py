@@ -30,12 +30,12 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.common_end import common_end
 from mq.daemons.broker.replication.frames import OFFSET, BadFrame, FrameReader
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
-from mq.daemons.broker.replication.master_questions import MasterQuestions
-from mq.daemons.broker.store.cut import cut_end
+from mq.daemons.broker.replication.master_queries import MasterQueries
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
-from mq.daemons.broker.store.topic_doubts import UnknownTopic
+from mq.daemons.broker.store.truncation import cut_end
+from mq.daemons.broker.store.unknown_topics import UnknownTopic
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ OnCut = Callable[[], None]
 CopyAhead = Callable[[str, UnknownTopic], Awaitable[int]]
 
 
-class Lost(Exception):
+class MasterConnectionLost(Exception):
     """The connection to the master has ended. The text says why."""
 
 
@@ -79,7 +79,11 @@ class MasterConnection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(Lost(f"the connection broke: {error}" if error else "the master has closed it"))
+        self._end(
+            MasterConnectionLost(
+                f"the connection broke: {error}" if error else "the master has closed it"
+            )
+        )
 
     def data_received(self, data: bytes) -> None:
         if self.ended.done():
@@ -160,7 +164,7 @@ class MasterConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection. Idempotent."""
-        self._end(Lost("it was ended here"))
+        self._end(MasterConnectionLost("it was ended here"))
 
     def _end(self, why: Exception) -> None:
         if self._timer is not None:
@@ -178,7 +182,9 @@ class MasterConnection(asyncio.Protocol):
         self.rate = (self.received - self._looked_received) / max(now - self._looked_at, 0.001)
         self._looked_received, self._looked_at = self.received, now
         if now - self.read_at > store.ha_housekeeping_interval / 1000 and self._said >= 0:
-            self._end(Lost("the master has said nothing for haHousekeepingInterval"))
+            self._end(
+                MasterConnectionLost("the master has said nothing for haHousekeepingInterval")
+            )
         elif self._said >= 0 and now - self.wrote_at >= store.ha_send_heartbeat_interval / 1000:
             self._say(max(self._said, self._replica.safe))
 
@@ -234,7 +240,14 @@ class HaSlave:
                 continue
             try:
                 await self._replicate(address)
-            except (Lost, BadFrame, StoreError, MQError, OSError, UnicodeError) as error:
+            except (
+                MasterConnectionLost,
+                BadFrame,
+                StoreError,
+                MQError,
+                OSError,
+                UnicodeError,
+            ) as error:
                 self.endings += 1
                 # UnicodeError: of a name that no host can have
                 text = str(error) or type(error).__name__
@@ -294,12 +307,12 @@ class HaSlave:
         if store.log.written <= store.log.minimum:
             return None
         asked = self._master_address(ha_address)
-        async with MasterQuestions(asked, self._settings) as master:
+        async with MasterQueries(asked, self._settings) as master:
             end = await common_end(store, master)
         if connection.ended.done():
             return None
         if asked != self._master_address(ha_address):
-            raise Lost(_ANOTHER)
+            raise MasterConnectionLost(_ANOTHER)
         self._check_is_named(ha_address)
         return end
 
@@ -332,7 +345,7 @@ class HaSlave:
         asked = self._master_address(ha_address)
         decide = await self._ask(asked)
         if asked != self._master_address(ha_address):
-            raise Lost(_ANOTHER)
+            raise MasterConnectionLost(_ANOTHER)
         if not connection.ended.done():
             connection.go_on(decide)
 
@@ -343,7 +356,7 @@ class HaSlave:
         if isinstance(doubt, UnknownTopic):
             covered = await self.copy_ahead(master_address, doubt)
             return partial(replica.topics_copied, covered)
-        async with MasterQuestions(master_address, self._settings) as master:
+        async with MasterQueries(master_address, self._settings) as master:
             if doubt.number:
                 shown = await master.shown(doubt.topic, doubt.queue_id, doubt.number)
                 return partial(replica.decide_number, *shown)
@@ -353,7 +366,7 @@ class HaSlave:
     def _check_is_named(self, ha_address: str) -> None:
         if self._addresses.ha_address != ha_address:
             self._pause = FIRST_PAUSE
-            raise Lost(_ANOTHER)
+            raise MasterConnectionLost(_ANOTHER)
 
     def _master_address(self, ha_address: str) -> str:
         """Where the master answers requests: with Java's defaults one port below."""

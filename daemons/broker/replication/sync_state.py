@@ -37,12 +37,12 @@ from mq.daemons.broker.replication.controlled import (
     Controllers,
 )
 from mq.daemons.broker.replication.controlled_connection import ControlledConnection
-from mq.daemons.broker.replication.enough import CAUSE, not_enough
 from mq.daemons.broker.replication.epochs import Epochs
+from mq.daemons.broker.replication.in_sync_gate import CAUSE, not_enough
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
 from mq.daemons.broker.store.append import Appender
-from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.confirm_offset import ConfirmOffset
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class SyncState:
         role: ControlledRole,
         commit_log: CommitLog,
         appender: Appender,
-        bound: ConfirmBound,
+        bound: ConfirmOffset,
         epochs: Epochs,
         controllers: Controllers,
     ) -> None:

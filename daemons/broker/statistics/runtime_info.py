@@ -45,9 +45,9 @@ def _of_store(store: MessageStore) -> dict[str, str]:
     if log.written > log.minimum:
         earliest = log.readable_timestamp(log.minimum) or -1
     table = {f"commitLogDiskRatio_{path}": _ratio(path) for path in log.paths}
-    found_end = store.checkpointer.found_end
-    if found_end is not None:  # for a slave that may have what was lost then
-        table["commitLogFoundEnd"] = str(found_end)
+    recovered_end = store.checkpointer.recovered_end
+    if recovered_end is not None:  # for a slave that may have what was lost then
+        table["commitLogFoundEnd"] = str(recovered_end)
     return table | {
         "commitLogDiskRatio": str(store.retention.commit_log_ratio() / 100),
         "consumeQueueDiskRatio": _ratio(layout.consume_queue_path(store.root)),

@@ -31,7 +31,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import PUT, key_hash
 from mq.daemons.broker.store.publishing import Publisher
-from mq.daemons.broker.store.torn import ended, looks_torn
+from mq.daemons.broker.store.torn_records import ended, looks_torn
 from mq.daemons.broker.store.waiters import OnStored, Replies, ReplySink
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
@@ -406,9 +406,9 @@ class Appender:
 
     def end_turn(self) -> None:
         """Append what was put off, and write the open batch with it."""
-        for put_off in self.before_turn_ends:
+        for defer in self.before_turn_ends:
             try:
-                put_off()
+                defer()
             except Exception:
                 waiters.log_failure("what was put off to the end of a turn failed")
         self.commit()

@@ -65,7 +65,7 @@ class Batch:
         self.answers: list[OnStored] = []  # called when replies are sent
 
 
-class Slaves(Protocol):
+class ReplicationGate(Protocol):
     """Who has senders wait until a slave has their messages, too."""
 
     def written(self, batch: "Batch") -> None:
@@ -75,7 +75,7 @@ class Slaves(Protocol):
         """It is stored as the flush mode promises, or not; False if nobody waits for a slave."""
 
 
-class Bound(Protocol):
+class ReadLimit(Protocol):
     """What keeps messages from consumers that are stored, until more brokers have them."""
 
     def holds(self, batch: "Batch") -> bool:

@@ -49,7 +49,7 @@ class Checkpoint:
     ``safe_offset``: every byte of the log before it, and what the queues and the index hold of it,
     has been fsynced. 0 when that is not known. ``confirm_offset``: up to where consumers may read
     in a set of brokers that controllers keep; it may be further by now, and not beyond the log.
-    ``found_end``: where the log ended when it was last seen that it may have ended later before, or
+    ``recovered_end``: where the log ended when it was last seen that it may have ended later before, or
     that another broker's may have; None if never. Groups may be ahead of that.
     """
 
@@ -59,7 +59,7 @@ class Checkpoint:
         self.index_timestamp = 0
         self.safe_offset = 0
         self.confirm_offset = 0
-        self.found_end: int | None = None
+        self.recovered_end: int | None = None
         self._path = path
 
     def moved(self, timestamp: int, index_timestamp: int, safe_offset: int) -> "Checkpoint":
@@ -69,7 +69,7 @@ class Checkpoint:
         later.index_timestamp = index_timestamp
         later.safe_offset = safe_offset
         later.confirm_offset = self.confirm_offset
-        later.found_end = self.found_end
+        later.recovered_end = self.recovered_end
         return later
 
     @property
@@ -96,8 +96,8 @@ class Checkpoint:
         if len(data) >= layout.CONFIRM_AT + layout.LONG.size:
             (offset,) = layout.LONG.unpack_from(data, layout.CONFIRM_AT)
             self.confirm_offset = max(0, offset)
-        found_end = _FOUND_END.read(data)
-        self.found_end = None if found_end is None else found_end[0]
+        recovered_end = _FOUND_END.read(data)
+        self.recovered_end = None if recovered_end is None else recovered_end[0]
 
     def _read_safe_offset(self, data: bytes) -> int:
         sealed = _SAFE.read(data)
@@ -114,8 +114,8 @@ class Checkpoint:
         layout.CHECKPOINT.pack_into(page, 0, *timestamps)
         layout.LONG.pack_into(page, layout.CONFIRM_AT, self.confirm_offset)
         _SAFE.write(page, self.safe_offset, *timestamps)
-        if self.found_end is not None:
-            _FOUND_END.write(page, self.found_end)
+        if self.recovered_end is not None:
+            _FOUND_END.write(page, self.recovered_end)
         # In place and not by rename: Java maps this very file, and a page is written whole or,
         # torn by a power cut, fails its checksum and counts as zeros.
         is_new = not files.exists(self._path)

@@ -65,13 +65,13 @@ class Checkpointer:
         self.turn = asyncio.Lock()  # one round, checkpoint or cut of the log at a time
 
     @property
-    def found_end(self) -> int | None:
-        """`Checkpoint.found_end`, which the next checkpoint has, too."""
-        return self._checkpoint.found_end
+    def recovered_end(self) -> int | None:
+        """`Checkpoint.recovered_end`, which the next checkpoint has, too."""
+        return self._checkpoint.recovered_end
 
     def lost_behind(self, end: int) -> None:
         """The log has lost what was behind an offset."""
-        self._checkpoint.found_end = end
+        self._checkpoint.recovered_end = end
 
     @property
     def safe_offset(self) -> int:

@@ -33,7 +33,7 @@ _FILLER_SIZE = layout.FILLER_SIZE
 _SKIPPED_AT_ONCE = 4096  # entries read in one go while a gap is passed over
 
 
-class Waiting(Protocol):
+class QueueWaiter(Protocol):
     """Whoever waits for a queue's next message, a held pull mostly."""
 
     def wake(self) -> None:
@@ -92,7 +92,7 @@ class ConsumeQueue:
         self.trusted = 0
         # Who is woken by the next message, in their order: a dict, so that one of ten
         # thousand leaves as fast as the only one.
-        self.waiting: dict[Waiting, None] = {}
+        self.waiting: dict[QueueWaiter, None] = {}
         self.extension: QueueExtension | None = None  # most have none
         self.files = QueueFiles(folder, file_size, descriptors)
         self._persisted = 0  # entries before it are in files, the others in _tail

@@ -16,16 +16,16 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.batch import Batch, Extend
-from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
+from mq.daemons.broker.store.confirm_offset import ConfirmOffset
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.deletions import Deletions
+from mq.daemons.broker.store.entry_verifier import EntryVerifier
 from mq.daemons.broker.store.errors import QueuesLeft, StoreLoadError, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
-from mq.daemons.broker.store.found_end import note_found_end
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.indexing import Indexing
 from mq.daemons.broker.store.lock import StoreLock
@@ -34,11 +34,11 @@ from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.recovered_end import note_recovered_end
 from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
 from mq.daemons.broker.store.replica import Replica
 from mq.daemons.broker.store.residency import Residency
 from mq.daemons.broker.store.retention import Retention
-from mq.daemons.broker.store.true_entries import TrueEntries
 from mq.daemons.broker.store.waiters import wake
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.supervision import Work
@@ -66,7 +66,7 @@ class MessageStore:
         config: Callable[[], MessageStoreConfig],
         store_host: bytes,
         extender: Callable[[Queues], Extend] | None = None,
-        bound: ConfirmBound | None = None,
+        bound: ConfirmOffset | None = None,
         *,
         is_verified: bool = False,
     ) -> None:
@@ -111,7 +111,7 @@ class MessageStore:
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
         self._deletions = Deletions(self.root)
-        self.entries = TrueEntries(self.log, self.queues, self._deletions, self._delays)
+        self.entries = EntryVerifier(self.log, self.queues, self._deletions, self._delays)
 
     def _commit_log_folders(self, settings: MessageStoreConfig) -> list[Path]:
         if not settings.store_path_commit_log:
@@ -225,7 +225,7 @@ class MessageStore:
         self._parts.callback(prefault.close)
         self.appender.look_ahead = lambda: min(self.next_file.look(), prefault.look())
         is_master = settings.broker_role is not BrokerRole.SLAVE
-        note_found_end(
+        note_recovered_end(
             self._lowered_checkpoint,
             self.report,
             self.log.written,
@@ -275,7 +275,7 @@ class MessageStore:
             return False
         return record is not None and record_store_host(record) != self._store_host
 
-    def _show_what_is_confirmed(self, bound: ConfirmBound) -> None:
+    def _show_what_is_confirmed(self, bound: ConfirmOffset) -> None:
         saved = self._lowered_checkpoint.confirm_offset
         bound.begin(self.queues, self.log.written, saved, self.appender.publisher.show)
         self.appender.publisher.bound = bound
@@ -449,7 +449,7 @@ class MessageStore:
         return 0 if queue is None else queue.appended
 
     def all_in_sight(self) -> AbstractContextManager[None]:
-        """As `ConfirmBound.all_in_sight`; without a bound all is in sight."""
+        """As `ConfirmOffset.all_in_sight`; without a bound all is in sight."""
         return contextlib.nullcontext() if self.bound is None else self.bound.all_in_sight()
 
     def end_before(self, queue: ConsumeQueue) -> int:
@@ -460,7 +460,7 @@ class MessageStore:
 
         Also for a slave, if it has crashed: it lags behind its master without having lost anything.
         """
-        found = self.checkpointer.found_end
+        found = self.checkpointer.recovered_end
         if self._has_begun_anew(queue.topic, queue.queue_id):
             return queue.minimum
         if found is None or (self.replica is not None and not self.report.crashed):
@@ -476,13 +476,13 @@ class MessageStore:
             return offset
         if self._has_begun_anew(topic, queue_id):
             return None
-        return offset if self.checkpointer.found_end is None else end
+        return offset if self.checkpointer.recovered_end is None else end
 
     def _has_begun_anew(self, topic: str, queue_id: int) -> bool:
         """Whether a queue that somebody is ahead of was deleted or cleaned, as far as is known,
         rather than that its end was lost since then."""
         last = self._deletions.last_of(topic, queue_id)
-        return self.replica is None and last > 0 and last >= (self.checkpointer.found_end or 0)
+        return self.replica is None and last > 0 and last >= (self.checkpointer.recovered_end or 0)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.heads import Heads
 from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
+from mq.daemons.broker.store.resync import RecordSearch
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class OfflineLog:
 
 
 def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Record | Hole]:
-    heads = Heads(file)
+    heads = RecordSearch(file)
     _ = file.data_end  # what is read from now on is no older: a broker may write behind it
     while position < file.size:
         try:

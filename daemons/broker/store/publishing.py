@@ -7,7 +7,7 @@ there may be slaves that senders wait for, and a bound up to which consumers may
 from collections.abc import Callable
 
 from mq.daemons.broker.store import waiters
-from mq.daemons.broker.store.batch import Batch, Bound, Slaves
+from mq.daemons.broker.store.batch import Batch, ReadLimit, ReplicationGate
 from mq.daemons.broker.store.errors import StoreRefused
 
 
@@ -21,8 +21,8 @@ class Publisher:
 
     def __init__(self) -> None:
         self.on_published: Callable[[Batch], None] = lambda batch: None
-        self.slaves: Slaves | None = None
-        self.bound: Bound | None = None
+        self.slaves: ReplicationGate | None = None
+        self.bound: ReadLimit | None = None
         self.messages = 0  # published since the start, and their bytes in the log
         self.size = 0
         self.last_timestamp = 0  # of the last published message

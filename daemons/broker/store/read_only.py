@@ -10,7 +10,7 @@ from typing import Self
 
 from mq.client.machine import files
 from mq.daemons.broker.store.mapped_file import extent_end
-from mq.daemons.broker.store.windows import Windowed
+from mq.daemons.broker.store.windows import MappedSource
 from mq.daemons.open_files import most_open_files
 
 _PIECE = 1 << 20  # bytes looked at in one go for zeros
@@ -53,7 +53,7 @@ class OpenFiles:
             self._open.pop().close()
 
 
-class ReadOnlyFile(Windowed):
+class ReadOnlyFile(MappedSource):
     """A file of a store; `start` is the offset that it is named after.
 
     It is opened at once, so that what a broker removes meanwhile can be read to its end, and once

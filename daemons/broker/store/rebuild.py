@@ -18,7 +18,6 @@ from typing import NamedTuple
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import MOST_FILLED, ConsumeQueue
-from mq.daemons.broker.store.heads import Heads
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -28,6 +27,7 @@ from mq.daemons.broker.store.records import (
     read_file,
     record_in,
 )
+from mq.daemons.broker.store.resync import RecordSearch
 from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.properties import decode
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _WRONG_NUMBER = "a record left out of its queue: its queue offset, {}, is not the next one"
 
 
-class _Kept(NamedTuple):
+class _Candidate(NamedTuple):
     """A record: the number that it claims, its entry, and where it lies."""
 
     number: int
@@ -71,7 +71,7 @@ def rebuild_queues(
         last_damage = physical
         on_damage(physical, why)
 
-    made: dict[ConsumeQueue, _Remake] = {}
+    made: dict[ConsumeQueue, _QueueRebuild] = {}
     for record in _records(commit_log, end, damaged):
         if (record.topic, record.queue_id) not in wanted or not record.is_queued:
             continue
@@ -82,8 +82,8 @@ def rebuild_queues(
         entry = layout.ENTRY.pack(record.physical, record.size, code)
         queue = queues.get_or_make(record.topic, record.queue_id)
         if queue not in made:
-            made[queue] = _Remake(queue, on_damage)
-        made[queue].add(_Kept(record.queue_offset, entry, record.physical), last_damage)
+            made[queue] = _QueueRebuild(queue, on_damage)
+        made[queue].add(_Candidate(record.queue_offset, entry, record.physical), last_damage)
     for remake in made.values():
         remake.finish()
     return {
@@ -102,7 +102,7 @@ def _records(
     position = commit_log.minimum
     while position < end and (file := commit_log.file_at(position)) is not None:
         reader = LogReader(file)
-        heads = Heads(reader)
+        heads = RecordSearch(reader)
         while position < file.end:
             try:
                 for record in read_file(reader, position - file.start):
@@ -127,20 +127,20 @@ def _records(
                 position = file.end if found is None else file.start + found
 
 
-class _Remake:
+class _QueueRebuild:
     """The rebuild of one queue."""
 
     def __init__(self, queue: ConsumeQueue, on_damage: Callable[[int, str], None]) -> None:
         self._queue = queue
         self._on_damage = on_damage
-        self._kept: list[_Kept] = []  # records that leave a gap before them
-        self._newer: _Kept | None = None  # a record that may begin a new life
+        self._kept: list[_Candidate] = []  # records that leave a gap before them
+        self._newer: _Candidate | None = None  # a record that may begin a new life
         self._is_whole = True  # no damage since the last record that was placed
         self._last = -1  # physical offset of the last record
         self._doubles = 0
         self.begin = 0  # physical offset of the current life; 0 if it is the first
 
-    def add(self, one: _Kept, last_damage: int) -> None:
+    def add(self, one: _Candidate, last_damage: int) -> None:
         """Add the next record of the queue. ``last_damage`` is the physical offset of the last
         damage before it."""
         if last_damage > self._last:
@@ -172,7 +172,7 @@ class _Remake:
             text = "%r: %d records are left out, the queue has their offsets already"
             log.error(text, self._queue, self._doubles)
 
-    def _place(self, one: _Kept) -> None:
+    def _place(self, one: _Candidate) -> None:
         """Place a record whose number is no longer in doubt."""
         if self._queue.restore(one.number, one.entry):
             self._is_whole = True
@@ -208,7 +208,7 @@ class _Remake:
         )
         self._place(newer)
 
-    def _wrong(self, one: _Kept) -> None:
+    def _wrong(self, one: _Candidate) -> None:
         self._is_whole = False
         self._on_damage(one.physical, _WRONG_NUMBER.format(one.number))
 

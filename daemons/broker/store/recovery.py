@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mq.client.machine import clock, files
-from mq.daemons.broker.store import aside, layout
+from mq.daemons.broker.store import layout, quarantine
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -38,7 +38,7 @@ from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.index import Index, IndexFile
 from mq.daemons.broker.store.known_topics import known_topics
-from mq.daemons.broker.store.lives import Lives
+from mq.daemons.broker.store.queue_generations import QueueGenerations
 from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.rebuild import rebuild_queues
 from mq.daemons.broker.store.records import BadRecord, Record, is_last, is_torn
@@ -112,7 +112,7 @@ class Recovery:
         self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
         self._suspect_index_files = 0
         self._why = ""  # why the bytes after the end of the log are not a record
-        self._lives: Lives
+        self._lives: QueueGenerations
         self.report = Report()
 
     def run(self) -> Report:
@@ -288,7 +288,7 @@ class Recovery:
     # reading --------------------------------------------------------------------------------
 
     def _cut_derived(self, start: int) -> None:
-        self._lives = Lives(self._log, self._deletions, self._topics_if_unlisted())
+        self._lives = QueueGenerations(self._log, self._deletions, self._topics_if_unlisted())
         self._lives.find(self._queues, start)
         for queue in self._queues:
             queue.set_back(start)
@@ -334,7 +334,7 @@ class Recovery:
         )
 
     def _cut_log(self, end: int, why: str) -> None:
-        for damage in aside.put_aside(self._root, self._log.files, end, why):
+        for damage in quarantine.put_aside(self._root, self._log.files, end, why):
             self._note(damage)
         if not self.report.crashed and self._log.reaches(end):
             mark_running(self._root)  # before: amid it the store looks like no closed one

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mq.client.machine import files
-from mq.daemons.broker.store import aside, layout
+from mq.daemons.broker.store import layout, quarantine
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import Hole, OfflineLog
 from mq.daemons.broker.store.read_only import ReadOnlyFile
 from mq.daemons.broker.store.records import Record
-from mq.daemons.broker.store.verification import Verified, index_files, index_items_at
+from mq.daemons.broker.store.verification import VerificationReport, index_files, index_items_at
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.checksum import crc32
 from mq.protocol.flags import SysFlag
@@ -50,7 +50,7 @@ class Repair:
     do: Callable[[], None]
 
 
-def plan(root: Path, log: OfflineLog, verified: Verified) -> list[Repair]:
+def plan(root: Path, log: OfflineLog, verified: VerificationReport) -> list[Repair]:
     """What there is to do for a store that was verified; nothing for one without problems."""
     repairs = list(_log_repairs(log))
     parts = {problem.part for problem in verified.problems} | set(verified.untold)
@@ -345,9 +345,9 @@ class _Write:
     end: int
 
     def __call__(self) -> None:
-        folder = self.path.parent.parent / aside.DAMAGED_FOLDER
+        folder = self.path.parent.parent / quarantine.DAMAGED_FOLDER
         with files.opened(self.path, os.O_RDWR) as descriptor:
-            aside.keep_part(folder, descriptor, self.position, self.end, self.offset)
+            quarantine.keep_part(folder, descriptor, self.position, self.end, self.offset)
             for position, data in self.pieces:
                 files.write_all(descriptor, data, position)
             files.fsync(descriptor)

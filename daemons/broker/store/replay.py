@@ -14,10 +14,9 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import Damage
-from mq.daemons.broker.store.heads import Heads
 from mq.daemons.broker.store.index import PUT, Index, key_hash
-from mq.daemons.broker.store.lives import Lives
 from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.queue_generations import QueueGenerations
 from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -28,6 +27,7 @@ from mq.daemons.broker.store.records import (
     queue_tags_code,
     read_file,
 )
+from mq.daemons.broker.store.resync import RecordSearch
 from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.native import failures, native
 from mq.protocol.properties import decode
@@ -58,7 +58,7 @@ class Replay:
         queues: Queues,
         index: Index | None,
         delays: dict[int, int],
-        lives: Lives,
+        lives: QueueGenerations,
         check: Callable[[Record], None],
         on_damage: Callable[[int, str], None],
         on_hole: Callable[[Damage], None],
@@ -124,7 +124,7 @@ class Replay:
 
         Raises the error if there is none: then the log ends before the unreadable record.
         """
-        found = Heads(reader).next_record(position - reader.start + 1)
+        found = RecordSearch(reader).next_record(position - reader.start + 1)
         following = reader.end if found is None else reader.start + found
         if found is None and not self._goes_on_at(following):
             raise error

@@ -15,8 +15,8 @@ A record that is damaged when it comes is asked for once more. If it comes with 
 again, it is the master's log that is damaged, and it is taken as it is.
 
 A record whose number is not the next of its queue is kept until the master has been asked about it
-(mq.daemons.broker.store.numbering), and a record of an unknown topic until the topics of the master
-have been copied (mq.daemons.broker.store.topic_doubts).
+(mq.daemons.broker.store.queue_offset_gaps), and a record of an unknown topic until the topics of the master
+have been copied (mq.daemons.broker.store.unknown_topics).
 """
 
 import logging
@@ -30,7 +30,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import PUT, key_hash
-from mq.daemons.broker.store.numbering import BeginAnew, Doubt, Numbering
+from mq.daemons.broker.store.queue_offset_gaps import BeginAnew, QueueOffsetGap, QueueOffsetGaps
 from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -39,7 +39,7 @@ from mq.daemons.broker.store.records import (
     queue_tags_code,
     read_record,
 )
-from mq.daemons.broker.store.topic_doubts import TopicDoubts, UnknownTopic
+from mq.daemons.broker.store.unknown_topics import UnknownTopic, UnknownTopicDetector
 from mq.protocol.checksum import crc32
 from mq.protocol.native import failures, native
 from mq.protocol.properties import decode
@@ -80,13 +80,13 @@ class Replica:
         makes_index: bool,
     ) -> None:
         self.received = commit_log.written
-        self.topics = TopicDoubts()
+        self.topics = UnknownTopicDetector()
         self._log = commit_log
         self._queues = queues
         self._appender = appender
         self._flusher = flusher
         self._delays = delays
-        self._numbering = Numbering(commit_log, queues, begin_anew)
+        self._numbering = QueueOffsetGaps(commit_log, queues, begin_anew)
         self._makes_index = makes_index
         self._first: int | None = None  # where a log that has nothing is to begin
         self._rest = bytearray()  # of the record that has come in part
@@ -151,26 +151,26 @@ class Replica:
         self._rest = bytearray(memoryview(data)[taken:])
 
     @property
-    def doubt(self) -> Doubt | UnknownTopic | None:
+    def doubt(self) -> QueueOffsetGap | UnknownTopic | None:
         """What the master has to be asked about before more is stored."""
         return self.topics.doubt or self._numbering.doubt
 
     def queues_in_doubt(self) -> list[tuple[str, int]]:
-        """As `Numbering.queues_in_doubt`."""
+        """As `QueueOffsetGaps.queues_in_doubt`."""
         return self._numbering.queues_in_doubt()
 
     def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
-        """Go on behind a doubt, as `Numbering.decide`. Raises as `receive`."""
+        """Go on behind a doubt, as `QueueOffsetGaps.decide`. Raises as `receive`."""
         self._numbering.decide(firsts)
         self._take_all(bytes(self._rest))
 
     def decide_number(self, physical: int | None, end: int) -> None:
-        """Go on behind a doubt about a gap, as `Numbering.decide_number`. Raises as `receive`."""
+        """Go on behind a doubt about a gap, as `QueueOffsetGaps.decide_number`. Raises as `receive`."""
         self._numbering.decide_number(physical, end)
         self._take_all(bytes(self._rest))
 
     def topics_copied(self, covered: int) -> None:
-        """Go on after an unknown topic, as `TopicDoubts.decide`. Raises as `receive`."""
+        """Go on after an unknown topic, as `UnknownTopicDetector.decide`. Raises as `receive`."""
         self.topics.decide(covered)
         self._take_all(bytes(self._rest))
 

@@ -19,8 +19,8 @@ from mq.daemons.broker.store.checkpoint import Checkpoint, damage_of
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.known_topics import known_topics
-from mq.daemons.broker.store.lives import first_true
 from mq.daemons.broker.store.offline import Hole, OfflineLog
+from mq.daemons.broker.store.queue_generations import first_true
 from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import Record, keys_of
 from mq.protocol import fastjson
@@ -124,7 +124,7 @@ _NEAR = 50 * layout.ENTRY_SIZE
 
 
 @dataclass
-class Verified:
+class VerificationReport:
     """What was found, and how much was looked at."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -164,7 +164,7 @@ class Verification:
         """Raises OSError for files that cannot be read."""
         self._root = root
         self._log = log
-        self.result = Verified()
+        self.result = VerificationReport()
         self._deletions = Deletions(root)
         self._deletions.load()
         self._deletions.forget_foreign(log)
@@ -174,7 +174,7 @@ class Verification:
         self._topics = known_topics(root)
         self._firsts: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def run(self, step: Step) -> Verified:
+    def run(self, step: Step) -> VerificationReport:
         """Do all of it; `step` is told of bytes of the log that are done."""
         result = self.result
         known_end = end = self._log.minimum
@@ -393,7 +393,7 @@ def _has_key(record: Record, hashed: int) -> bool:
     return any(key_hash(record.topic, key) == hashed for key in keys)
 
 
-def _check_config(root: Path, result: Verified) -> None:
+def _check_config(root: Path, result: VerificationReport) -> None:
     folder = layout.config_path(root)
     for path in files.children(folder) if files.is_folder(folder) else ():
         if path.suffix != ".json":

@@ -14,7 +14,7 @@ _MOST_AHEAD = 1 << 20
 _NO_WINDOW = memoryview(b"")
 
 
-class Windowed(ABC):
+class MappedSource(ABC):
     """A file of a store, of ``size`` bytes."""
 
     size: int
@@ -87,7 +87,7 @@ class Windowed(ABC):
         return -1
 
 
-class LogReader(Windowed):
+class LogReader(MappedSource):
     """A file of an open log, for one reader. What is written later need not be seen."""
 
     def __init__(self, file: MappedFile) -> None:

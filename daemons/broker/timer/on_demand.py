@@ -1,7 +1,7 @@
 """Timer on demand: it starts with the first message for it; most brokers never need its files."""
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.periodic import save_again_and_again
 from mq.daemons.broker.store.message_store import MessageStore
@@ -13,7 +13,7 @@ class TimerOnDemand:
     """``timer`` is None until it is started."""
 
     def __init__(
-        self, settings: BrokerSettings, store: MessageStore, aside: SetAside, tasks: Tasks
+        self, settings: BrokerSettings, store: MessageStore, aside: Quarantine, tasks: Tasks
     ) -> None:
         self._settings = settings
         self._store = store

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from mq.client.machine import clock, files, threads
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, RETRY_SECONDS, NextMessage, store_all
 from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
 from mq.daemons.broker.store import layout
@@ -40,8 +40,8 @@ from mq.daemons.broker.timer.inheritance import (
     remove_files,
 )
 from mq.daemons.broker.timer.log import TimerLog, Unit
-from mq.daemons.broker.timer.moving import collect, cut_wheel, time_again
 from mq.daemons.broker.timer.request import deliver_time, is_withdrawn, number, withdrawn_by
+from mq.daemons.broker.timer.slot_moves import collect, cut_wheel, time_again
 from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel, is_wheel
 from mq.daemons.supervision import Work
 from mq.protocol import names
@@ -72,7 +72,7 @@ class Timer:
         settings: BrokerSettings,
         store: MessageStore,
         writer: MessageWriter,
-        aside: SetAside,
+        aside: Quarantine,
     ) -> None:
         config = settings.store
         self._settings = settings

@@ -18,7 +18,7 @@ from mq.client.machine import clock
 from mq.daemons.broker.clients.registry import Producers
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.waiting import StoreResults, is_hopeless, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget
 from mq.daemons.broker.roles import is_slave
@@ -43,7 +43,7 @@ _MOST_SECONDS = 60.0  # of a round (MAX_PROCESS_TIME_LIMIT)
 _DISCARD_QUEUES = 1
 
 
-class _Verdict(Enum):
+class _CheckDecision(Enum):
     """What a round does with an open half."""
 
     TOO_YOUNG = auto()  # and so are those behind it
@@ -62,7 +62,7 @@ class TransactionChecks:
         writer: MessageWriter,
         topics: Topics,
         producers: Producers,
-        aside: SetAside,
+        aside: Quarantine,
     ) -> None:
         self._settings = settings
         self._transactions = transactions
@@ -149,9 +149,9 @@ class TransactionChecks:
         Raises StoreRefused.
         """
         verdict = self._judge(half, started)
-        if verdict is _Verdict.TOO_YOUNG:
+        if verdict is _CheckDecision.TOO_YOUNG:
             return False
-        if verdict is not _Verdict.GIVE_UP:
+        if verdict is not _CheckDecision.GIVE_UP:
             try:
                 self._put_again(half, verdict, results)
                 return True
@@ -177,32 +177,34 @@ class TransactionChecks:
         except StoreRefused as refusal:
             log.warning("transaction %d is open still: %s", offset, refusal)
 
-    def _judge(self, half: StoredMessage, started: int) -> _Verdict:
+    def _judge(self, half: StoredMessage, started: int) -> _CheckDecision:
         now = _now()
         age = now - half.born_timestamp  # below 0 if the producer's clock is ahead
         checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
         kept = self._settings.store.file_reserved_time * 3600 * 1000
         if checks >= self._settings.broker.transaction_check_max or age > kept:
-            return _Verdict.GIVE_UP
+            return _CheckDecision.GIVE_UP
         stored = half.store_timestamp
         if stored >= started and not is_future(stored, now):
-            return _Verdict.TOO_YOUNG
+            return _CheckDecision.TOO_YOUNG
         immunity = self._settings.broker.transaction_time_out
         seconds = number_property(half, PropertyKey.CHECK_IMMUNITY_TIME)
         if seconds is not None:
             immunity = seconds * 1000 if seconds >= 0 else immunity
             if age < immunity:
-                return _Verdict.IMMUNE
-        return _Verdict.TOO_YOUNG if 0 <= age <= immunity else _Verdict.CHECK
+                return _CheckDecision.IMMUNE
+        return _CheckDecision.TOO_YOUNG if 0 <= age <= immunity else _CheckDecision.CHECK
 
-    def _put_again(self, half: StoredMessage, verdict: _Verdict, results: StoreResults) -> None:
+    def _put_again(
+        self, half: StoredMessage, verdict: _CheckDecision, results: StoreResults
+    ) -> None:
         """Put a half at the end of the half topic, and then ask its producer unless it is immune.
 
         Raises StoreRefused.
         """
         old = half.queue_offset
         properties = half.properties
-        if verdict is _Verdict.IMMUNE:
+        if verdict is _CheckDecision.IMMUNE:
             properties.setdefault(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET, str(old))
         else:
             checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
@@ -213,7 +215,7 @@ class TransactionChecks:
                 new = half.queue_offset
                 if not is_stored(refusal):
                     self._ledger.replace(new, old)
-                elif verdict is _Verdict.CHECK and self._ledger.is_open(new):
+                elif verdict is _CheckDecision.CHECK and self._ledger.is_open(new):
                     self._ask(half)
                 outcome(refusal)
 

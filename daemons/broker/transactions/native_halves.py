@@ -27,7 +27,7 @@ class PreparedBatch(NamedTuple):
     unique_ids: Sequence[bytes]
 
 
-class Committed(NamedTuple):
+class CommittedBatch(NamedTuple):
     """Halves that have been committed."""
 
     halves: int
@@ -96,7 +96,7 @@ class NativeHalves:
         group: str,
         targets: Mapping[tuple[str, str], ConsumeQueue],
         most_bytes: int,
-    ) -> Committed | None:
+    ) -> CommittedBatch | None:
         """Append what consumers see of some halves, each with its operation, up to the first that
         Python has to look at. None where that is the first of all.
 
@@ -136,7 +136,7 @@ class NativeHalves:
             return None
         count, size, packed = made
         appender.append_packed(packed, place[-1])
-        return Committed(count, size, notes.appended - count)
+        return CommittedBatch(count, size, notes.appended - count)
 
     def leave_to_python(self) -> None:
         """Take nothing from now on."""

@@ -20,9 +20,9 @@ from mq.daemons.console.call import Call
 from mq.daemons.console.changes.pending import (
     PREVIEW_SECONDS,
     RESULT_SECONDS,
+    PendingStore,
     Preview,
     Result,
-    Shelf,
     preview_hash,
 )
 from mq.daemons.console.changes.recorder import Allowance, Recorder, shown_request
@@ -41,8 +41,8 @@ class Engine:
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
-        self._previews = Shelf()
-        self._results = Shelf()
+        self._previews = PendingStore()
+        self._results = PendingStore()
         self._making: set[asyncio.Task[Result]] = set()
 
     async def stop(self) -> None:

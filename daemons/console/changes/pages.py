@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from mq.client.machine import clock
 from mq.daemons.console import rendering
-from mq.daemons.console.asking import Asking
 from mq.daemons.console.call import Call
 from mq.daemons.console.changes.engine import Engine
 from mq.daemons.console.changes.pending import Preview
@@ -17,6 +16,7 @@ from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.parsing import BadField, BadQuery, BadValues
 from mq.daemons.console.problems import Refused
 from mq.daemons.console.rendering import Pages
+from mq.daemons.console.request_context import RequestContext
 from mq.daemons.console.route import (
     API,
     AnyRoute,
@@ -28,14 +28,14 @@ from mq.daemons.console.route import (
     subject_of,
 )
 from mq.daemons.console.security.access import Access
-from mq.daemons.console.showing import quoted
+from mq.daemons.console.template_filters import quoted
 
 T = TypeVar("T")
 
 MOST_BODY = 1024 * 1024
 
 
-class Around(Protocol):
+class FrameServices(Protocol):
     """What these pages use of the frame."""
 
     settings: ConsoleSettings
@@ -43,12 +43,12 @@ class Around(Protocol):
     pages: Pages
 
     def call(
-        self, asked: Asking, route: AnyRoute, given: Mapping[str, str] | None = None
+        self, asked: RequestContext, route: AnyRoute, given: Mapping[str, str] | None = None
     ) -> Call: ...
 
     def redirect(self, path: str) -> Response: ...
 
-    async def form(self, asked: Asking) -> dict[str, list[str]]: ...
+    async def form(self, asked: RequestContext) -> dict[str, list[str]]: ...
 
     async def while_wanted(
         self, request: Request, work: Awaitable[T], seconds: float = 0.0
@@ -58,11 +58,11 @@ class Around(Protocol):
 class ChangePages:
     """What people and programs see of the changes of one console."""
 
-    def __init__(self, frame: Around, engine: Engine) -> None:
+    def __init__(self, frame: FrameServices, engine: Engine) -> None:
         self._frame = frame
         self._engine = engine
 
-    async def form(self, change: Change, asked: Asking) -> Response:
+    async def form(self, change: Change, asked: RequestContext) -> Response:
         """The form, filled in with what is so now."""
         call = self._frame.call(asked, change)
         initial: Values = {}
@@ -71,7 +71,12 @@ class ChangePages:
         return self._show_form(change, asked, call, initial, {})
 
     def _show_form(
-        self, change: Change, asked: Asking, call: Call, values: Values, errors: Mapping[str, str]
+        self,
+        change: Change,
+        asked: RequestContext,
+        call: Call,
+        values: Values,
+        errors: Mapping[str, str],
     ) -> Response:
         return self._frame.pages.html(
             asked,
@@ -92,7 +97,7 @@ class ChangePages:
         subject = call.path.get(change.subject, "")
         return f"{about}: {subject}" if subject else about
 
-    async def post(self, change: Change, asked: Asking) -> Response:
+    async def post(self, change: Change, asked: RequestContext) -> Response:
         """A form that was sent: its preview, or the change itself where that is confirmed."""
         form = await self._frame.form(asked)
         call = self._frame.call(asked, change)
@@ -120,7 +125,7 @@ class ChangePages:
         return self._show_preview(change, asked, call, preview)
 
     def _show_preview(
-        self, change: Change, asked: Asking, call: Call, preview: Preview
+        self, change: Change, asked: RequestContext, call: Call, preview: Preview
     ) -> Response:
         return self._frame.pages.html(
             asked,
@@ -134,7 +139,7 @@ class ChangePages:
             data=None,
         )
 
-    async def result(self, asked: Asking) -> Response:
+    async def result(self, asked: RequestContext) -> Response:
         """What became of a change, for as long as it is kept."""
         call = self._frame.call(asked, _RESULT)
         result = self._engine.result(call.path["id"], call)
@@ -160,12 +165,12 @@ class ChangePages:
 
         return may_still
 
-    def _bound(self, asked: Asking) -> str:
+    def _bound(self, asked: RequestContext) -> str:
         """The address of a change, however it is asked for and however its parts are quoted."""
         path = asked.path.removeprefix(self._frame.settings.console.path_prefix)
         return path.removeprefix(f"{API}/clusters").removeprefix("/c")
 
-    async def by_program(self, change: Change, asked: Asking) -> Response:
+    async def by_program(self, change: Change, asked: RequestContext) -> Response:
         """A change by a program: its plan, or with {"confirm": HASH} the change itself."""
         if asked.visitor.user is None:
             raise Refused(401, "log in first")

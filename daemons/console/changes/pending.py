@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.daemons.console.changes.recorder import Key
 from mq.daemons.console.route import Outcome, Plan
 
@@ -53,13 +53,13 @@ class Result:
 
 def preview_hash(parts: Mapping[str, Any]) -> str:
     """The name of a preview: it depends on all that it shows, and nobody can foresee it."""
-    nonce = chance.random_bytes(16)
+    nonce = random_ids.random_bytes(16)
     option = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
     content = orjson.dumps(dict(parts), default=repr, option=option)
     return hashlib.sha256(nonce + content).hexdigest()
 
 
-class Shelf:
+class PendingStore:
     """Things that wait for their user, for a time, and not too many of them."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 Key = tuple[str, int, bytes]
 
 
-class NotShown(Forbidden, ClientError):
+class NotPreviewed(Forbidden, ClientError):
     """A request was not in the preview, or may not be sent any more: nothing went to this one
     target."""
 
@@ -90,10 +90,10 @@ class Allowance:
         if kind in (RequestKind.READ, RequestKind.PRESENCE):
             return
         if not self._may_still():
-            raise NotShown(f"{_name(command.code)} was not sent: this user may not any more")
+            raise NotPreviewed(f"{_name(command.code)} was not sent: this user may not any more")
         key = key_of(address, command)
         if self._left[key] <= 0:
-            raise NotShown(
+            raise NotPreviewed(
                 f"{_name(command.code)} to {address} was not in the preview: look at it again"
             )
         self._left[key] -= 1

@@ -36,7 +36,7 @@ class TopicRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetainedMessages:
     """What a topic holds at a broker, and when that was told."""
 
     at: int
@@ -76,7 +76,7 @@ class BrokerBook:
     topics: dict[str, TopicSettings] = field(default_factory=dict)
     groups: dict[str, GroupSettings] = field(default_factory=dict)
     rates: dict[str, TopicRate] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
+    kept: dict[str, RetainedMessages] = field(default_factory=dict)
     progress: dict[str, GroupProgress] = field(default_factory=dict)
     held: int = 0  # entries of all progress together
     crowded_out: set[str] = field(default_factory=set)  # groups whose progress is not held

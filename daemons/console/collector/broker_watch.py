@@ -34,8 +34,8 @@ from mq.daemons.console.collector import offsets_text
 from mq.daemons.console.collector.book import (
     BrokerBook,
     GroupSettings,
-    Kept,
     Members,
+    RetainedMessages,
     TopicRate,
     TopicSettings,
 )
@@ -86,7 +86,7 @@ _LISTS = (TOPICS, GROUPS, PRODUCERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Poll:
     """One thing to ask about one topic or group."""
 
     what: str  # progress | members | rate | kept
@@ -94,7 +94,7 @@ class Look:
 
 
 @dataclass(slots=True)
-class Changed:
+class ChangedRows:
     """What rows are to be made again."""
 
     topics: set[str]
@@ -111,7 +111,7 @@ class BrokerWatch:
         limits: Limits,
         timeout: float,
         leads: Callable[[BrokerBook], bool],
-        changed: Callable[[Changed], None],
+        changed: Callable[[ChangedRows], None],
     ) -> None:
         """`timeout` in seconds for one answer; `changed` is told after each one."""
         self.book = book
@@ -123,13 +123,13 @@ class BrokerWatch:
         self._tell = changed
         self._schedule = Schedule()  # of looks
         self._due: dict[str, float] = {}  # when the runtime and each list is asked for again
-        self._lists: dict[str, Callable[[], Awaitable[Changed]]] = {
+        self._lists: dict[str, Callable[[], Awaitable[ChangedRows]]] = {
             RUNTIME: self._runtime,
             TOPICS: self._topics,
             GROUPS: self._groups,
             PRODUCERS: self._producers,
         }
-        self._looks: dict[str, Callable[[str], Awaitable[Changed]]] = {
+        self._looks: dict[str, Callable[[str], Awaitable[ChangedRows]]] = {
             "progress": self._progress,
             "members": self._members,
             "rate": self._rate,
@@ -163,14 +163,14 @@ class BrokerWatch:
 
     async def _do(self, look: Hashable) -> None:
         now = asyncio.get_running_loop().time
-        changed = Changed(set(), set())
-        if isinstance(look, Look) and not self._is_wanted(look):
+        changed = ChangedRows(set(), set())
+        if isinstance(look, Poll) and not self._is_wanted(look):
             self._schedule.remove(look)  # it is gone: what is told of it would stay for ever
             return
         # If it raises what nobody expects, the others come first when this task begins again.
         self._put(look, now() + UNKNOWN_SECONDS)
         try:
-            if isinstance(look, Look):
+            if isinstance(look, Poll):
                 changed = await self._looks[look.what](look.name)
                 seconds = self._seconds_to_next(look)
             else:
@@ -195,12 +195,12 @@ class BrokerWatch:
         self._tell(changed)
 
     def _put(self, look: Hashable, due: float) -> None:
-        if isinstance(look, Look):
+        if isinstance(look, Poll):
             self._schedule.put(look, due)
         else:
             self._due[str(look)] = due
 
-    def _is_wanted(self, look: Look) -> bool:
+    def _is_wanted(self, look: Poll) -> bool:
         about_groups = look.what in ("progress", "members")
         return look.name in (self.book.groups if about_groups else self.book.topics)
 
@@ -214,7 +214,7 @@ class BrokerWatch:
         else:
             self.book.problem = shortened(str(error))
 
-    async def _runtime(self) -> Changed:
+    async def _runtime(self) -> ChangedRows:
         began = clock.monotonic()
         table = await self._admin.broker_runtime_info(self.book.address)
         ended = clock.monotonic()
@@ -229,19 +229,19 @@ class BrokerWatch:
         book.response_ms = round((ended - began) * 1000, 1)
         book.seen = clock.milliseconds()
         book.problem = None
-        return Changed(set(), set())
+        return ChangedRows(set(), set())
 
-    async def _topics(self) -> Changed:
+    async def _topics(self) -> ChangedRows:
         table = (await self._admin.topic_configs(self.book.address)).topic_config_table
         held, more = within(table, self._limits.topics, self._limits.name)
         _note(self.book, "topics", more)
         changed = self.book.set_topics({name: _topic(one) for name, one in held.items()})
         now = asyncio.get_running_loop().time()
-        self._schedule.add((Look("rate", name) for name in held), now)
-        self._schedule.add((Look("kept", name) for name in held), now)
-        return Changed(changed, set())
+        self._schedule.add((Poll("rate", name) for name in held), now)
+        self._schedule.add((Poll("kept", name) for name in held), now)
+        return ChangedRows(changed, set())
 
-    async def _groups(self) -> Changed:
+    async def _groups(self) -> ChangedRows:
         table = (await self._admin.subscription_groups(self.book.address)).subscription_group_table
         held, more = within(table, self._limits.groups, self._limits.name)
         _note(self.book, "groups", more)
@@ -250,11 +250,11 @@ class BrokerWatch:
         )
         # Before topics, which are as many again: a lag is what people look for first.
         now = asyncio.get_running_loop().time() - LIST_SECONDS[1]
-        self._schedule.add((Look("progress", name) for name in held), now)
-        self._schedule.add((Look("members", name) for name in held), now)
-        return Changed(topics, groups)
+        self._schedule.add((Poll("progress", name) for name in held), now)
+        self._schedule.add((Poll("members", name) for name in held), now)
+        return ChangedRows(topics, groups)
 
-    async def _producers(self) -> Changed:
+    async def _producers(self) -> ChangedRows:
         address = self.book.address
         at = clock.milliseconds()
         groups = (await self._admin.producers(address)).data
@@ -266,12 +266,12 @@ class BrokerWatch:
         held = tuple(islice(filter(self._is_short, rows), self._limits.clients))
         _note(self.book, "producers", sum(map(len, groups.values())) - len(held))
         self.book.producers = held
-        return Changed(set(), set())
+        return ChangedRows(set(), set())
 
     def _is_short(self, row: ClientRow) -> bool:
         return max(map(len, (row.group, row.client_id, row.address))) <= self._limits.name
 
-    async def _progress(self, group: str) -> Changed:
+    async def _progress(self, group: str) -> ChangedRows:
         fields = {"consumerGroup": group}
         response = await self._ask(RequestCode.GET_CONSUME_STATS, fields)
         found = offsets_text.progress(response.body, self.book.address)
@@ -285,15 +285,15 @@ class BrokerWatch:
         else:
             self.book.crowded_out.discard(group)
         _note(self.book, "groups' offsets", len(self.book.crowded_out))
-        return Changed(self.book.set_progress(group, look), {group})
+        return ChangedRows(self.book.set_progress(group, look), {group})
 
-    async def _members(self, group: str) -> Changed:
+    async def _members(self, group: str) -> ChangedRows:
         at = clock.milliseconds()
         try:
             found = await self._admin.consumer_connection(self.book.address, group)
         except ConsumerNotOnline:
             self.book.members[group] = Members(at)
-            return Changed(set(), {group})
+            return ChangedRows(set(), {group})
         others = sum(len(m.clients) for name, m in self.book.members.items() if name != group)
         rows = (_consumer(group, one, self.book.address, at) for one in found.connection_set)
         held = tuple(islice(filter(self._is_short, rows), max(0, self._limits.clients - others)))
@@ -305,11 +305,11 @@ class BrokerWatch:
             more=len(found.connection_set) - len(held),
         )
         _note(self.book, "consumers", sum(one.more for one in self.book.members.values()))
-        return Changed(set(), {group})
+        return ChangedRows(set(), {group})
 
-    async def _rate(self, topic: str) -> Changed:
+    async def _rate(self, topic: str) -> ChangedRows:
         if any(True for _ in self.book.readers_of(topic)):
-            return Changed(set(), set())  # a group's progress has the ends of its queues
+            return ChangedRows(set(), set())  # a group's progress has the ends of its queues
         try:
             figure = await self._admin.broker_stats(self.book.address, "TOPIC_PUT_NUMS", topic)
         except NoneThere:  # nothing has come into the topic
@@ -319,13 +319,13 @@ class BrokerWatch:
             if not fits_counter(rate):
                 raise BadAnswer(self.book.address, "a rate that is no number")
         self.book.rates[topic] = TopicRate(clock.milliseconds(), rate)
-        return Changed({topic}, set())
+        return ChangedRows({topic}, set())
 
-    async def _kept(self, topic: str) -> Changed:
+    async def _kept(self, topic: str) -> ChangedRows:
         response = await self._ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
         found = offsets_text.bounds(response.body, self.book.address)
-        self.book.kept[topic] = Kept(clock.milliseconds(), found)
-        return Changed({topic}, set())
+        self.book.kept[topic] = RetainedMessages(clock.milliseconds(), found)
+        return ChangedRows({topic}, set())
 
     async def _ask(self, code: RequestCode, fields: dict[str, str]) -> Command:
         return await self._session.call(self.book.address, Command(code, fields), self._timeout)
@@ -339,7 +339,7 @@ class BrokerWatch:
         shortest, longest = LIST_SECONDS
         return min(longest, shortest + (longest - shortest) * counts[name] / LARGE_LIST)
 
-    def _seconds_to_next(self, look: Look) -> float:
+    def _seconds_to_next(self, look: Poll) -> float:
         book, name = self.book, look.name
         about_groups = look.what in ("progress", "members")
         if about_groups:

@@ -23,7 +23,7 @@ from mq.client.operations.doctor.finding import Finding
 from mq.client.options import ClientOptions
 from mq.daemons.console.collector.assembly import Assembly
 from mq.daemons.console.collector.book import BrokerBook
-from mq.daemons.console.collector.broker_watch import BrokerWatch, Changed
+from mq.daemons.console.collector.broker_watch import BrokerWatch, ChangedRows
 from mq.daemons.console.collector.limits import Limits
 from mq.daemons.console.collector.name_server_watch import NameServerWatch
 from mq.daemons.console.collector.paced import (
@@ -155,7 +155,7 @@ class Collector:
         )
         self._watches[book.address] = self._tasks.spawn(watch.run, f"{_TASKS} broker")
 
-    def _told(self, changed: Changed) -> None:
+    def _told(self, changed: ChangedRows) -> None:
         self._assembly.topics |= changed.topics
         self._assembly.groups |= changed.groups
         self._dirty.set()

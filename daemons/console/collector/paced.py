@@ -43,7 +43,7 @@ class Pace:
             await asyncio.sleep(at - now)
 
 
-class WouldChange(ClientError):
+class NotARead(ClientError):
     """A request that is not a read was refused before it was sent."""
 
     def __init__(self, code: int) -> None:
@@ -77,8 +77,8 @@ class PacedSession(LimitedSession):
         convert: Callable[[Command], Any] | None = None,
     ) -> "asyncio.Future[Any]":
         if kind_of(command.code) is not RequestKind.READ:
-            raise WouldChange(command.code)
+            raise NotARead(command.code)
         return super().request(address, command, timeout, convert)
 
     def send_oneway(self, address: str, command: Command) -> Any:
-        raise WouldChange(command.code)
+        raise NotARead(command.code)

@@ -12,11 +12,17 @@ from mq.client.operations import masking
 from mq.client.operations.cluster import within
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
+from mq.daemons.console.charts.history_charts import (
+    SPAN,
+    ChartData,
+    ChartLine,
+    RenderedChart,
+    drawn,
+)
 from mq.daemons.console.collector.snapshot import BrokerRow, ClusterRow
 from mq.daemons.console.history.recording import broker_subject
 from mq.daemons.console.pages import one_setting
-from mq.daemons.console.pages.brokers_asked import DEADLINE
+from mq.daemons.console.pages.broker_queries import DEADLINE
 from mq.daemons.console.parsing import choice
 from mq.daemons.console.route import (
     N_,
@@ -133,7 +139,7 @@ async def broker(call: Call) -> Page:
     settings: tuple[SettingRow, ...] | None = None
     replication: Replication | None = None
     problem: str | None = None
-    charts: tuple[Drawn, ...] = ()
+    charts: tuple[RenderedChart, ...] = ()
     words: tuple[str, ...] = ("brokerStatus", "-b", row.address)
     try:
         if part == "settings":
@@ -254,7 +260,7 @@ async def _replication(call: Call, row: BrokerRow) -> Replication:
     return Replication(True, end, info.in_sync_slave_nums, replicas, None, None)
 
 
-async def _charts(call: Call, row: BrokerRow) -> tuple[Drawn, ...]:
+async def _charts(call: Call, row: BrokerRow) -> tuple[RenderedChart, ...]:
     subject = broker_subject(row)
 
     def wanted(name: str, figure: str, factor: float = 1.0) -> ChartLine:

@@ -165,7 +165,7 @@ class LetterRow:
 
 
 @dataclass(frozen=True, slots=True)
-class OfGroup:
+class GroupDeadLetters:
     """The newest dead letters of a group, newest first, of `total`."""
 
     group: str
@@ -208,7 +208,7 @@ async def show(call: Call) -> Page:
     return Page(
         "messages/dead_letters.html",
         call.text("Dead letters of %(group)s", group=group),
-        OfGroup(group, rows, letters.count, limit, tuple(letters.failures)),
+        GroupDeadLetters(group, rows, letters.count, limit, tuple(letters.failures)),
         command=("dlq", "show", "-g", group),
         sheet=Sheet(
             ("messageId", "offsetId", "originTopic", "originMessageId", "tries", "cause",
@@ -373,7 +373,7 @@ ROUTES = (
         "group",
         (Query("limit", integer, 50, about=N_("Letters at most")),),
         seconds=SECONDS,
-        data=OfGroup,
+        data=GroupDeadLetters,
     ),
     Route(
         f"{_GROUP}/export",

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
+from mq.daemons.console.charts.history_charts import (
+    SPAN,
+    ChartData,
+    ChartLine,
+    RenderedChart,
+    drawn,
+)
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.history.recording import (
     BROKER_FIGURES,
@@ -63,7 +69,7 @@ async def history(call: Call) -> Page:
         kind == "group" and not call.sees_group(name)
     ):
         raise Forbidden(call.text("You may not see this."))
-    charts: list[Drawn] = []
+    charts: list[RenderedChart] = []
     for metric in metrics:
         unit, factor = _UNITS[metric]
         title = call.text(_TITLES[metric])
@@ -78,7 +84,7 @@ async def history(call: Call) -> Page:
     )
 
 
-def _sheet(charts: list[Drawn]) -> Sheet:
+def _sheet(charts: list[RenderedChart]) -> Sheet:
     """All figures, a column each with its unit."""
     columns = tuple(f"{one.data.title} ({one.data.unit})" for one in charts)
     tables = [{row.at: row.values[0] for row in one.data.rows} for one in charts]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mq.client.admin import Admin
 from mq.client.errors import MQError
-from mq.client.operations.messages import again, lookup
+from mq.client.operations.messages import lookup, resending
 from mq.client.operations.messages.body_view import BodyView, view
 from mq.client.operations.messages.dead_letter_copies import MARK, origin_topic
 from mq.client.operations.messages.track import tracks
@@ -61,7 +61,7 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
+class ConsumerStatus:
     """What a group did with a message: `type` as `mq queryMsgById` has it, `reason` why."""
 
     group: str
@@ -91,7 +91,7 @@ class Detail:
     body: BodyView | None
     oldest: int
     newest: int
-    consumers: tuple[Consumed, ...] | None = None
+    consumers: tuple[ConsumerStatus, ...] | None = None
     consumers_problem: str = ""
     origin_topic: str | None = None
     resent_from: str | None = None
@@ -181,7 +181,7 @@ def _path(call: Call) -> str:
 
 async def _consumers(
     call: Call, message: "StoredMessage"
-) -> tuple[tuple[Consumed, ...] | None, str]:
+) -> tuple[tuple[ConsumerStatus, ...] | None, str]:
     try:
         # All groups of the topic are asked for; those that the user may not see are left out.
         found = await tracks(Admin(call.cluster.session), message)
@@ -189,7 +189,8 @@ async def _consumers(
         return None, str(error)
     seen = [item for item in found if call.sees_group(item.group)]
     return tuple(
-        Consumed(item.group, item.type, item.reason, item.error) for item in seen[:MOST_GROUPS]
+        ConsumerStatus(item.group, item.type, item.reason, item.error)
+        for item in seen[:MOST_GROUPS]
     ), ""
 
 
@@ -206,7 +207,7 @@ async def download(call: Call) -> Download:
 async def plan_resend(call: Call, values: Values) -> Plan:
     """What sending it again means."""
     message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
-    again.same_again(message)  # or it is told now why that is not done
+    resending.same_again(message)  # or it is told now why that is not done
     lines = [
         call.text(
             "Send the message once more to topic %(topic)s, with its properties and its unique id: "
@@ -227,7 +228,7 @@ async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]
         queues = await producer.prepare(message.topic)
         home = _queue(call)
         queue = home if home in queues else sorted(queues)[0]
-        sent = await producer.send(again.same_again(message), queue)
+        sent = await producer.send(resending.same_again(message), queue)
     text = call.text(
         "%(status)s: %(broker)s:%(queue)d, offset %(offset)d",
         status=str(sent.status),
@@ -279,7 +280,7 @@ async def consume(call: Call, values: Values, session: "Caller") -> list[Outcome
     _check_group(call, values)
     message, _, _ = await _fetch(call, session)
     group, client = values["group"], values["client_id"]
-    done = await again.consume_directly(session, message, group, client)
+    done = await resending.consume_directly(session, message, group, client)
     name = done.consume_result.name if done.consume_result else "?"
     text = call.text("%(result)s after %(millis)s ms", result=name, millis=done.spent_time_mills)
     if done.remark:

@@ -61,7 +61,7 @@ QUERY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class TopicChoicePage:
     """The page before a topic is chosen: the topics that there are, or the messages of an id that
     several of them have. ``unseen`` topics were not looked into, as that would have cost more
     requests or time than one search may."""
@@ -103,7 +103,7 @@ async def choose(call: Call) -> Page | Redirect:
         return Redirect(_address(topic.strip(), query))
     if message_id:
         return await _find_anywhere(call, message_id.strip())
-    return Page("messages/choose.html", call.text("Messages"), Chosen(topic_names(call)))
+    return Page("messages/choose.html", call.text("Messages"), TopicChoicePage(topic_names(call)))
 
 
 async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
@@ -123,7 +123,9 @@ async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
     seen = {topic for topic in topics if sees_bodies(call, topic)}
     for topic in sorted(seen):
         call.viewed(topic, "bodies in a list")
-    data = Chosen((), tuple(row(item, bodies=item.topic in seen) for item in found), unseen)
+    data = TopicChoicePage(
+        (), tuple(row(item, bodies=item.topic in seen) for item in found), unseen
+    )
     return Page(
         "messages/choose.html",
         call.text("Messages of an id"),
@@ -352,7 +354,7 @@ ROUTES = (
         N_("Find messages: choose a topic, or give an id."),
         query=(_TOPIC, _ID),
         menu=N_("Messages"),
-        data=Chosen,
+        data=TopicChoicePage,
         seconds=SECONDS,
         redirects=True,
     ),

@@ -11,7 +11,7 @@ from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import NameServerRow
 from mq.daemons.console.pages import one_setting
-from mq.daemons.console.pages.brokers_asked import DEADLINE
+from mq.daemons.console.pages.broker_queries import DEADLINE
 from mq.daemons.console.route import (
     N_,
     Change,

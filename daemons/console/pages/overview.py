@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mq.client.operations.doctor.finding import Severity
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, drawn
+from mq.daemons.console.charts.history_charts import SPAN, ChartData, ChartLine, drawn
 from mq.daemons.console.collector.snapshot import ClusterRow, Problem
 from mq.daemons.console.route import N_, Event, Page, Permission, Route, Sheet, Stream
 
@@ -202,7 +202,7 @@ def _is_seen(call: Call, check: str, subject: str) -> bool:
 
 
 def _link(call: Call, check: str, subject: str) -> str | None:
-    from mq.daemons.console.showing import quoted
+    from mq.daemons.console.template_filters import quoted
 
     if check in _OF_GROUPS:
         return f"/groups/{quoted(subject)}"

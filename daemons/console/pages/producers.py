@@ -16,9 +16,9 @@ from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow, ProducerRow
 from mq.daemons.console.guarded_session import Forbidden
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages import lists
-from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
+from mq.daemons.console.pages.broker_queries import DEADLINE, MissingPart
 from mq.daemons.console.pages.lists import Cut
 from mq.daemons.console.parsing import text
 from mq.daemons.console.route import N_, Page, Permission, Query, Route, Sheet
@@ -44,14 +44,14 @@ class Producers:
     topic: str
     rows: tuple[ProducerRow, ...]
     list: Cut
-    silent: tuple[Silent, ...]
+    silent: tuple[MissingPart, ...]
 
 
 async def show(call: Call) -> Page:
     """The producers that the snapshot has, or those of a group that brokers are asked for."""
     group, topic = call.query["group"], call.query["topic"]
     snapshot = call.cluster.snapshot
-    problems: tuple[Silent, ...] = ()
+    problems: tuple[MissingPart, ...] = ()
     if group:
         rows, problems = await _of_group(call, group, topic)
     else:
@@ -98,7 +98,7 @@ async def _brokers_of(call: Call, topic: str) -> set[str]:
 
 async def _of_group(
     call: Call, group: str, topic: str
-) -> tuple[list[ProducerRow], tuple[Silent, ...]]:
+) -> tuple[list[ProducerRow], tuple[MissingPart, ...]]:
     """The producers of a group at all brokers, or at those of a topic."""
     if not call.sees_group(group):
         raise Forbidden(call.text("You may not do this."))

@@ -8,11 +8,11 @@ from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations.errors import NotFound
 from mq.client.operations.offsets import reset
-from mq.client.operations.offsets.reset import OffsetReset, Planned
+from mq.client.operations.offsets.reset import OffsetReset, PlannedReset
 from mq.daemons.console.call import Call
 from mq.daemons.console.guarded_session import Forbidden
-from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.brokers_asked import DEADLINE
+from mq.daemons.console.pages import broker_queries as asked
+from mq.daemons.console.pages.broker_queries import DEADLINE
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import N_, Field, Outcome, Permission, Plan, Sheet, Values
 from mq.protocol.bodies import MessageQueue
@@ -95,7 +95,7 @@ async def plan(call: Call, values: Values) -> Plan:
         given = values["offset"] if values["to"] == "offset" else None
         address = _address(call, values)
         rows = [await reset.foresee_queue(call.admin, address, wanted, queue, given)]
-        problems: tuple[asked.Silent, ...] = ()
+        problems: tuple[asked.MissingPart, ...] = ()
     else:
         rows, failed = await reset.foresee(call.admin, wanted, DEADLINE, offline=values["offline"])
         problems = asked.silent(failed, asked.heads(call))
@@ -128,7 +128,7 @@ async def plan(call: Call, values: Values) -> Plan:
     return Plan(lines, (table,), _command(values, wanted), warning)
 
 
-def _cells(row: Planned) -> tuple[Any, ...]:
+def _cells(row: PlannedReset) -> tuple[Any, ...]:
     return (
         *(row.broker_name, row.queue_id, row.old, row.new),
         *(row.first, row.end, row.skipped, row.again),
@@ -186,6 +186,6 @@ async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
     ]
 
 
-def _outcome(call: Call, row: reset.Moved) -> Outcome:
+def _outcome(call: Call, row: reset.ResetOutcome) -> Outcome:
     text = call.text("goes on from %(offset)s", offset=row.offset)
     return Outcome(f"{row.broker_name} {row.queue_id}", True, text)

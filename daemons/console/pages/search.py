@@ -8,7 +8,7 @@ from mq.daemons.console.call import Call
 from mq.daemons.console.pages import lists
 from mq.daemons.console.parsing import text
 from mq.daemons.console.route import N_, Page, Permission, Query, Route, Sheet
-from mq.daemons.console.showing import quoted
+from mq.daemons.console.template_filters import quoted
 
 MOST_FOUND = 50  # of each kind
 #: An id of an address and an offset (IPv4 or IPv6), or a unique one: hexadecimal, both.

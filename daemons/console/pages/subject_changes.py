@@ -9,7 +9,7 @@ from mq.client.operations import cluster
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow, TopicRow
 from mq.daemons.console.guarded_session import Forbidden
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import N_, Field, Outcome, Permission, Plan, Values
 from mq.protocol.names import IllegalName

@@ -31,7 +31,7 @@ from mq.daemons.console.route import (
     Stream,
     Values,
 )
-from mq.daemons.console.showing import moment_text, plain
+from mq.daemons.console.template_filters import moment_text, plain
 
 PAUSE_SECONDS = 0.2  # between two events: five a second are read by nobody
 MOST_AT_ONCE = 50  # messages of an event; the others are counted

@@ -29,7 +29,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TraceResult:
     """What traces say of an id or key. ``state`` is asked (nothing was looked for), found, none, or
     no_topic; ``rows`` are those of `mq queryMsgTraceById`."""
 
@@ -46,7 +46,7 @@ async def show(call: Call) -> Page:
     word = (call.query["id"] or "").strip()
     topic = call.query["topic"] or TRACE_TOPIC
     if not word:
-        shown = Shown("", topic, "asked")
+        shown = TraceResult("", topic, "asked")
     else:
         if topic != TRACE_TOPIC:  # any topic's messages would be read, as if they were traces
             check_bodies(call, topic)
@@ -67,7 +67,7 @@ async def show(call: Call) -> Page:
             and (item.topic is not None or call.sees_group(item.group or ""))
         )
         state = found.state if seen or not found.messages else "none"
-        shown = Shown(word, topic, state, seen, rows if seen else (), found.failures)
+        shown = TraceResult(word, topic, state, seen, rows if seen else (), found.failures)
     return Page(
         "messages/traces.html",
         call.text("Trace of %(id)s", id=word) if word else call.text("Traces"),
@@ -133,6 +133,6 @@ ROUTES = (
             Query("to", moment, about=N_("Traces stored before then")),
         ),
         menu=N_("Traces"),
-        data=Shown,
+        data=TraceResult,
     ),
 )

@@ -33,7 +33,7 @@ class BrokerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenTransactionsPage:
     """Open transactions, the oldest first, and how many there are by broker."""
 
     brokers: tuple[BrokerRow, ...]
@@ -59,8 +59,8 @@ async def show(call: Call) -> Page:
     shown = tuple(seen[:MOST_SHOWN])
     return Page(
         "messages/transactions.html",
-        call.text("Open transactions"),
-        Open(tuple(map(_row, found)), shown, len(shown)),
+        call.text("OpenTransactionsPage transactions"),
+        OpenTransactionsPage(tuple(map(_row, found)), shown, len(shown)),
         sheet=Sheet(
             ("broker", "messageId", "topic", "group", "bornTime", "checks", "keys", "halfOffset"),
             [
@@ -87,6 +87,6 @@ ROUTES = (
         N_("Transactions that are open: how many, the oldest, how often each was checked."),
         menu=N_("Transactions"),
         seconds=SECONDS,
-        data=Open,
+        data=OpenTransactionsPage,
     ),
 )

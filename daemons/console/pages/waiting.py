@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from mq.client.admin import Admin
 from mq.client.errors import MQError
-from mq.client.operations.messages.waiting import Level, Timed, delayed, timed
+from mq.client.operations.messages.waiting import Level, TimedMessages, delayed, timed
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message_rows import turn
 from mq.daemons.console.permissions import Permission
@@ -16,11 +16,11 @@ SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingMessages:
     """What waits, by broker. ``failures`` has a line for each broker that does not tell."""
 
     delayed: tuple[Level, ...]
-    timed: tuple[Timed, ...]
+    timed: tuple[TimedMessages, ...]
     brokers: int
     failures: tuple[str, ...]
 
@@ -45,7 +45,7 @@ async def show(call: Call) -> Page:
     admin = Admin(call.cluster.session)
     brokers = await masters(call)
 
-    async def of(name: str, address: str) -> tuple[list[Level], Timed | None, str]:
+    async def of(name: str, address: str) -> tuple[list[Level], TimedMessages | None, str]:
         try:
             levels = await delayed(admin, name, address)
             return levels, await timed(admin, name, address, call.now), ""
@@ -60,7 +60,7 @@ async def show(call: Call) -> Page:
     return Page(
         "messages/waiting.html",
         call.text("Messages that wait"),
-        Waiting(levels, timers, len(brokers), failures),
+        WaitingMessages(levels, timers, len(brokers), failures),
         sheet=Sheet(
             ("broker", "level", "delayMillis", "waiting", "nextDue", "nextTopic"),
             [
@@ -78,7 +78,7 @@ def _level(call: Call, item: Level) -> Level:
     return item if seen else replace(item, next_topic=None)
 
 
-def _timed(call: Call, item: Timed) -> Timed:
+def _timed(call: Call, item: TimedMessages) -> TimedMessages:
     seen = item.next_topic is None or call.sees_topic(item.next_topic)
     return item if seen else replace(item, next_topic=None)
 
@@ -91,6 +91,6 @@ ROUTES = (
         N_("Delayed and timed messages that wait: how many, and when the next one is due."),
         menu=N_("Delayed"),
         seconds=SECONDS,
-        data=Waiting,
+        data=WaitingMessages,
     ),
 )

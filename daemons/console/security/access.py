@@ -16,10 +16,10 @@ from starlette.responses import RedirectResponse, Response
 
 from mq.client.machine import clock, files
 from mq.client.operations.errors import BadData, CannotWrite
-from mq.daemons.console.asking import Asking
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.problems import Problem, Refused
+from mq.daemons.console.request_context import RequestContext
 from mq.daemons.console.security import accounts
 from mq.daemons.console.security.accounts import Account, Accounts
 from mq.daemons.console.security.passwords import Passwords
@@ -150,7 +150,7 @@ class Access:
         account = current.users.get(user.name)
         return None if account is None else account.user()
 
-    async def log_in(self, asked: Asking, name: str, password: str) -> str | None:
+    async def log_in(self, asked: RequestContext, name: str, password: str) -> str | None:
         """Begin a session; what its cookie holds. None where name or password are wrong, or there
         were too many tries: nobody is told which."""
         if not self.throttle.may_try(name, asked.client):
@@ -165,14 +165,14 @@ class Access:
         self._tell(asked, "login", {"user": name, "state": "done"})
         return self.sessions.begin(account)
 
-    def log_out(self, asked: Asking) -> None:
+    def log_out(self, asked: RequestContext) -> None:
         """End the session."""
         user = asked.visitor.user
         self.sessions.end(asked.visitor.id)
         if user is not None:
             self._tell(asked, "logout", {"user": user.name, "state": "done"})
 
-    def refused(self, asked: Asking, problem: Problem) -> None:
+    def refused(self, asked: RequestContext, problem: Problem) -> None:
         """Have the audit tell of a refusal."""
         user = asked.visitor.user
         request = asked.request
@@ -188,7 +188,7 @@ class Access:
             },
         )
 
-    def _tell(self, asked: Asking, what: str, more: Mapping[str, object]) -> None:
+    def _tell(self, asked: RequestContext, what: str, more: Mapping[str, object]) -> None:
         entry = {"id": asked.id, "address": asked.client, "what": what, **more}
         if more["state"] == "refused":
             kind = f"{what} {more['user']}" if self._is_account(str(more["user"])) else what
@@ -253,7 +253,7 @@ class Access:
             samesite="lax",
         )
 
-    def to_login(self, asked: Asking) -> Response:
+    def to_login(self, asked: RequestContext) -> Response:
         """The page to log in at, which leads back here."""
         query = asked.request.url.query
         here = asked.path + (f"?{query}" if query else "")
@@ -276,7 +276,7 @@ class Access:
         if (found.scheme, found.netloc) != (request.url.scheme, request.headers.get("host", "")):
             raise Refused(403, "this was sent by a page of another site")
 
-    async def json_body(self, asked: Asking, most: int) -> dict[str, Any]:
+    async def json_body(self, asked: RequestContext, most: int) -> dict[str, Any]:
         """The object that a program has sent. Raises Refused.
 
         A browser would ask first whether it may send JSON to another site, and we never say so;

@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from mq.client.machine import chance, files
+from mq.client.machine import files, random_ids
 from mq.client.operations.errors import BadData, CannotWrite, InvalidRequest, NotFound
 from mq.daemons.console.permissions import ROLES
 from mq.daemons.console.security.roles import User
@@ -84,7 +84,7 @@ class Accounts:
 
 def new_token() -> tuple[str, str]:
     """A token for its holder, and what is kept of it."""
-    raw = base64.urlsafe_b64encode(chance.random_bytes(32)).rstrip(b"=").decode()
+    raw = base64.urlsafe_b64encode(random_ids.random_bytes(32)).rstrip(b"=").decode()
     token = TOKEN_PREFIX + raw
     return token, hashlib.sha256(token.encode()).hexdigest()
 

@@ -9,7 +9,7 @@ from functools import cache
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 
 AT_ONCE = 2
 LEAST = 12  # characters (ASVS 2.1.1)
@@ -25,7 +25,7 @@ def hashed(password: str) -> str:
 @cache
 def _nobodys() -> str:
     """A hash that no password has: what is asked where there is no such user."""
-    return _HASHER.hash(chance.random_bytes(32).hex())
+    return _HASHER.hash(random_ids.random_bytes(32).hex())
 
 
 def _fits(kept: str, password: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.daemons.acl.networks import is_in, parse_networks
 from mq.daemons.console.config import ConsoleSettings
 
@@ -72,7 +72,7 @@ class Shell:
         if scope["type"] != "http":
             return
         self.requests += 1
-        scope["mq.id"] = chance.random_bytes(6).hex()
+        scope["mq.id"] = random_ids.random_bytes(6).hex()
         headers = {name.lower(): value for name, value in scope["headers"]}
         self._believe_proxy(scope, headers)
         sending = _with_headers(send, secure=scope["scheme"] == "https")

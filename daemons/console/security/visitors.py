@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 from mq.daemons.console.security.roles import User
 
 _BYTES = 32
@@ -18,7 +18,7 @@ _BYTES = 32
 
 def new_id() -> str:
     """256 bits that nobody can foresee."""
-    return base64.urlsafe_b64encode(chance.random_bytes(_BYTES)).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(random_ids.random_bytes(_BYTES)).rstrip(b"=").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class FormTokens:
     """Makes and checks the hidden fields of forms."""
 
     def __init__(self) -> None:
-        self._key = chance.random_bytes(_BYTES)
+        self._key = random_ids.random_bytes(_BYTES)
 
     def make(self, visitor: str) -> str:
         """A token for a form on a page of this visitor."""
-        mask = chance.random_bytes(_BYTES)
+        mask = random_ids.random_bytes(_BYTES)
         masked = bytes(a ^ b for a, b in zip(mask, self._of(visitor), strict=True))
         return base64.urlsafe_b64encode(mask + masked).decode()
 

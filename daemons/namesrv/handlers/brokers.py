@@ -5,7 +5,7 @@ import logging
 from mq.daemons.channel import Channel
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.namesrv.snodes import Snodes
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import (
     BrokerMemberGroup,
     GetBrokerMemberGroupResponseBody,

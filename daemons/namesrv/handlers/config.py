@@ -3,7 +3,7 @@
 from mq.daemons.channel import Channel
 from mq.daemons.config_requests import reply_to_update, update_settings
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 

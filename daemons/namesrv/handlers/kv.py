@@ -5,7 +5,7 @@ from collections.abc import Callable
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import KVTable
 from mq.protocol.bodies.route import parse_order_conf
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -13,7 +13,7 @@ from mq.daemons.namesrv.registration import OutOfOrder, Outranked, Registration
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.registration_body import body_crc32, decompress
 from mq.daemons.registration_order import RegistrationOrder
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import (
     DataVersion,
     KVTable,

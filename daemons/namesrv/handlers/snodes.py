@@ -2,7 +2,7 @@
 
 from mq.daemons.channel import Channel
 from mq.daemons.namesrv.snodes import LONGEST_TEXT, Snodes
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import SnodeData
 from mq.protocol.codes import SnodeCode
 from mq.protocol.command import Command

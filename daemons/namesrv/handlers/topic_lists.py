@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from mq.daemons.channel import Channel
 from mq.daemons.namesrv.routes import Routes
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import TopicList
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

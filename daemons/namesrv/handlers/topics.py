@@ -9,7 +9,7 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

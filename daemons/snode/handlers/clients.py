@@ -12,7 +12,7 @@ from mq.daemons.broker.filter.reader import FilterReader
 from mq.daemons.broker.handlers.client import ClientHandlers, ClientRules
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused, Reply
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.daemons.snode.groups import SnodeGroups
 from mq.daemons.snode.push.sessions import PushSessions, queues_to_push
 from mq.protocol.bodies import (

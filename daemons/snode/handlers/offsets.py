@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from mq.daemons.channel import Channel
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes, unavailable
 from mq.daemons.snode.forwarding import Forwarding

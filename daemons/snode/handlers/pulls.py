@@ -11,7 +11,7 @@ from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.handlers.reading import consuming_group
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Overloaded, Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.daemons.snode.enodes import Enodes
 from mq.daemons.snode.forwarding import Forwarding
 from mq.daemons.snode.groups import SnodeGroups

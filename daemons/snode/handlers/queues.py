@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mq.client.errors import BrokerError, MQError
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.daemons.snode.enodes import Enodes, unavailable
 from mq.daemons.snode.forwarding import Forwarding
 from mq.daemons.snode.groups import SnodeGroups

@@ -10,7 +10,7 @@ from mq.client.errors import MQError, RouteNotFound
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.namesrv.handlers.topics import STANDARD_JSON
-from mq.daemons.serving import serves
+from mq.daemons.request_codes import serves
 from mq.daemons.snode.enodes import Enodes
 from mq.daemons.snode.stand_ins import StandIns
 from mq.protocol.bodies import BrokerData, TopicRouteData

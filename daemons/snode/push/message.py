@@ -46,7 +46,7 @@ _LONG = Struct(">h")
 _SHORT = Struct(">b")
 
 
-class Stored(NamedTuple):
+class StoredPush(NamedTuple):
     """A message as its broker has stored it."""
 
     queue: MessageQueue
@@ -60,7 +60,7 @@ class Stored(NamedTuple):
     properties: bytes
 
 
-class Sent:
+class AcknowledgedSend:
     """A send that a broker has acknowledged, read for pushing."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Sent:
         # Of a broker that is no snode's own the answer does not say when it was stored.
         self._stored_at = int(answer.get("storeTimestamp") or clock.milliseconds())
 
-    def messages(self) -> Iterator[Stored]:
+    def messages(self) -> Iterator[StoredPush]:
         """The message, or those of a batch. Raises ValueError where one's place is not told."""
         fields = self._fields
         properties = (fields.get(Letter.PROPERTIES) or "").encode()
@@ -97,7 +97,7 @@ class Sent:
         if fields.get(Letter.BATCH) != "true":
             flag = int(fields.get(Letter.FLAG) or 0)
             place = place_of_offset_id(self._ids[0])
-            yield Stored(queue, self.offset, *place, self._ids[0], flag, self._body, properties)
+            yield StoredPush(queue, self.offset, *place, self._ids[0], flag, self._body, properties)
             return
         try:
             elements = list(decode_batch(self._body))
@@ -111,7 +111,7 @@ class Sent:
             own = bytes(element.properties)
             # What the broker gives to each message of a batch, behind what it has itself.
             both = own + (b"" if own.endswith(b"\x02") or not own else b"\x02") + properties
-            yield Stored(
+            yield StoredPush(
                 queue,
                 self.offset + number,
                 *place_of_offset_id(offset_id),
@@ -121,7 +121,7 @@ class Sent:
                 both,
             )
 
-    def record(self, message: Stored) -> bytes:
+    def record(self, message: StoredPush) -> bytes:
         """The record of a message, as a pull would bring it.
 
         Raises ValueError or struct.error for what does not fit.
@@ -169,7 +169,7 @@ class Sent:
         )
 
 
-class Heads:
+class PushHeaders:
     """The headers of pushes to one group of one queue, made once."""
 
     __slots__ = ("_alone", "_full")
@@ -186,13 +186,13 @@ class Heads:
             }
         )
 
-    def full(self, message: Stored, record: bytes) -> bytes:
+    def full(self, message: StoredPush, record: bytes) -> bytes:
         """The frame with a record."""
         start, middle, end = self._full
         text = b"%s%d%s%s%s" % (start, message.offset, middle, message.message_id.encode(), end)
         return _frame(text, record)
 
-    def alone(self, message: Stored) -> bytes:
+    def alone(self, message: StoredPush) -> bytes:
         """The frame with the body alone, as the seed pushes it."""
         start, end = self._alone
         return _frame(b"%s%d%s" % (start, message.offset, end), message.body)

@@ -36,7 +36,7 @@ from typing import Protocol
 
 from mq.client.machine import clock
 from mq.daemons.channel import Channel
-from mq.daemons.snode.push.message import Heads, Sent, Stored, is_pushed
+from mq.daemons.snode.push.message import AcknowledgedSend, PushHeaders, StoredPush, is_pushed
 from mq.daemons.snode.push.sessions import PushSessions, Run, Session
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.headers.send import Letter
@@ -112,7 +112,7 @@ class PushService:
             elif not is_pushed(fields):
                 self.counts["elsewhere"] += 1
             else:
-                sent = Sent(enode, fields, body, answer, born_host)
+                sent = AcknowledgedSend(enode, fields, body, answer, born_host)
                 for message in sent.messages():
                     self._push(sent, message)
         except (ValueError, KeyError, struct.error) as error:
@@ -136,7 +136,7 @@ class PushService:
     def _is_broken(self, enode: str) -> bool:
         return bool(self._broken) and self._broken.get(enode, 0.0) > self._clock()
 
-    def _push(self, sent: Sent, message: Stored) -> None:
+    def _push(self, sent: AcknowledgedSend, message: StoredPush) -> None:
         record = b""
         for session in list(self.sessions.of(message.queue)):
             channel = session.channel
@@ -148,7 +148,7 @@ class PushService:
                 queue = message.queue
                 heads = session.heads.get(queue)
                 if heads is None:
-                    heads = session.heads[queue] = Heads(queue, session.group)
+                    heads = session.heads[queue] = PushHeaders(queue, session.group)
                 if queue in session.queues:
                     record = record or sent.record(message)
                     frame = heads.full(message, record)
@@ -158,7 +158,7 @@ class PushService:
                 session.runs[queue] = run
                 self.counts["pushed"] += 1
 
-    def _go_on(self, session: Session, message: Stored) -> Run | None:
+    def _go_on(self, session: Session, message: StoredPush) -> Run | None:
         """The run of the queue with this message, if it is to be pushed; None if not."""
         queue, offset = message.queue, message.offset
         run = session.runs.get(queue)

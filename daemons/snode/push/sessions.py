@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from mq.daemons.channel import Channel
-from mq.daemons.snode.push.message import Heads
+from mq.daemons.snode.push.message import PushHeaders
 from mq.protocol.bodies import ConsumerData, ConsumeType, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Session:
         self.group = group
         self.queues: frozenset[MessageQueue] = frozenset()
         self.runs: dict[MessageQueue, Run] = {}
-        self.heads: dict[MessageQueue, Heads] = {}
+        self.heads: dict[MessageQueue, PushHeaders] = {}
 
 
 class PushSessions:

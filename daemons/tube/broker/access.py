@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from mq.client.machine import clock
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.daemons.tube.calls import Call
-from mq.daemons.tube.guesses import host_of
+from mq.daemons.tube.failed_logins import host_of
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.grants import Grants, Rights
@@ -36,7 +36,7 @@ _NO_ORDERS = (False, False, False, False)
 _ORDERS = ("visitTokens", "producers", "consumers", "rights")
 
 
-class Denied(Exception):
+class RequestError(Exception):
     """A request is not served; ``code`` goes to its sender."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -44,7 +44,7 @@ class Denied(Exception):
         self.code = code
 
 
-def refuse_later(call: Call, denied: Denied, answer: Message) -> Message | None:
+def refuse_later(call: Call, denied: RequestError, answer: Message) -> Message | None:
     """The answer to a refused request; None where it is sent later, after a wrong token."""
     if denied.code != Code.CERTIFICATE_FAILURE:
         return answer
@@ -180,7 +180,7 @@ class Access:
     def check_tokens(self, visit: int, authentication: str, *, produces: bool) -> None:
         """Check the tokens of a request. Raises Denied."""
         if self._awaits_master:
-            raise Denied(
+            raise RequestError(
                 Code.SERVICE_UNAVAILABLE,
                 "this broker has no visit tokens yet: no master has answered since its start",
             )
@@ -208,12 +208,12 @@ class Access:
         if right is None:
             return
         if not right.permits(group):
-            raise Denied(
+            raise RequestError(
                 Code.CONSUME_GROUP_FORBIDDEN,
                 f"[unAuthorized Group] {group} may not consume the topic {topic}",
             )
         if not right.permits_items(group, items):
-            raise Denied(
+            raise RequestError(
                 Code.CONSUME_CONTENT_FORBIDDEN,
                 f"[Restricted Group] {group} may not consume the topic {topic} with these filter "
                 "items",
@@ -225,7 +225,7 @@ class Access:
         A client id is not secret: refusals to others contain it. Raises Denied.
         """
         if self.checks_consumers and host_of(registered) != host:
-            raise Denied(
+            raise RequestError(
                 Code.HB_NO_NODE, f"{host} has not registered this consumer, register firstly!"
             )
 
@@ -236,9 +236,9 @@ class Access:
             found |= hmac.compare_digest(token, shown)
         return found
 
-    def _denied(self, text: str) -> Denied:
+    def _denied(self, text: str) -> RequestError:
         self.refused += 1
-        return Denied(Code.CERTIFICATE_FAILURE, text)
+        return RequestError(Code.CERTIFICATE_FAILURE, text)
 
     def _orders(self) -> tuple[bool, bool, bool, bool]:
         return (

@@ -17,8 +17,8 @@ from mq.daemons.config import ConfigError, Section, Settings, setting
 from mq.daemons.host_addresses import LOOPBACK, local_address
 from mq.daemons.operation_config import OperationConfig
 from mq.daemons.tls_config import TlsConfig
+from mq.daemons.tube.broker.store.errors import FlushMode
 from mq.daemons.tube.broker.store.layout import INDEX_SIZE
-from mq.daemons.tube.broker.store.refused import FlushMode
 from mq.daemons.tube.ini import read_ini
 from mq.daemons.tube.settings import check_host_name, check_ranges, listen_host
 from mq.protocol.errors import RemoteProtocolError

@@ -8,13 +8,13 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from mq.daemons.tube.broker.access import Denied
+from mq.daemons.tube.broker.access import RequestError
 from mq.daemons.tube.broker.answers import BadRecords, answer
 from mq.daemons.tube.broker.consumers import Consumer
 from mq.daemons.tube.broker.offsets import TooManyOffsets
 from mq.daemons.tube.broker.serving import Serving, client_id, group_name
 from mq.daemons.tube.broker.store.layout import INDEX_SIZE
-from mq.daemons.tube.broker.store.reading import ReadResult, ThreadRead, Wish, read
+from mq.daemons.tube.broker.store.reading import ReadRequest, ReadResult, ThreadRead, read
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.daemons.tube.broker.topics import STATUS_SOFT_DELETE, Topic
 from mq.daemons.tube.rpc import Call
@@ -42,7 +42,7 @@ class _Get(NamedTuple):
     consumer: Consumer
     store: TopicStore
     manual: bool
-    wish: Wish
+    wish: ReadRequest
     max_data: int  # when it came
 
 
@@ -69,7 +69,7 @@ class Gets:
                 self._read_later(get)
                 return
             self._answer(get, found)
-        except Denied as denied:
+        except RequestError as denied:
             self._refuse(call, denied)
         except OSError as error:
             self._failed(call, error)
@@ -87,26 +87,26 @@ class Gets:
         serving = self._serving
         message: GetMessageRequestC2B = call.message
         if not serving.is_started or serving.reads.is_stopped:
-            raise Denied(Code.SERVICE_UNAVAILABLE, "Read StoreService temporary unavailable!")
+            raise RequestError(Code.SERVICE_UNAVAILABLE, "Read StoreService temporary unavailable!")
         client = client_id(message.clientId)
         group = group_name(message.groupName)
         topic = serving.need_topic(message.topicName)
         partition = message.partitionId
         consumer = self._need_consumer(client, group, topic, partition, call.host)
         if topic.status > STATUS_SOFT_DELETE:
-            raise Denied(
+            raise RequestError(
                 Code.FORBIDDEN,
                 f"[Partition Closed] Partition has been closed, for topic={topic.name},"
                 f"partitionId={partition} of Broker={serving.broker_id}",
             )
         store = serving.need_store(topic, partition)
         if consumer.key in self._being_read:
-            raise Denied(Code.NOT_FOUND, "a get of this partition is being answered")
+            raise RequestError(Code.NOT_FOUND, "a get of this partition is being answered")
         store.write_cached()
         offset = self._begin(consumer, store, message)
         limit = self._allowed(consumer, store, message)
         scan = _scan(serving.index_count * topic.partitions, consumer)
-        wish = Wish(partition, offset, consumer.codes, limit, scan)
+        wish = ReadRequest(partition, offset, consumer.codes, limit, scan)
         return _Get(call, consumer, store, message.manualCommitOffset, wish, store.max_data)
 
     def _need_consumer(
@@ -116,19 +116,19 @@ class Gets:
         serving = self._serving
         consumer = serving.consumers.get(group, topic.name, partition)
         if consumer is None:
-            raise Denied(
+            raise RequestError(
                 Code.HB_NO_NODE,
                 f"UnRegistered Consumer:{client}, you have to register firstly!",
             )
         if consumer.client_id != client:
-            raise Denied(
+            raise RequestError(
                 Code.DUPLICATE_PARTITION,
                 f"[Duplicated Request] Partition={consumer.name} of Broker={serving.broker_id} "
                 f"has been consumed by {consumer.client_id};Current consumer {client}",
             )
         serving.access.check_origin(consumer.address, host)
         if not serving.consumers.renew(consumer):
-            raise Denied(Code.HB_NO_NODE, f"the registration of {client} is over")
+            raise RequestError(Code.HB_NO_NODE, f"the registration of {client} is over")
         return consumer
 
     def _begin(self, consumer: Consumer, store: TopicStore, message: GetMessageRequestC2B) -> int:
@@ -143,9 +143,9 @@ class Gets:
                 lowers=self._serving.lowers_offsets,
             )
         except TooManyOffsets as many:
-            raise Denied(Code.SERVICE_UNAVAILABLE, str(many)) from None
+            raise RequestError(Code.SERVICE_UNAVAILABLE, str(many)) from None
         if not is_there:
-            raise Denied(Code.NOT_FOUND, "The request offset reached maxOffset!")
+            raise RequestError(Code.NOT_FOUND, "The request offset reached maxOffset!")
         return offset
 
     def _allowed(self, consumer: Consumer, store: TopicStore, message: GetMessageRequestC2B) -> int:
@@ -231,24 +231,24 @@ class Gets:
         try:
             found = await self._in_thread(get)
             if self._serving.consumers.get(*consumer.key) is not consumer:
-                raise Denied(
+                raise RequestError(
                     Code.HB_NO_NODE,
                     f"UnRegistered Consumer:{consumer.client_id}, you have to register firstly!",
                 )
             key = consumer.topic, consumer.partition
             if self._serving.offsets.at(consumer.group, key, manual=get.manual) != get.wish.offset:
-                raise Denied(Code.MOVED, "the offset was set while it was read from")
+                raise RequestError(Code.MOVED, "the offset was set while it was read from")
             self._answer(get, found)
-        except Denied as denied:
+        except RequestError as denied:
             self._refuse(call, denied)
         except OSError as error:
             if get.store.closed:  # the topic was removed meanwhile: no error of the disk
-                self._refuse(call, Denied(Code.FORBIDDEN, f"{get.store.key} has been closed"))
+                self._refuse(call, RequestError(Code.FORBIDDEN, f"{get.store.key} has been closed"))
             else:
                 self._failed(call, error)
         except Exception as error:
             log.exception("a read in a thread failed")
-            self._refuse(call, Denied(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}"))
+            self._refuse(call, RequestError(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}"))
         finally:
             self._being_read.discard(consumer.key)
 
@@ -264,9 +264,9 @@ class Gets:
         self._serving.reads.failed()
         log.error("a get failed: %s", error, extra={"failure": "reads"})
         text = f"Get message from file failure : {error.strerror}"
-        self._refuse(call, Denied(Code.INTERNAL_SERVER_ERROR, text))
+        self._refuse(call, RequestError(Code.INTERNAL_SERVER_ERROR, text))
 
-    def _refuse(self, call: Call, denied: Denied) -> None:
+    def _refuse(self, call: Call, denied: RequestError) -> None:
         self.refused[denied.code] = self.refused.get(denied.code, 0) + 1
         wait = denied.wait_ms if isinstance(denied, _Limited) else 0
         call.answer(
@@ -282,7 +282,7 @@ class Gets:
         )
 
 
-class _Limited(Denied):
+class _Limited(RequestError):
     """A get comes too early."""
 
     def __init__(self, wait_ms: int) -> None:

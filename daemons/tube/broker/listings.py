@@ -8,7 +8,7 @@ moment.
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from mq.daemons.steps import Steps
+from mq.daemons.time_slices import TimeSlices
 from mq.daemons.tube.broker.consumers import Consumer
 from mq.daemons.tube.broker.offsets import Key
 from mq.daemons.tube.broker.serving import Serving
@@ -30,7 +30,7 @@ class Listings:
 
     async def stores(self, request: WebRequest) -> Result:
         """Of each topic its stores: offsets and sizes."""
-        wanted, steps = request.items(*TOPIC), Steps()
+        wanted, steps = request.items(*TOPIC), TimeSlices()
         found: list[Row] = []
         for name in wanted or self._serving.stores.names():
             await steps.rest()
@@ -60,7 +60,7 @@ class Listings:
 
     async def published(self, request: WebRequest) -> Result:
         """Of each topic its partitions: where they begin and end."""
-        wanted, steps = frozenset(request.items(*TOPIC)), Steps()
+        wanted, steps = frozenset(request.items(*TOPIC)), TimeSlices()
         found: list[Row] = []
         for topic in list(self._serving.topics):
             await steps.rest()
@@ -93,7 +93,7 @@ class Listings:
 
     async def _consumers(self, request: WebRequest) -> AsyncIterator[Consumer]:
         """Those of the groups that are asked for, in steps."""
-        wanted, steps = frozenset(request.items(*GROUP)), Steps()
+        wanted, steps = frozenset(request.items(*GROUP)), TimeSlices()
         for one in list(self._serving.consumers):
             await steps.rest()
             if not wanted or one.group in wanted:
@@ -159,7 +159,7 @@ class Listings:
         offsets = self._serving.offsets
         order = {name: place for place, name in enumerate(request.items(*TOPIC))}
         wanted = frozenset(order)
-        steps = Steps()
+        steps = TimeSlices()
         groups = [g for g in request.items(*GROUP) or offsets.groups() if g in offsets]
         found: list[Row] = []
         for group in groups:

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mq.client.errors import MQError
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.client.tube.connection import TubeConnection
 from mq.daemons.broker.store.errors import StoreLoadError
-from mq.daemons.tube.broker.access import Denied
+from mq.daemons.tube.broker.access import RequestError
 from mq.daemons.tube.broker.config import BrokerConfig
 from mq.daemons.tube.broker.serving import Serving
 from mq.daemons.tube.broker.topics import STATUS_HARD_REMOVE, Topic
@@ -267,7 +267,7 @@ class MasterLink:
         if self._serving.access.rights_id:
             request.authInfo.authorizedToken = self._serving.access.rights_id
         if config.visit_master_auth:
-            now, nonce = clock.milliseconds(), chance.randrange(MAX_NONCE + 1)
+            now, nonce = clock.milliseconds(), random_ids.randrange(MAX_NONCE + 1)
             request.authInfo.MergeFrom(
                 MasterCertificateInfo(
                     authInfo=AuthenticateInfo(
@@ -325,7 +325,7 @@ class MasterLink:
         for consumer in serving.consumers:
             try:
                 serving.access.check_rights(consumer.group, consumer.topic, consumer.filters)
-            except Denied as denied:
+            except RequestError as denied:
                 log.info("consumer %s is removed: %s", consumer.client_id, denied)
                 serving.drop(consumer)
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from mq.daemons.tube.broker.access import Denied, refuse_later
+from mq.daemons.tube.broker.access import RequestError, refuse_later
 from mq.daemons.tube.broker.consumers import Consumer, TooManyConsumers, partition_name
 from mq.daemons.tube.broker.offsets import TooManyOffsets
 from mq.daemons.tube.broker.serving import Serving, client_id, group_name
@@ -41,7 +41,7 @@ class Registrations:
         """Register a consumer at a partition, or take it away."""
         try:
             return self._register(call.message, call.peer)
-        except Denied as denied:
+        except RequestError as denied:
             answer = RegisterResponseB2C(
                 success=False, errCode=denied.code, errMsg=str(denied), currOffset=-1
             )
@@ -59,7 +59,7 @@ class Registrations:
             return self._come(message, client, key, peer)
         if message.opType == OpType.UNREGISTER:
             return self._go(message, client, key)
-        raise Denied(Code.BAD_REQUEST, f"Invalid request:{message.opType}")
+        raise RequestError(Code.BAD_REQUEST, f"Invalid request:{message.opType}")
 
     def _come(
         self, message: RegisterRequestC2B, client: str, key: tuple[str, str, int], peer: str
@@ -72,7 +72,7 @@ class Registrations:
         try:
             filters = check_filter_items(message.filterCondStr)
         except IllegalName as error:
-            raise Denied(Code.BAD_REQUEST, str(error)) from None
+            raise RequestError(Code.BAD_REQUEST, str(error)) from None
         serving.access.check_rights(group, name, filters)
         store = serving.need_store(serving.topics[name], partition)
         requested = message.currOffset if message.HasField("currOffset") else -1
@@ -96,7 +96,7 @@ class Registrations:
                 serving.consumers.remove(consumer)
                 raise
         except (TooManyConsumers, TooManyOffsets) as many:
-            raise Denied(Code.SERVICE_UNAVAILABLE, str(many)) from None
+            raise RequestError(Code.SERVICE_UNAVAILABLE, str(many)) from None
         log.info("consumer %s has %s from %d on", client, partition_name(*key), offset)
         return RegisterResponseB2C(
             success=True,
@@ -106,7 +106,7 @@ class Registrations:
             maxOffset=store.max_index,
         )
 
-    def _occupied(self, other: Consumer) -> Denied:
+    def _occupied(self, other: Consumer) -> RequestError:
         """What a client is told whose partition another one has; one whose time is over goes."""
         if self._serving.consumers.is_over(other):
             self._serving.consumers.remove(other)
@@ -114,11 +114,11 @@ class Registrations:
             text = f"[Duplicated Register] Remove Invalid Consumer Register {other.client_id}#"
         else:
             text = f"[Duplicated Register] Partition {self._serving.broker_id}#"
-            return Denied(
+            return RequestError(
                 Code.PARTITION_OCCUPIED,
                 f"{text}{other.name} has been registered by {other.client_id}",
             )
-        return Denied(Code.PARTITION_OCCUPIED, f"{text}{other.name}")
+        return RequestError(Code.PARTITION_OCCUPIED, f"{text}{other.name}")
 
     def _go(
         self, message: RegisterRequestC2B, client: str, key: tuple[str, str, int]
@@ -127,11 +127,11 @@ class Registrations:
         group, topic, partition = key
         consumer = serving.consumers.get(*key)
         if consumer is None:
-            raise Denied(
+            raise RequestError(
                 Code.HB_NO_NODE, f"UnRegistered Consumer {client}, you have to register firstly!"
             )
         if consumer.client_id != client:
-            raise Denied(
+            raise RequestError(
                 Code.DUPLICATE_PARTITION,
                 f"[Duplicated Request]Partition {consumer.name} has been consumed by "
                 f"{consumer.client_id};Current consumer {client}, broker={serving.host}",
@@ -148,7 +148,7 @@ class Registrations:
         """Renew a consumer's registrations; the answer names those that it does not have."""
         try:
             return self._heartbeat(call.message)
-        except Denied as denied:
+        except RequestError as denied:
             answer = HeartBeatResponseB2C(success=False, errCode=denied.code, errMsg=str(denied))
             return refuse_later(call, denied, answer)
 
@@ -189,7 +189,7 @@ class Registrations:
         """Commit what is pending, or drop it."""
         try:
             return self._commit(call.message, call.host)
-        except Denied as denied:
+        except RequestError as denied:
             return CommitOffsetResponseB2C(
                 success=False, errCode=denied.code, errMsg=str(denied), currOffset=-1
             )
@@ -203,9 +203,9 @@ class Registrations:
         topic, store = serving.need_partition(message.topicName, partition)
         consumer = serving.consumers.get(group, topic.name, partition)
         if consumer is None:
-            raise Denied(Code.UNAUTHORIZED, "The partition not registered by consumers")
+            raise RequestError(Code.UNAUTHORIZED, "The partition not registered by consumers")
         if consumer.client_id != client:
-            raise Denied(
+            raise RequestError(
                 Code.UNAUTHORIZED,
                 f"The partition has been registered by other consumer: {consumer.client_id}",
             )
@@ -222,4 +222,4 @@ class Registrations:
 
     def _need_start(self) -> None:
         if not self._serving.is_started:
-            raise Denied(Code.SERVICE_UNAVAILABLE, "StoreService temporary unavailable!")
+            raise RequestError(Code.SERVICE_UNAVAILABLE, "StoreService temporary unavailable!")

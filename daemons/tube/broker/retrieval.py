@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from mq.daemons.tube.broker.answers import BadRecords, messages_of
 from mq.daemons.tube.broker.store.layout import INDEX_SIZE
-from mq.daemons.tube.broker.store.reading import ThreadRead, Wish
+from mq.daemons.tube.broker.store.reading import ReadRequest, ThreadRead
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.protocol.tube.messages import TransferedMessage
 from mq.protocol.tube.payload import key_code
@@ -26,7 +26,7 @@ async def snapshot(
     codes = frozenset(map(key_code, filters)) if filters else None
     records = (count + 1) * _INDEX_FACTOR * (1 if codes is None else _FILTER_FACTOR)
     begin = max(store.min_index, store.max_index - records * INDEX_SIZE)
-    wish = Wish(partition, begin, codes, _LIMIT, store.max_index - begin, joined=False)
+    wish = ReadRequest(partition, begin, codes, _LIMIT, store.max_index - begin, joined=False)
     reading = ThreadRead(store, wish)
     running = asyncio.ensure_future(asyncio.to_thread(reading.run))
     running.add_done_callback(lambda _: reading.end())

@@ -5,9 +5,9 @@ import struct
 from zlib import crc32
 
 from mq.client.machine import clock
-from mq.daemons.tube.broker.access import Denied, refuse_later
+from mq.daemons.tube.broker.access import RequestError, refuse_later
 from mq.daemons.tube.broker.serving import Serving, client_id
-from mq.daemons.tube.broker.store.refused import FAILED, OVERFLOW, Refused
+from mq.daemons.tube.broker.store.errors import FAILED, OVERFLOW, Refused
 from mq.daemons.tube.broker.store.topic_store import Done, MessageIds
 from mq.daemons.tube.rpc import Call
 from mq.protocol.native import native
@@ -61,7 +61,7 @@ class Sends:
 
         try:
             self._take(read_send(call.request.body), done)
-        except Denied as denied:
+        except RequestError as denied:
             self.refused[denied.code] = self.refused.get(denied.code, 0) + 1
             answer = refusal(denied.code, str(denied))
             if (soon := refuse_later(call, denied, answer)) is not None:
@@ -74,25 +74,27 @@ class Sends:
         client, name, partition, payload, checksum, said, address, code, flag, tokens = sent
         serving = self._serving
         if not serving.is_started or serving.writes.is_stopped:
-            raise Denied(Code.SERVICE_UNAVAILABLE, "Write StoreService temporary unavailable!")
+            raise RequestError(
+                Code.SERVICE_UNAVAILABLE, "Write StoreService temporary unavailable!"
+            )
         serving.access.check_tokens(*tokens, produces=True)
         client_id(client)
         if name == OFFSET_HISTORY_TOPIC:
-            raise Denied(
+            raise RequestError(
                 Code.FORBIDDEN,
                 f"topicName {OFFSET_HISTORY_TOPIC} does not allow producers to send data!",
             )
         topic, store = serving.need_partition(name, partition)
         if not payload:
-            raise Denied(Code.BAD_REQUEST, "data length is zero!")
+            raise RequestError(Code.BAD_REQUEST, "data length is zero!")
         if len(payload) > topic.max_size:
-            raise Denied(
+            raise RequestError(
                 Code.BAD_REQUEST,
                 f"data length over max length, allowed max length is {topic.max_size}, "
                 f"data length is {len(payload)}",
             )
         if said != checksum and said != _UNCHECKED:
-            raise Denied(
+            raise RequestError(
                 Code.FORBIDDEN,
                 f"Checksum msg data failure: {said} of {topic.name} not equal to the "
                 f"data's checksum of {checksum}",

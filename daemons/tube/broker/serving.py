@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from mq.daemons.tube.broker.access import Access, Denied
+from mq.daemons.tube.broker.access import Access, RequestError
 from mq.daemons.tube.broker.consumers import Consumer, Consumers
 from mq.daemons.tube.broker.offsets import Offsets
 from mq.daemons.tube.broker.status import ServiceStatus
@@ -51,7 +51,7 @@ class Serving:
         if topic is None:
             if name[:1] != "_":
                 checked(names.check_topic, "topicName", name)
-            raise Denied(
+            raise RequestError(
                 Code.FORBIDDEN, f"topicName {name[:64]} not existed, please check your configure"
             )
         return topic
@@ -60,14 +60,14 @@ class Serving:
         """A topic that is not being deleted, and the store of a partition of it. Raises Denied."""
         topic = self.topics.get(name) or self.need_topic(name)
         if topic.status != STATUS_OK:
-            raise Denied(Code.FORBIDDEN, f"topicName {topic.name} has been closed")
+            raise RequestError(Code.FORBIDDEN, f"topicName {topic.name} has been closed")
         return topic, self.need_store(topic, partition)
 
     def need_store(self, topic: Topic, partition: int) -> TopicStore:
         """The store of a partition. Raises Denied."""
         store = self.stores.get(topic.name, partition) if topic.has(partition) else None
         if store is None:
-            raise Denied(
+            raise RequestError(
                 Code.FORBIDDEN,
                 f"partitionId {topic.name}-{partition} not existed, please check your configure",
             )
@@ -91,5 +91,5 @@ def checked(check: Callable[[str], str], what: str, text: str) -> str:
         return check(text)
     except IllegalName as error:
         if not text.strip():
-            raise Denied(Code.BAD_REQUEST, f"Request miss necessary {what} data!") from None
-        raise Denied(Code.BAD_REQUEST, str(error)) from None
+            raise RequestError(Code.BAD_REQUEST, f"Request miss necessary {what} data!") from None
+        raise RequestError(Code.BAD_REQUEST, str(error)) from None

@@ -15,10 +15,10 @@ from mq.daemons.broker.store.errors import Damage, StoreLocked
 from mq.daemons.broker.store.lock import StoreLock
 from mq.daemons.open_files import most_open_files
 from mq.daemons.state_file import make_folder
+from mq.daemons.tube.broker.store.errors import FlushMode
 from mq.daemons.tube.broker.store.flusher import Flusher
 from mq.daemons.tube.broker.store.layout import STORE_BASE, store_key
-from mq.daemons.tube.broker.store.recovery import Recovered, recover
-from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.broker.store.recovery import RecoveredStore, recover
 from mq.daemons.tube.broker.store.retention import delete_expired, kept_ms
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.daemons.tube.broker.topics import Topic
@@ -229,7 +229,7 @@ def _remove_folder(folder: Path) -> None:
     files.remove_tree(gone)
 
 
-def _close_unwanted(opening: "asyncio.Future[Recovered]") -> None:
+def _close_unwanted(opening: "asyncio.Future[RecoveredStore]") -> None:
     if not opening.cancelled() and opening.exception() is None:
         recovered = opening.result()
         recovered.data.close()

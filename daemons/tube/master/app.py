@@ -21,12 +21,12 @@ from mq.daemons.memory import MemoryBudget
 from mq.daemons.service import CannotStart
 from mq.daemons.supervision import Tasks
 from mq.daemons.tube.master.admin.table import WebApi
+from mq.daemons.tube.master.balance_rounds import balance_all
 from mq.daemons.tube.master.catalog import Catalog
 from mq.daemons.tube.master.certificates import Certificates, read_accounts
 from mq.daemons.tube.master.config import MasterSettings
 from mq.daemons.tube.master.core import Core
 from mq.daemons.tube.master.requests.table import routes
-from mq.daemons.tube.master.rounds import balance_all
 from mq.daemons.tube.master.storage import EtcdStorage, SqliteStorage, Storage, StorageError
 from mq.daemons.tube.rpc import RpcListener
 from mq.daemons.tube.web import WebServer

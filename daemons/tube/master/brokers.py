@@ -4,13 +4,13 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mq.daemons.tube.master.broker_assignment import wanted
 from mq.daemons.tube.master.broker_run import BrokerRun, Report, Waits
 from mq.daemons.tube.master.catalog import Catalog
 from mq.daemons.tube.master.groups import Refused
 from mq.daemons.tube.master.records import BrokerConf, ManageStatus
 from mq.daemons.tube.master.storage import Changes
 from mq.daemons.tube.master.views import Views
-from mq.daemons.tube.master.wanted import wanted
 from mq.protocol.tube.codes import BROKER_TLS_PORT, Code
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.strings import BrokerClientId, BrokerInfo

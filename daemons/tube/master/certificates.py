@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.daemons.config import ConfigError, read_file
-from mq.daemons.tube.guesses import Guesses
+from mq.daemons.tube.failed_logins import FailedLogins
 from mq.daemons.tube.master.groups import Refused
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.errors import MalformedText
@@ -76,8 +76,8 @@ class Certificates:
         self._broker = broker
         self._valid_ms = valid_ms
         self._token_ms = token_ms
-        self._key = chance.random_bytes(32)
-        self._guesses = Guesses()
+        self._key = random_ids.random_bytes(32)
+        self._guesses = FailedLogins()
         if (asks_producers or asks_consumers) and not accounts:
             log.warning(
                 "clients have to authenticate, but there is no accountsFile: as in TubeMQ's open "

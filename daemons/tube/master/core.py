@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from mq.client.machine import clock
 from mq.daemons.supervision import Work
-from mq.daemons.tube.guesses import host_of
-from mq.daemons.tube.master.beats import Beats
+from mq.daemons.tube.failed_logins import host_of
 from mq.daemons.tube.master.brokers import Brokers
 from mq.daemons.tube.master.catalog import Catalog
 from mq.daemons.tube.master.certificates import Certificates
 from mq.daemons.tube.master.config import MasterConfig
 from mq.daemons.tube.master.grants import BrokerGrants
 from mq.daemons.tube.master.groups import ConsumeType, Group, Groups, now_ms
+from mq.daemons.tube.master.liveness import Liveness
 from mq.daemons.tube.master.producers import Producers
 from mq.daemons.tube.master.tokens import VisitTokens
 from mq.daemons.tube.rpc import ServiceFailure
@@ -69,9 +69,11 @@ class Core:
         self.brokers = Brokers(catalog, config.waits())
         self.groups = Groups()
         self.producers = Producers()
-        self.broker_beats: Beats[int] = Beats(config.broker_heartbeat_timeout_ms / 1000)
-        self.consumer_beats: Beats[MemberKey] = Beats(config.consumer_heartbeat_timeout_ms / 1000)
-        self.producer_beats: Beats[str] = Beats(config.producer_heartbeat_timeout_ms / 1000)
+        self.broker_beats: Liveness[int] = Liveness(config.broker_heartbeat_timeout_ms / 1000)
+        self.consumer_beats: Liveness[MemberKey] = Liveness(
+            config.consumer_heartbeat_timeout_ms / 1000
+        )
+        self.producer_beats: Liveness[str] = Liveness(config.producer_heartbeat_timeout_ms / 1000)
         self.is_active = is_active
         self._address = address
         self.spawn = spawn

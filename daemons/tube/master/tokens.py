@@ -6,7 +6,7 @@ token of the previous period, which every broker has known for a whole period. A
 previous, the current and the next one (SimpleVisitTokenManager sends the last two).
 """
 
-from mq.client.machine import chance
+from mq.client.machine import random_ids
 
 _KEPT = 3  # tokens of a kind that are valid at the same time
 
@@ -44,4 +44,4 @@ class VisitTokens:
 
 def _random() -> int:
     """63 random bits, and not 0, which is what a request without a token has."""
-    return int.from_bytes(chance.random_bytes(8)) >> 1 or 1
+    return int.from_bytes(random_ids.random_bytes(8)) >> 1 or 1

@@ -5,7 +5,7 @@ import pytest
 
 from mq.cli.load import Latencies
 from mq.cli.show import latency_picture
-from mq.client.load.plan import Measured
+from mq.client.load.plan import LoadResult
 from tests.cli.support import Mq
 
 SHORT = ("-d", "0.5", "--warm", "0.1", "-s", "100", "-o", "json")
@@ -86,7 +86,7 @@ def test_nothing_to_read_is_nothing_measured_and_no_failure(cluster: Mq) -> None
 
 
 def test_percentiles_are_those_of_the_latencies() -> None:
-    measured = Measured(latencies={number * 1000: 1 for number in range(1, 1001)})
+    measured = LoadResult(latencies={number * 1000: 1 for number in range(1, 1001)})
     latencies = Latencies.of(measured)
     assert latencies.at(50) == pytest.approx(500, rel=0.002)
     assert latencies.at(99) == pytest.approx(990, rel=0.002)
@@ -95,5 +95,5 @@ def test_percentiles_are_those_of_the_latencies() -> None:
 
 
 def test_a_picture_can_be_drawn_of_one_latency() -> None:
-    drawn = latency_picture.draw("a < b", {"produce": Latencies.of(Measured(latencies={0: 1}))})
+    drawn = latency_picture.draw("a < b", {"produce": Latencies.of(LoadResult(latencies={0: 1}))})
     assert xml.fromstring(drawn).tag.endswith("svg")

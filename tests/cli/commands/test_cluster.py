@@ -31,7 +31,7 @@ def test_an_interval_prints_again_and_again(cluster: Mq, monkeypatch: pytest.Mon
             raise KeyboardInterrupt
 
     # Only the command's own: threads of other tests' fixtures sleep, too.
-    monkeypatch.setattr("mq.cli.runtime.repeating.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("mq.cli.runtime.repetition.time", SimpleNamespace(sleep=sleep))
     finished = cluster("clusterList", "-i", "7", "-o", "json")
     assert finished.status == 0
     assert slept == [7, 7, 7]

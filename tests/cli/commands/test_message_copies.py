@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.machine.chance import random_bytes
+from mq.client.machine.random_ids import random_bytes
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.commands.transfers import (

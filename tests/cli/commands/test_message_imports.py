@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mq.client.machine.chance import random_bytes
+from mq.client.machine.random_ids import random_bytes
 from mq.client.operations import local_files
 from mq.client.operations.messages import resumable
 from mq.daemons.channel import Channel

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from mq.cli.top.look import BrokerLook, Counters, GroupLook, Look, TopicLook
+from mq.cli.top.sampling import BrokerSample, ClusterSample, Counters, GroupSample, TopicSample
 from mq.cli.top.subjects import Subject
 from mq.cli.top.views import History
 from mq.client.admin import Admin
@@ -38,12 +38,12 @@ def named(finished: Finished, field: str, name: str) -> dict[str, object]:
     return dict(found)
 
 
-def broker(seconds: float, puts: int, size: int = 0, more: Mapping[str, str] = {}) -> BrokerLook:
+def broker(seconds: float, puts: int, size: int = 0, more: Mapping[str, str] = {}) -> BrokerSample:
     runtime = {"msgPutTotalTodayNow": str(puts), "putMessageSizeTotal": str(size), **more}
-    return BrokerLook("broker-a", 0, ADDRESS, "C", seconds, 0.0015, runtime)
+    return BrokerSample("broker-a", 0, ADDRESS, "C", seconds, 0.0015, runtime)
 
 
-def history(*looks: Look) -> History:
+def history(*looks: ClusterSample) -> History:
     found = History()
     for look in looks:
         found.add(look)
@@ -58,57 +58,63 @@ def facts(found: History, subject: Subject) -> list[dict[str, object]]:
 
 def test_rates_of_a_broker_are_the_growth_of_its_counters() -> None:
     looks = [
-        Look(t, {ADDRESS: broker(t, puts, size)}) for t, puts, size in ((1, 10, 0), (3, 50, 600))
+        ClusterSample(t, {ADDRESS: broker(t, puts, size)})
+        for t, puts, size in ((1, 10, 0), (3, 50, 600))
     ]
     (row,) = facts(history(*looks), Subject.BROKERS)
     assert (row["inTps"], row["inBytesPerSecond"], row["responseMillis"]) == (20.0, 300.0, 1.5)
 
 
 def test_what_a_slave_lacks_of_its_masters_log_is_shown() -> None:
-    def replica(number: int, name: str, end: str) -> BrokerLook:
+    def replica(number: int, name: str, end: str) -> BrokerSample:
         address = f"10.0.0.{number}:10911"
         told = {"commitLogMaxOffset": end} if end else {}
-        return BrokerLook(name, number, address, "C", 1.0, 0.001, told)
+        return BrokerSample(name, number, address, "C", 1.0, 0.001, told)
 
     brokers = [replica(0, "a", "5000"), replica(1, "a", "4200"), replica(2, "a", "5100")]
     brokers += [replica(3, "a", ""), replica(4, "without-a-master", "7")]
-    rows = facts(history(Look(1, {one.address: one for one in brokers})), Subject.BROKERS)
+    rows = facts(history(ClusterSample(1, {one.address: one for one in brokers})), Subject.BROKERS)
     assert [row["replicationLagBytes"] for row in rows] == [None, 800, 0, None, None]
 
 
 def test_a_slave_that_acts_as_the_master_says_so() -> None:
     def state(acting: str) -> object:
         told = {"actingMaster": acting}
-        (row,) = facts(history(Look(1, {ADDRESS: broker(1, 0, more=told)})), Subject.BROKERS)
+        (row,) = facts(
+            history(ClusterSample(1, {ADDRESS: broker(1, 0, more=told)})), Subject.BROKERS
+        )
         return row["state"]
 
     assert (state("true"), state("false")) == ("acting", "up")
 
 
 def test_how_many_cores_a_broker_keeps_busy_is_the_growth_of_its_cpu_time() -> None:
-    def look(at: float, milliseconds: int) -> Look:
+    def look(at: float, milliseconds: int) -> ClusterSample:
         told = {"processCpuMillis": str(milliseconds), "processPrivateBytes": "25000000"}
-        return Look(at, {ADDRESS: broker(at, 0, more=told)})
+        return ClusterSample(at, {ADDRESS: broker(at, 0, more=told)})
 
     (row,) = facts(history(look(1, 500), look(3, 2000)), Subject.BROKERS)
     assert (row["cores"], row["privateBytes"]) == (0.75, 25_000_000)
     (of_java,) = facts(
-        history(*(Look(t, {ADDRESS: broker(t, 0)}) for t in (1, 3))), Subject.BROKERS
+        history(*(ClusterSample(t, {ADDRESS: broker(t, 0)}) for t in (1, 3))), Subject.BROKERS
     )
     assert (of_java["cores"], of_java["privateBytes"]) == (None, None)
 
 
 def test_nothing_is_known_after_one_look_nor_after_a_restart() -> None:
-    first, restarted = Look(1, {ADDRESS: broker(1, 50)}), Look(2, {ADDRESS: broker(2, 3)})
+    first, restarted = (
+        ClusterSample(1, {ADDRESS: broker(1, 50)}),
+        ClusterSample(2, {ADDRESS: broker(2, 3)}),
+    )
     assert facts(history(first), Subject.BROKERS)[0]["inTps"] is None
     assert facts(history(first, restarted), Subject.BROKERS)[0]["inTps"] is None
 
 
 def test_a_replica_counts_what_it_is_sent_but_not_in_the_sum() -> None:
-    def look(seconds: float, puts: int) -> Look:
+    def look(seconds: float, puts: int) -> ClusterSample:
         replica = broker(seconds, puts)
         replica.broker_id, replica.address = 1, OTHER
-        return Look(seconds, {ADDRESS: broker(seconds, puts), OTHER: replica})
+        return ClusterSample(seconds, {ADDRESS: broker(seconds, puts), OTHER: replica})
 
     result = history(look(1, 0), look(2, 100)).result(Subject.BROKERS)
     assert result.totals["inTps"] == 100.0
@@ -121,15 +127,15 @@ def test_what_java_says_of_its_puts_is_shown() -> None:
         "commitLogDiskRatio": "0.31",
         "consumeQueueDiskRatio": "NaN",
     }
-    looks = history(Look(1, {ADDRESS: broker(1, 0, more=told)}))
+    looks = history(ClusterSample(1, {ADDRESS: broker(1, 0, more=told)}))
     (row,) = looks.result(Subject.BROKERS).data
     assert (row["putLatency99"], row["diskRatio"]) == (12.5, 0.31)
     assert row["putDistribution"] == {"<=0ms": 7, "0~10ms": 2, "10s~": 1}
 
 
-def group(seconds: float, end: int, place: int) -> GroupLook:
+def group(seconds: float, end: int, place: int) -> GroupSample:
     key = ("T", 0)
-    return GroupLook(
+    return GroupSample(
         {"a": Counters(seconds, {key: end})}, {"a": Counters(seconds, {key: place})}, members=1
     )
 
@@ -138,8 +144,8 @@ def group(seconds: float, end: int, place: int) -> GroupLook:
     ("place", "direction", "growth"), [(10, "growing", 9.0), (100, "steady", 0.0)]
 )
 def test_a_lag_has_a_direction(place: int, direction: str, growth: float) -> None:
-    first = Look(1, {}, groups={"G": group(1, 10, 0)})
-    second = Look(11, {}, groups={"G": group(11, 110, place)})
+    first = ClusterSample(1, {}, groups={"G": group(1, 10, 0)})
+    second = ClusterSample(11, {}, groups={"G": group(11, 110, place)})
     (row,) = facts(history(first, second), Subject.GROUPS)
     assert (row["lag"], row["direction"]) == (110 - place, direction)
     assert (row["inTps"], row["lagPerSecond"]) == (10.0, growth)
@@ -149,7 +155,7 @@ def test_consuming_is_measured_over_ten_seconds() -> None:
     """Consumers report every five seconds: between two looks it would be nothing, or too much."""
     places = (0, 0, 0, 50, 50, 50, 100, 100)
     looks = [
-        Look(2.0 * n, {}, groups={"G": group(2.0 * n, 100, place)})
+        ClusterSample(2.0 * n, {}, groups={"G": group(2.0 * n, 100, place)})
         for n, place in enumerate(places)
     ]
     (row,) = facts(history(*looks), Subject.GROUPS)
@@ -157,9 +163,11 @@ def test_consuming_is_measured_over_ten_seconds() -> None:
 
 
 def test_the_queues_of_a_broker_that_is_gone_do_not_count() -> None:
-    both = TopicLook({"a": Counters(1, {0: 10}), "b": Counters(1, {0: 1000})}, 1010)
-    one = TopicLook({"a": Counters(2, {0: 15, 1: 99})}, 15)
-    found = history(Look(1, {}, topics={"T": both}), Look(2, {}, topics={"T": one}))
+    both = TopicSample({"a": Counters(1, {0: 10}), "b": Counters(1, {0: 1000})}, 1010)
+    one = TopicSample({"a": Counters(2, {0: 15, 1: 99})}, 15)
+    found = history(
+        ClusterSample(1, {}, topics={"T": both}), ClusterSample(2, {}, topics={"T": one})
+    )
     (row,) = facts(found, Subject.TOPICS)
     assert row["inTps"] == 5.0
 

@@ -234,7 +234,7 @@ def test_zsh_completes(line: str, expected: str, completed_in_zsh: dict[str, str
 
 
 def test_every_option_that_names_a_topic_group_or_cluster_is_completed() -> None:
-    from mq.cli.manual.described import commands
+    from mq.cli.manual.descriptions import commands
 
     for command in commands():
         for option in command.own:

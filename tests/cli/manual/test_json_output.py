@@ -3,7 +3,7 @@
 import json
 
 from mq.cli.manual import json_output
-from mq.cli.manual.described import commands
+from mq.cli.manual.descriptions import commands
 from mq.cli.show.result import Kind
 from tests.cli.support import Mq
 

@@ -10,7 +10,7 @@ import pytest
 
 from mq.cli import catalog
 from mq.cli.manual import roff
-from mq.cli.manual.described import commands
+from mq.cli.manual.descriptions import commands
 from mq.cli.manual.pages import pages
 from mq.cli.runtime.status import Status
 from mq.cli.show.record_format import _LETTERS, MEANINGS

@@ -3,7 +3,7 @@
 import pytest
 
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.global_options import Given, split
+from mq.cli.runtime.global_options import GlobalOption, split
 from tests.cli.support import Mq
 
 
@@ -12,9 +12,9 @@ def test_shared_options_are_taken_up_to_the_command() -> None:
         ["--context", "dev", "-n", "a:1", "--utc", "topicList", "-o", "json", "--watch", "2"]
     )
     assert given == [
-        Given("--context", ("--context",), "dev"),
-        Given("-n", ("--namesrvAddr", "--masters"), "a:1"),
-        Given("--utc", ("--utc",), value=True),
+        GlobalOption("--context", ("--context",), "dev"),
+        GlobalOption("-n", ("--namesrvAddr", "--masters"), "a:1"),
+        GlobalOption("--utc", ("--utc",), value=True),
     ]
     assert rest == ["topicList", "-o", "json", "--watch", "2"]
 

@@ -10,7 +10,7 @@ from mq.cli.main import load
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import writes
 from mq.cli.runtime.help import command_text
-from mq.cli.runtime.options import Declared, one_of, subject
+from mq.cli.runtime.options import CommandParser, one_of, subject
 from mq.cli.show.result import Result
 from tests.cli.support import Mq
 
@@ -70,11 +70,11 @@ What they mean: mq help options, or mq fill --help --all.
 
 
 def test_help_has_forms_examples_and_own_options_and_folds_what_is_shared() -> None:
-    assert command_text(Declared("fill", fill)) == FILL
+    assert command_text(CommandParser("fill", fill)) == FILL
 
 
 def test_all_of_the_help_explains_what_is_shared() -> None:
-    text = command_text(Declared("fill", fill), everything=True)
+    text = command_text(CommandParser("fill", fill), everything=True)
     assert text.startswith(FILL.partition("\nCommon options:")[0])
     assert "\nCommon options:\n  -n, --namesrvAddr HOST:PORT[;…]\n" in text
     assert "  --dry-run                   Show what would be changed" in text

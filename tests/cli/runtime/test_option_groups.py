@@ -10,7 +10,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.option_groups import option_group, spread
-from mq.cli.runtime.options import Declared
+from mq.cli.runtime.options import CommandParser
 
 
 @option_group
@@ -32,14 +32,14 @@ async def paint(
 
 
 def own_values(*arguments: str) -> dict[str, object]:
-    declared = Declared("paint", paint)
+    declared = CommandParser("paint", paint)
     values = declared.parse(arguments)
     assert values is not None
     return declared.split(values)[0]
 
 
 def test_the_options_of_a_group_stand_where_its_parameter_stands() -> None:
-    assert Declared("paint", paint).own_names == ["thing", "front", "back", "often"]
+    assert CommandParser("paint", paint).own_names == ["thing", "front", "back", "often"]
 
 
 def test_their_values_come_together_as_the_group() -> None:

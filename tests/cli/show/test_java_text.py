@@ -3,7 +3,7 @@
 import pytest
 
 from mq.cli.show import java_text
-from mq.client import moments
+from mq.client import time_expressions
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ def test_halves_are_rounded_up(value: float, digits: int, text: str) -> None:
 
 
 def test_times_are_written_as_the_tools_do() -> None:
-    moment = moments.parse("2026-07-01#12:30:05:250", 0)
+    moment = time_expressions.parse("2026-07-01#12:30:05:250", 0)
     assert java_text.milliseconds_text(moment) == "2026-07-01 12:30:05,250"

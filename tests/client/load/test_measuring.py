@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 
-from mq.client.load.measuring import Measuring, clock
-from mq.client.load.plan import Measured, Plan
+from mq.client.load.measuring import LoadCounter, clock
+from mq.client.load.plan import LoadResult, Plan
 
 TOPIC = "Load"
 
 
 def test_what_ends_outside_the_measured_time_is_not_counted() -> None:
     plan = Plan("produce", TOPIC, [], seconds=1000, warm=1000)
-    measuring = Measuring(plan, clock())
+    measuring = LoadCounter(plan, clock())
     measuring.ended(clock(), 1, 10)
     assert (measuring.total, measuring.result.messages) == (1, 0)
-    measuring = Measuring(replace(plan, warm=0), clock())
+    measuring = LoadCounter(replace(plan, warm=0), clock())
     measuring.ended(clock() - 3_000_000, 1, 10)
     assert measuring.finish().messages == 1
     [latency] = measuring.result.latencies
@@ -21,7 +21,7 @@ def test_what_ends_outside_the_measured_time_is_not_counted() -> None:
 
 
 def test_results_of_workers_add_up() -> None:
-    whole = Measured(messages=2, size=20, seconds=1.0, latencies={5: 2})
-    whole.add(Measured(3, 30, 2.0, {5: 1, 7: 2}, {2: 1}, "busy"))
-    assert whole == Measured(5, 50, 2.0, {5: 3, 7: 2}, {2: 1}, "busy")
-    assert Measured.decode(whole.encode()) == whole
+    whole = LoadResult(messages=2, size=20, seconds=1.0, latencies={5: 2})
+    whole.add(LoadResult(3, 30, 2.0, {5: 1, 7: 2}, {2: 1}, "busy"))
+    assert whole == LoadResult(5, 50, 2.0, {5: 3, 7: 2}, {2: 1}, "busy")
+    assert LoadResult.decode(whole.encode()) == whole

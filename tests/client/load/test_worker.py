@@ -12,7 +12,7 @@ import pytest
 
 from mq.client.credentials import AccessKey
 from mq.client.load.measuring import clock
-from mq.client.load.plan import STAMP_DIGITS, Measured, Plan
+from mq.client.load.plan import STAMP_DIGITS, LoadResult, Plan
 from mq.client.load.sending import Template
 from mq.protocol import signature
 from mq.protocol.frame import decode
@@ -28,7 +28,7 @@ def plan_for(broker: RunningBroker, role: str, **more: object) -> Plan:
     return replace(plan, **more)  # type: ignore[arg-type]
 
 
-def run(plan: Plan, cut: Callable[[int], bool] = lambda _: False) -> tuple[Measured, list[int]]:
+def run(plan: Plan, cut: Callable[[int], bool] = lambda _: False) -> tuple[LoadResult, list[int]]:
     """What a worker has measured, and what it said on the way.
 
     Its standard input is closed when `cut` says so, which is told how many messages there were.
@@ -50,7 +50,7 @@ def run(plan: Plan, cut: Callable[[int], bool] = lambda _: False) -> tuple[Measu
                 if cut(progress[-1]):
                     process.stdin.close()
         assert (process.wait(60), process.stderr.read()) == (0, b"")
-    return Measured.decode(last), progress
+    return LoadResult.decode(last), progress
 
 
 @pytest.fixture

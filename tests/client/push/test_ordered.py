@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from mq.client import leaving, reader
+from mq.client import reader, revoked_queues
 from mq.client.consumer import Consumer
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
@@ -101,7 +101,7 @@ def test_two_members_keep_order_while_one_comes_and_goes(monkeypatch: pytest.Mon
 def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leaving, "HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr(revoked_queues, "HAND_OVER_SECONDS", 0.05)
     monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(reader, "RENEW_SECONDS", 0.05)
     release = threading.Event()

@@ -6,13 +6,13 @@ from math import inf
 import pytest
 
 from mq.client.snode import pushes as module
-from mq.client.snode.pushes import Offer, Pushes
+from mq.client.snode.pushes import Pushes, PushOutcome
 
 
 def heard() -> Pushes:
     """One that has had its first push, and has read up to a message stored at 1000."""
     pushes = Pushes()
-    assert pushes.offer(5, 1, 5) is Offer.IGNORED
+    assert pushes.offer(5, 1, 5) is PushOutcome.IGNORED
     pushes.pulled(0, 1000)
     return pushes
 
@@ -38,8 +38,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_push_is_ignored_even_if_it_is_the_next_message() -> None:
     pushes = Pushes()
-    assert pushes.offer(7, 2000, 7) is Offer.IGNORED
-    assert pushes.offer(7, 2000, 7) is Offer.TAKEN
+    assert pushes.offer(7, 2000, 7) is PushOutcome.IGNORED
+    assert pushes.offer(7, 2000, 7) is PushOutcome.TAKEN
 
 
 def test_without_pushes_a_queue_is_pulled_from() -> None:
@@ -49,7 +49,7 @@ def test_without_pushes_a_queue_is_pulled_from() -> None:
 
 def test_while_pushes_come_it_is_not() -> None:
     pushes = heard()
-    assert pushes.offer(8, 1001, 8) is Offer.TAKEN
+    assert pushes.offer(8, 1001, 8) is PushOutcome.TAKEN
     pushes.taken(1001)
     assert not wants_pull(pushes)
 
@@ -70,7 +70,7 @@ def test_after_a_while_without_one_it_is_again(monkeypatch: pytest.MonkeyPatch) 
 def test_one_behind_a_gap_is_ignored_and_the_gap_is_pulled(offset: int) -> None:
     pushes = heard()
     pushes.taken(1001)
-    assert pushes.offer(offset, 1002, 8) is Offer.IGNORED
+    assert pushes.offer(offset, 1002, 8) is PushOutcome.IGNORED
     assert wants_pull(pushes)
     assert not wants_pull(pushes)  # once
 
@@ -79,14 +79,14 @@ def test_one_behind_a_gap_is_ignored_and_the_gap_is_pulled(offset: int) -> None:
 def test_one_from_before_is_ignored(offset: int) -> None:
     pushes = heard()
     pushes.taken(1001)
-    assert pushes.offer(offset, 1001, 8) is Offer.IGNORED
+    assert pushes.offer(offset, 1001, 8) is PushOutcome.IGNORED
     assert not wants_pull(pushes)
 
 
 def test_one_from_before_that_was_stored_later_tells_of_a_queue_that_lost_its_end() -> None:
     pushes = heard()
     pushes.taken(1001)
-    assert pushes.offer(7, 1002, 8) is Offer.IGNORED
+    assert pushes.offer(7, 1002, 8) is PushOutcome.IGNORED
     assert wants_pull(pushes)
 
 

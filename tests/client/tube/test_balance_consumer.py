@@ -15,7 +15,7 @@ from mq.client.tube.errors import (
     StandbyMaster,
     TubeError,
 )
-from mq.client.tube.options import Bound
+from mq.client.tube.options import SessionBinding
 from mq.protocol.tube.codes import Code, Method
 from tests.client.tube.choosing import KEYS, META, TAKE, choosing, metadata
 from tests.client.tube.consumers import GROUP
@@ -64,7 +64,7 @@ def test_a_member_that_cannot_be_is_refused(node: tuple[int, int]) -> None:
 def test_it_is_not_bound() -> None:
     with pytest.raises(ClientError, match="not bound"):
         TubeBalanceConsumer(
-            "10.0.0.1", GROUP, ["orders"], bound=Bound(session_key="s", source_count=1)
+            "10.0.0.1", GROUP, ["orders"], bound=SessionBinding(session_key="s", source_count=1)
         )
 
 

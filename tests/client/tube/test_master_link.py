@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from mq.client.tube.consumer import TubeConsumer
 from mq.client.tube.credentials import TubeCredentials
-from mq.client.tube.options import Bound
+from mq.client.tube.options import SessionBinding
 from mq.client.tube.service import TubeService
 from mq.protocol.tube import signature
 from mq.protocol.tube.codes import UNDEFINED, Code, EventType, Method
@@ -308,7 +308,9 @@ def test_without_a_user_brokers_get_the_visit_token_alone() -> None:
 def test_a_bound_consumer_says_its_session_and_begins_at_its_offsets_once() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
-        bound = Bound(session_key="s1", source_count=2, offsets={"1:orders:0": 56, "1:orders:1": 0})
+        bound = SessionBinding(
+            session_key="s1", source_count=2, offsets={"1:orders:0": 56, "1:orders:1": 0}
+        )
         async with holding(master, broker, 0, 1, 2, bound=bound):
             request = master.asked(REGISTER)[0]
             assert request.requireBound and request.selectBig and request.notAllocated
@@ -334,7 +336,7 @@ def test_a_bound_consumer_says_its_session_and_begins_at_its_offsets_once() -> N
 def test_where_others_of_a_bound_group_have_begun_offsets_are_not_given(by: Method) -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
-        bound = Bound(session_key="s1", source_count=1, offsets={"1:orders:0": 56})
+        bound = SessionBinding(session_key="s1", source_count=1, offsets={"1:orders:0": 56})
         async with opened(master, broker):
             if by == REGISTER:
                 master.plays(REGISTER, accept(REGISTER, notAllocated=False))

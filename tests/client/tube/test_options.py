@@ -10,8 +10,8 @@ from mq.client.errors import ClientError
 from mq.client.tube.consumer import TubeConsumer
 from mq.client.tube.credentials import TubeCredentials
 from mq.client.tube.options import (
-    Bound,
     ConsumeFrom,
+    SessionBinding,
     TubeClientKeywords,
     TubeClientOptions,
     TubeConsumerKeywords,
@@ -28,7 +28,7 @@ def test_the_defaults_are_the_original_s() -> None:
     assert (options.rebalance_wait, options.confirm_wait, options.close_wait) == (3, 60, 10)
     assert (options.report_interval, options.rollback_unconfirmed) == (6, True)
     assert options.consume_from is ConsumeFrom.LATEST
-    assert Bound(session_key="s", source_count=1).select_big
+    assert SessionBinding(session_key="s", source_count=1).select_big
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_one_may_wait_for_ever() -> None:
 )
 def test_a_session_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ClientError):
-        Bound(**wrong)
+        SessionBinding(**wrong)
 
 
 @pytest.mark.parametrize(

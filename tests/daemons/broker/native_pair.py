@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mq.client.machine import chance, clock
+from mq.client.machine import clock, random_ids
 from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.channel import Channel
 from mq.protocol.codes import Dialect, RequestCode, ResponseCode
@@ -118,8 +118,8 @@ class OneBroker:
 
     async def start(self) -> None:
         self._broker = await Harness(self._root, self._settings).__aenter__()
-        put_off = self._broker.services.sends.native.put_off
-        taking = (self._bulk, put_off) if self._is_native else (None, None)
+        defer = self._broker.services.sends.native.defer
+        taking = (self._bulk, defer) if self._is_native else (None, None)
         self._broker.listener.dispatcher.serve_bulk(*taking)
         if not self._is_native:
             self._broker.delivery.transactions.native.leave_to_python()
@@ -173,7 +173,7 @@ class OneBroker:
             number: connected(self._broker.listener, Written())
             for number in {number for number, _ in data}
         }
-        served, put_off = list[tuple[int, bytes | None]](), list[tuple[int, bytes | None]]()
+        served, defer = list[tuple[int, bytes | None]](), list[tuple[int, bytes | None]]()
         sends, lost = self._broker.services.sends.native, set[int]()
         try:
             for number, piece in data:
@@ -185,9 +185,9 @@ class OneBroker:
                 elif not transport.closed:
                     channel.data_received(piece)
                 if any(sends._alone.get(one) is not frame for one, frame in before.items()):
-                    served += put_off
-                    put_off.clear()
-                (put_off if channel in sends._alone else served).append((number, piece))
+                    served += defer
+                    defer.clear()
+                (defer if channel in sends._alone else served).append((number, piece))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         finally:
@@ -196,7 +196,7 @@ class OneBroker:
         # One that has gone away is answered where its request was not put off until then.
         kept = [made[number][1] for number in sorted(made.keys() - lost)]
         answers = [(self._anywhere(one.data), one.closed) for one in kept]
-        return served + put_off, (answers, *self._stored())
+        return served + defer, (answers, *self._stored())
 
     def _anywhere(self, replies: bytes) -> bytes:
         """Without its own folder: damage makes requests that ask for the settings, too."""
@@ -270,7 +270,7 @@ def stand_still(patch: Callable[[object, str, object], None]) -> None:
     """Have clock and chance give the same to both brokers: `patch` sets an attribute."""
     patch(clock, "milliseconds", lambda: NOW)
     # Of the queues for a message that names none.
-    patch(chance, "randrange", lambda *bounds: bounds[-1] - 1)
+    patch(random_ids, "randrange", lambda *bounds: bounds[-1] - 1)
 
 
 def counting(name: str, taken: Counter[str]) -> Callable[..., object]:

@@ -14,8 +14,8 @@ from mq.client.credentials import AccessKey
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.components import filters
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.parts import filters
 from mq.daemons.config import ConfigError
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (

@@ -8,7 +8,7 @@ from bs4 import BeautifulSoup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mq.daemons.console import preferences, showing, templating
+from mq.daemons.console import preferences, template_filters, templating
 from mq.daemons.console.rendering import csv_chunks, defused, download
 from mq.daemons.console.route import Download, Sheet
 
@@ -30,7 +30,7 @@ def test_what_hides_in_text_is_shown_as_a_mark(text: str) -> None:
     for source in ("{{ x }}", "{{ x|shown }}"):
         seen = BeautifulSoup(rendered(source, x=text), "html.parser").get_text()
         assert not set(seen) & set("\u202e\u2066\u200b\x00\x1b\x7f\x85\xad\ufeff\u061c")
-    assert "⟨202E⟩" in showing.plain("\u202e")
+    assert "⟨202E⟩" in template_filters.plain("\u202e")
 
 
 def test_a_value_in_a_form_comes_back_as_it_was() -> None:

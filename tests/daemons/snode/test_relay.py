@@ -79,7 +79,7 @@ def test_what_is_taken_goes_on_with_another_opaque_and_where_it_is_from(
     if taken is None:
         assert len(relay) == 0
         return
-    behind, out, enode, count, owed = taken
+    behind, out, enode, count, pending_bytes = taken
     given_frames, sent = read(data[:behind]), read(out)
     assert enode == "broker-a"
     assert behind == sum(map(len, frames[:count]))
@@ -92,7 +92,7 @@ def test_what_is_taken_goes_on_with_another_opaque_and_where_it_is_from(
         assert dict(after.fields) == {**before.fields, **HOSTS}
         before.fields = after.fields
         assert shown(before) == shown(after)
-    assert owed == sum(2048 + len(one.body) for one in given_frames)
+    assert pending_bytes == sum(2048 + len(one.body) for one in given_frames)
     assert len(relay) == count
 
 

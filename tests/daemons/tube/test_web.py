@@ -12,7 +12,7 @@ from hypothesis import given, strategies
 
 from mq.client.machine import clock
 from mq.daemons.tube import web, web_answers, web_requests
-from mq.daemons.tube.guesses import MOST_FAILURES, PERIOD, Guesses
+from mq.daemons.tube.failed_logins import MOST_FAILURES, PERIOD, FailedLogins
 from mq.daemons.tube.web import WebServer
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
 from tests.waiting import until
@@ -259,7 +259,7 @@ def test_a_connection_whose_request_is_being_answered_stays_when_others_come(
 def test_an_address_with_many_wrong_tokens_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     now = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: now)
-    methods = dataclasses.replace(METHODS, guesses=Guesses())
+    methods = dataclasses.replace(METHODS, guesses=FailedLogins())
 
     async def main() -> None:
         nonlocal now

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType  # noqa: E402
 
 from mq.pipeline.errors import DataLoss, PartitionOccupied  # noqa: E402
 from mq.pipeline.puller import QueueRange  # noqa: E402
-from mq.pipeline.tube.holding import member  # noqa: E402
 from mq.pipeline.tube.offsets import TubePartition  # noqa: E402
 from mq.pipeline.tube.options import TubeReadOptions, parse_tube_options  # noqa: E402
+from mq.pipeline.tube.partition_group import member  # noqa: E402
 from mq.pipeline.tube.reading import TubeTask, read  # noqa: E402
 
 SCHEMA = StructType().add("messageId", "long").add("offset", "long")

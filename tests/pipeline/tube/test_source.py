@@ -74,8 +74,8 @@ def test_offsets_and_filters_choose_what_is_read(
 
 def test_planning_leaves_a_group_where_it_was(topic: TubeTopic) -> None:
     from mq.pipeline.tube.cluster import TubeCluster
-    from mq.pipeline.tube.holding import hold, member
     from mq.pipeline.tube.options import parse_tube_options
+    from mq.pipeline.tube.partition_group import hold, member
 
     sent = topic.send(*[b"x"] * 9)
     options = parse_tube_options(topic.options)
@@ -149,8 +149,8 @@ def test_a_query_with_other_filters_waits_for_the_members_of_the_one_before(
 ) -> None:
     from mq.pipeline.errors import OptionError
     from mq.pipeline.tube.cluster import TubeCluster
-    from mq.pipeline.tube.holding import member
     from mq.pipeline.tube.options import parse_tube_options
+    from mq.pipeline.tube.partition_group import member
 
     before = parse_tube_options({**topic.options, "filters": "paid"})
 

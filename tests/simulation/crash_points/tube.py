@@ -15,10 +15,10 @@ from zlib import crc32
 
 from mq.client.machine import files
 from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.tube.broker.store.errors import FlushMode, Refused
 from mq.daemons.tube.broker.store.flusher import Flusher
 from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, INDEX_SIZE
-from mq.daemons.tube.broker.store.reading import Wish, read
-from mq.daemons.tube.broker.store.refused import FlushMode, Refused
+from mq.daemons.tube.broker.store.reading import ReadRequest, read
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.daemons.tube.broker.stores import Stores
 from mq.daemons.tube.broker.topics import Topic, topic_of
@@ -172,7 +172,7 @@ def _bodies(store: TopicStore) -> list[str]:
     bodies = []
     offset = store.min_index
     while offset < store.max_index:
-        found = read(store, Wish(0, offset, None, _EVERYTHING, _EVERYTHING), wait=True)
+        found = read(store, ReadRequest(0, offset, None, _EVERYTHING, _EVERYTHING), wait=True)
         for piece in found.pieces:
             at = 0
             while at < len(piece):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, INDEX_SIZE
-from mq.daemons.tube.broker.store.reading import Wish, read
+from mq.daemons.tube.broker.store.reading import ReadRequest, read
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from tests.simulation.cluster import Daemon
 from tests.simulation.tube.cluster import SAVES_MS
@@ -161,7 +161,7 @@ def _records(store: TopicStore, offset: int) -> list[tuple[int, Stored]]:
         # Partition by partition would be the broker's way: here the data are read as they lie.
         entry = bytes(store.index.read(offset, INDEX_SIZE))
         partition = int.from_bytes(entry[:4], "big")
-        wish = Wish(partition, offset, None, _EVERYTHING, INDEX_SIZE, joined=False)
+        wish = ReadRequest(partition, offset, None, _EVERYTHING, INDEX_SIZE, joined=False)
         piece = b"".join(read(store, wish, wait=True).pieces)
         payload = piece[HEAD_SIZE:]
         found.append((partition, Stored(offset, _number(piece, payload))))

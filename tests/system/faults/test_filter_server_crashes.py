@@ -16,7 +16,7 @@ from mq.client import ClassFilter, Consumer
 from mq.client.intervals import Intervals
 from mq.client.machine import clock
 from mq.client.producer import Producer
-from mq.daemons.broker.parts import filters
+from mq.daemons.broker.components import filters
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage

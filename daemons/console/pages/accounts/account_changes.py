@@ -6,8 +6,8 @@ from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.operations.subjects import accounts
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.accounts import everywhere
+from mq.daemons.console.pages import broker_queries as asked
+from mq.daemons.console.pages.accounts import at_all_brokers
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import (
     N_,
@@ -48,12 +48,12 @@ _SHORTEST = 7
 async def _account(call: Call) -> Values:
     """The account that the address names, as the first broker has it."""
     values: dict[str, Any] = {
-        "cluster": everywhere.first_cluster(call),
+        "cluster": at_all_brokers.first_cluster(call),
         "access_key": call.query["access_key"],
     }
     if not values["access_key"] or not values["cluster"]:
         return values
-    done, _, _ = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    done, _, _ = await at_all_brokers.ask(call, values, lambda admin, at: admin.accounts(at))
     for config in done.values():
         for one in config.plain_access_configs:
             if one.access_key == values["access_key"]:
@@ -82,7 +82,7 @@ def _check(call: Call, values: Values) -> None:
             if not (equals and subject and permission in accounts.PERMISSIONS) or "," in entry:
                 line = call.text("%(entry)s: expected NAME=PERMISSION.", entry=entry)
                 raise BadField(name, line)
-    everywhere.brokers(call, values)
+    at_all_brokers.brokers(call, values)
 
 
 def _config(values: Values) -> PlainAccessConfig:
@@ -100,7 +100,9 @@ def _config(values: Values) -> PlainAccessConfig:
 
 async def plan_account(call: Call, values: Values) -> Plan:
     """Broker by broker: what is, and what will be. Of the secret key only whether it is set."""
-    done, failed, names = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    done, failed, names = await at_all_brokers.ask(
+        call, values, lambda admin, at: admin.accounts(at)
+    )
     wanted = _config(values)
     rows = []
     for address, config in done.items():
@@ -114,7 +116,7 @@ async def plan_account(call: Call, values: Values) -> Plan:
     return Plan(
         (
             call.text(line, name=wanted.access_key),
-            everywhere.at_each(call, values),
+            at_all_brokers.at_each(call, values),
             *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
         ),
         (asked.settings_table(call, rows),),
@@ -183,7 +185,7 @@ async def perform_account(call: Call, values: Values, session: Caller) -> list[O
         await admin.update_account(address, wanted)
 
     text = call.text("has the account")
-    return await everywhere.change(call, values, session, act, text, unseen)
+    return await at_all_brokers.change(call, values, session, act, text, unseen)
 
 
 async def plan_delete(call: Call, values: Values) -> Plan:
@@ -191,14 +193,14 @@ async def plan_delete(call: Call, values: Values) -> Plan:
     line = N_("Account %(name)s is deleted: who uses it is refused at once.")
     name = values["access_key"]
     return Plan(
-        (call.text(line, name=name), everywhere.at_each(call, values)),
+        (call.text(line, name=name), at_all_brokers.at_each(call, values)),
         command=("deleteAclConfig", "-c", values["cluster"], "-a", name),
     )
 
 
 async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As deleteAclConfig -c."""
-    return await everywhere.change(
+    return await at_all_brokers.change(
         call,
         values,
         session,
@@ -208,10 +210,10 @@ async def perform_delete(call: Call, values: Values, session: Caller) -> list[Ou
 
 
 async def _addresses(call: Call) -> Values:
-    values = {"cluster": everywhere.first_cluster(call)}
+    values = {"cluster": at_all_brokers.first_cluster(call)}
     if not values["cluster"]:
         return values
-    done, _, _ = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    done, _, _ = await at_all_brokers.ask(call, values, lambda admin, at: admin.accounts(at))
     every = {one for config in done.values() for one in config.global_white_addrs}
     return {**values, "addresses": tuple(sorted(every))}
 
@@ -220,12 +222,14 @@ def _check_addresses(call: Call, values: Values) -> None:
     for one in values["addresses"]:
         if "," in one:
             raise BadField("addresses", call.text("Write one a line."))
-    everywhere.brokers(call, values)
+    at_all_brokers.brokers(call, values)
 
 
 async def plan_addresses(call: Call, values: Values) -> Plan:
     """Before and after, broker by broker."""
-    done, failed, names = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    done, failed, names = await at_all_brokers.ask(
+        call, values, lambda admin, at: admin.accounts(at)
+    )
     after = ", ".join(values["addresses"])
     rows = [
         (f"{names[at].name} {names[at].id}", ", ".join(config.global_white_addrs), after)
@@ -245,7 +249,7 @@ async def plan_addresses(call: Call, values: Values) -> Plan:
 
 async def perform_addresses(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As updateGlobalWhiteAddr -c."""
-    return await everywhere.change(
+    return await at_all_brokers.change(
         call,
         values,
         session,
@@ -263,7 +267,7 @@ ROUTES = (
         N_("Make or change an account of 4.9"),
         "",
         (
-            everywhere.CLUSTER,
+            at_all_brokers.CLUSTER,
             _ACCESS_KEY,
             Field(
                 "secret_key",
@@ -290,7 +294,7 @@ ROUTES = (
         Permission.ADMINISTER,
         N_("Delete an account of 4.9"),
         "",
-        (everywhere.CLUSTER, _ACCESS_KEY),
+        (at_all_brokers.CLUSTER, _ACCESS_KEY),
         plan_delete,
         perform_delete,
         initial=_account,
@@ -303,7 +307,7 @@ ROUTES = (
         N_("Set the addresses from which everything is allowed"),
         "",
         (
-            everywhere.CLUSTER,
+            at_all_brokers.CLUSTER,
             Field("addresses", N_("Addresses"), "lines", help=N_("10.1.2.*, one a line.")),
         ),
         plan_addresses,

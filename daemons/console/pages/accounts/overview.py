@@ -15,13 +15,13 @@ from mq.client.operations.subjects.accounts import AccountRow
 from mq.client.operations.subjects.users import PolicyRow, UserRow
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
-from mq.daemons.console.pages.brokers_asked import DEADLINE
+from mq.daemons.console.pages.broker_queries import DEADLINE
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
 from mq.protocol.bodies import AclConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AccountState:
     """An account, a user or a policy: what it is where all agree, else what each broker says.
 
     ``brokers`` have it, ``missing`` do not. ``settings`` are what most say; ``differing`` has the
@@ -60,13 +60,13 @@ class Accounts:
     """``at_brokers`` has a row for each broker; the rest is over all that answered."""
 
     at_brokers: tuple[BrokerAccess, ...]
-    accounts: tuple[Held, ...]
-    users: tuple[Held, ...]
-    policies: tuple[Held, ...]
+    accounts: tuple[AccountState, ...]
+    users: tuple[AccountState, ...]
+    policies: tuple[AccountState, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class BrokerAnswer:
     """What one broker told; an error where it did not."""
 
     accounts: AclConfig | MQError
@@ -126,7 +126,7 @@ def _command(data: Accounts, call: Call) -> tuple[str, ...]:
     return (name, "-c", names[0])
 
 
-def _sheet(told: Mapping[str, Told]) -> Sheet:
+def _sheet(told: Mapping[str, BrokerAnswer]) -> Sheet:
     """The accounts and users, each at each broker."""
     rows: list[tuple[Any, ...]] = []
     for address, one in told.items():
@@ -146,7 +146,7 @@ def _sheet(told: Mapping[str, Told]) -> Sheet:
     return Sheet(("brokerAddr", "kind", "name", "type", "status or resource", "actions"), rows)
 
 
-async def _ask(call: Call, address: str) -> Told:
+async def _ask(call: Call, address: str) -> BrokerAnswer:
     """All three at once: which of them a broker has its release alone does not say."""
 
     async def one(act: Any) -> Any:
@@ -160,7 +160,7 @@ async def _ask(call: Call, address: str) -> Told:
         one(lambda admin, at: admin.users(at)),
         one(lambda admin, at: admin.all_policies(at)),
     )
-    return Told(
+    return BrokerAnswer(
         config,
         told_users
         if isinstance(told_users, MQError)
@@ -171,7 +171,7 @@ async def _ask(call: Call, address: str) -> Told:
     )
 
 
-def _access(row: BrokerRow, name: str, told: Told) -> BrokerAccess:
+def _access(row: BrokerRow, name: str, told: BrokerAnswer) -> BrokerAccess:
     errors = [part for part in (told.accounts, told.users, told.policies) if _is_error(part)]
     known = [error for error in errors if not isinstance(error, RequestNotSupported)]
     addresses = () if isinstance(told.accounts, MQError) else told.accounts.global_white_addrs
@@ -195,7 +195,7 @@ def _by_broker(
     told: Mapping[str, Iterable[AccountRow | UserRow | PolicyRow]],
     key: Any,
     left_out: tuple[str, ...],
-) -> tuple[Held, ...]:
+) -> tuple[AccountState, ...]:
     """What brokers keep under the same name, side by side."""
     found: dict[tuple[str, str | None], dict[str, dict[str, Any]]] = {}
     for broker, rows in told.items():
@@ -210,7 +210,7 @@ def _by_broker(
     for (name, resource), by_broker in sorted(found.items(), key=_by_name):
         rows_ = drift.compare(by_broker)
         held.append(
-            Held(
+            AccountState(
                 name,
                 resource,
                 tuple(by_broker),

@@ -7,7 +7,7 @@ from mq.client.caller import Caller
 from mq.client.operations.subjects import users
 from mq.client.operations.subjects.users import PolicyRow
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages.accounts import everywhere
+from mq.daemons.console.pages.accounts import at_all_brokers
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import (
     N_,
@@ -32,7 +32,7 @@ _SUBJECT = Field(
 
 async def _policy(call: Call) -> Values:
     values: dict[str, Any] = {
-        "cluster": everywhere.first_cluster(call),
+        "cluster": at_all_brokers.first_cluster(call),
         "subject": call.query["subject"],
         "resource": call.query["resource"],
         "resources": (call.query["resource"],) if call.query["resource"] else (),
@@ -52,7 +52,7 @@ async def _policy(call: Call) -> Values:
 
 
 async def _rows(call: Call, values: Values) -> list[PolicyRow]:
-    done, _, _ = await everywhere.ask(
+    done, _, _ = await at_all_brokers.ask(
         call, values, lambda admin, at: admin.policies(at, values["subject"])
     )
     return [
@@ -68,7 +68,7 @@ def _check_policy(call: Call, values: Values) -> None:
         if any("," in one for one in values[name] or ()):
             raise BadField(name, call.text("Write one a line."))
     users.policies(*_arguments(values))
-    everywhere.brokers(call, values)
+    at_all_brokers.brokers(call, values)
 
 
 def _arguments(values: Values) -> tuple[str, str, str, str, str | None]:
@@ -80,7 +80,7 @@ def _arguments(values: Values) -> tuple[str, str, str, str, str | None]:
 async def plan_policy(call: Call, values: Values) -> Plan:
     """What the subject has on these resources, broker by broker, and what it will have."""
     now = await _rows(call, values)
-    names = everywhere.brokers(call, values)
+    names = at_all_brokers.brokers(call, values)
     after = _said(values["decision"], values["actions"], ", ".join(values["source_ips"] or ()))
     rows = []
     for address, broker in names.items():
@@ -120,7 +120,7 @@ async def perform_policy(call: Call, values: Values, session: Caller) -> list[Ou
         else:
             await admin.update_policies(address, acl)
 
-    return await everywhere.change(call, values, session, act, call.text("has the policies"))
+    return await at_all_brokers.change(call, values, session, act, call.text("has the policies"))
 
 
 async def plan_delete_policy(call: Call, values: Values) -> Plan:
@@ -133,7 +133,7 @@ async def plan_delete_policy(call: Call, values: Values) -> Plan:
     return Plan(
         (
             call.text(line, subject=values["subject"], resource=values["resource"] or ""),
-            everywhere.at_each(call, values),
+            at_all_brokers.at_each(call, values),
         ),
         command=tuple(command),
     )
@@ -141,7 +141,7 @@ async def plan_delete_policy(call: Call, values: Values) -> Plan:
 
 async def perform_delete_policy(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As deleteAcl -c."""
-    return await everywhere.change(
+    return await at_all_brokers.change(
         call,
         values,
         session,
@@ -166,7 +166,7 @@ ROUTES = (
         N_("Make or change policies of RocketMQ 5"),
         "",
         (
-            everywhere.CLUSTER,
+            at_all_brokers.CLUSTER,
             _SUBJECT,
             Field(
                 "resources",
@@ -203,7 +203,7 @@ ROUTES = (
         N_("Delete policies of RocketMQ 5"),
         "",
         (
-            everywhere.CLUSTER,
+            at_all_brokers.CLUSTER,
             _SUBJECT,
             Field("resource", N_("Resource"), help=N_("Only on it. Empty: all.")),
         ),

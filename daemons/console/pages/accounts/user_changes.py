@@ -6,8 +6,8 @@ from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.operations.subjects import users
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.accounts import everywhere
+from mq.daemons.console.pages import broker_queries as asked
+from mq.daemons.console.pages.accounts import at_all_brokers
 from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Query, Values
 
 _USERNAME = Field("username", N_("User"), required=True, limit=255)
@@ -15,12 +15,12 @@ _USERNAME = Field("username", N_("User"), required=True, limit=255)
 
 async def _user(call: Call) -> Values:
     values: dict[str, Any] = {
-        "cluster": everywhere.first_cluster(call),
+        "cluster": at_all_brokers.first_cluster(call),
         "username": call.query["username"],
     }
     if not values["username"] or not values["cluster"]:
         return values
-    done, _, _ = await everywhere.ask(
+    done, _, _ = await at_all_brokers.ask(
         call, values, lambda admin, at: admin.user(at, values["username"])
     )
     for found in done.values():
@@ -31,13 +31,15 @@ async def _user(call: Call) -> Values:
 
 
 def _check_user(call: Call, values: Values) -> None:
-    everywhere.brokers(call, values)
+    at_all_brokers.brokers(call, values)
 
 
 async def plan_user(call: Call, values: Values) -> Plan:
     """Where the user is made, and where changed."""
     name = values["username"]
-    done, failed, names = await everywhere.ask(call, values, lambda admin, at: admin.user(at, name))
+    done, failed, names = await at_all_brokers.ask(
+        call, values, lambda admin, at: admin.user(at, name)
+    )
     rows = []
     for address, found in done.items():
         broker = f"{names[address].name} {names[address].id}"
@@ -61,7 +63,7 @@ async def plan_user(call: Call, values: Values) -> Plan:
     return Plan(
         (
             call.text("User %(name)s is made, or becomes as below.", name=name),
-            everywhere.at_each(call, values),
+            at_all_brokers.at_each(call, values),
             *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
         ),
         (asked.settings_table(call, rows),),
@@ -84,7 +86,7 @@ async def perform_user(call: Call, values: Values, session: Caller) -> list[Outc
 
     text = call.text("has the user")
     secrets = {values["password"]} - {None}
-    return await everywhere.change(call, values, session, act, text, secrets)
+    return await at_all_brokers.change(call, values, session, act, text, secrets)
 
 
 async def plan_delete_user(call: Call, values: Values) -> Plan:
@@ -92,14 +94,14 @@ async def plan_delete_user(call: Call, values: Values) -> Plan:
     line = N_("User %(name)s is deleted: who uses it is refused. Its policies stay.")
     name = values["username"]
     return Plan(
-        (call.text(line, name=name), everywhere.at_each(call, values)),
+        (call.text(line, name=name), at_all_brokers.at_each(call, values)),
         command=("deleteUser", "-c", values["cluster"], "-u", name),
     )
 
 
 async def perform_delete_user(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As deleteUser -c."""
-    return await everywhere.change(
+    return await at_all_brokers.change(
         call,
         values,
         session,
@@ -117,7 +119,7 @@ ROUTES = (
         N_("Make or change a user of RocketMQ 5"),
         "",
         (
-            everywhere.CLUSTER,
+            at_all_brokers.CLUSTER,
             _USERNAME,
             Field(
                 "password",
@@ -152,7 +154,7 @@ ROUTES = (
         Permission.ADMINISTER,
         N_("Delete a user of RocketMQ 5"),
         "",
-        (everywhere.CLUSTER, _USERNAME),
+        (at_all_brokers.CLUSTER, _USERNAME),
         plan_delete_user,
         perform_delete_user,
         initial=_user,

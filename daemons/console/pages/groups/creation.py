@@ -4,11 +4,11 @@ from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.operations import cluster
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.groups import settings_form as form
 from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, created, plan_new
 from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Values
-from mq.daemons.console.showing import quoted
+from mq.daemons.console.template_filters import quoted
 from mq.protocol.bodies import SubscriptionGroupConfig
 from mq.protocol.names import check_group
 

@@ -6,7 +6,7 @@ from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.subjects import groups
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.subject_changes import CLUSTER, first_cluster
 from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Values
 

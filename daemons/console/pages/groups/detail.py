@@ -6,16 +6,22 @@ from dataclasses import dataclass
 
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
-from mq.client.operations.subjects import groups, meeting
+from mq.client.operations.subjects import group_members, groups
 from mq.client.operations.subjects import members as judged
 from mq.client.operations.subjects.drift import SettingRow
+from mq.client.operations.subjects.group_members import Members, Subscription
 from mq.client.operations.subjects.groups import QueueProgress
-from mq.client.operations.subjects.meeting import Members, Subscription
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
+from mq.daemons.console.charts.history_charts import (
+    SPAN,
+    ChartData,
+    ChartLine,
+    RenderedChart,
+    drawn,
+)
 from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow
-from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
+from mq.daemons.console.pages import broker_queries as asked
+from mq.daemons.console.pages.broker_queries import DEADLINE, MissingPart
 from mq.daemons.console.pages.groups import members
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
 from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo
@@ -62,7 +68,7 @@ class GroupDetail:
     drifts: bool
     paused: bool | None
     lags: ChartData
-    silent: tuple[Silent, ...]
+    silent: tuple[MissingPart, ...]
 
 
 async def show(call: Call) -> Page:
@@ -121,7 +127,7 @@ async def show(call: Call) -> Page:
     )
 
 
-async def _lags(call: Call, group: str) -> Drawn:
+async def _lags(call: Call, group: str) -> RenderedChart:
     line = ChartLine(call.text("lag"), "group", group, "lag")
     return await drawn(call, "lag", call.text("Messages behind"), call.text("messages"), [line])
 
@@ -161,7 +167,7 @@ def _members(
 
 
 def _subscriptions(call: Call, there: Members) -> tuple[Subscription, ...]:
-    return tuple(one for one in meeting.subscriptions(there) if call.sees_topic(one.topic))
+    return tuple(one for one in group_members.subscriptions(there) if call.sees_topic(one.topic))
 
 
 def _disagreements(call: Call, said: dict[str, ConsumerRunningInfo]) -> tuple[str, ...]:

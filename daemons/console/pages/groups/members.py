@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
-from mq.client.operations.subjects import meeting
-from mq.client.operations.subjects.meeting import MOST_ASKED, Members
+from mq.client.operations.subjects import group_members
+from mq.client.operations.subjects.group_members import MOST_ASKED, Members
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
-from mq.daemons.console.pages.brokers_asked import DEADLINE
+from mq.daemons.console.pages.broker_queries import DEADLINE
 
 
 async def connected(call: Call, brokers: Mapping[str, BrokerRow], group: str) -> Members:
     """Who is connected to these brokers; no member is asked."""
-    return await meeting.collect(call.admin, brokers, group, DEADLINE, 0)
+    return await group_members.collect(call.admin, brokers, group, DEADLINE, 0)
 
 
 async def collect(call: Call, brokers: Mapping[str, BrokerRow], group: str) -> Members:
     """The same, and what members say."""
-    return await meeting.collect(call.admin, brokers, group, DEADLINE, MOST_ASKED)
+    return await group_members.collect(call.admin, brokers, group, DEADLINE, MOST_ASKED)

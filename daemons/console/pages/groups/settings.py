@@ -11,7 +11,7 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import groups
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.groups import settings_form as form
 from mq.daemons.console.pages.subject_changes import CLUSTER, first_cluster, settings_at
 from mq.daemons.console.route import N_, Change, Outcome, Permission, Plan, Sheet, Values

@@ -7,7 +7,7 @@ from mq.client.operations import masking
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import members as judged
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.groups.members import connected
 from mq.daemons.console.parsing import BadQuery
 from mq.daemons.console.route import N_, Page, Permission, Query, Route

@@ -5,11 +5,11 @@ from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations.subjects import topics
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, created, plan_new
 from mq.daemons.console.pages.topics import settings_form as form
 from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Values
-from mq.daemons.console.showing import quoted
+from mq.daemons.console.template_filters import quoted
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.names import check_topic
 

@@ -6,8 +6,8 @@ from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.subjects import topics
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.brokers_asked import DEADLINE
+from mq.daemons.console.pages import broker_queries as asked
+from mq.daemons.console.pages.broker_queries import DEADLINE
 from mq.daemons.console.pages.subject_changes import CLUSTER, first_cluster
 from mq.daemons.console.route import N_, Change, Outcome, Permission, Plan, Sheet, Values
 

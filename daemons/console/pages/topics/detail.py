@@ -11,10 +11,16 @@ from mq.client.operations.subjects import topics
 from mq.client.operations.subjects.drift import SettingRow
 from mq.client.operations.subjects.topics import QueueStatus, RouteRow
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
+from mq.daemons.console.charts.history_charts import (
+    SPAN,
+    ChartData,
+    ChartLine,
+    RenderedChart,
+    drawn,
+)
 from mq.daemons.console.collector.snapshot import BrokerRow, TopicRow
-from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
+from mq.daemons.console.pages import broker_queries as asked
+from mq.daemons.console.pages.broker_queries import DEADLINE, MissingPart
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
 from mq.protocol.bodies import GroupList, TopicConfig, TopicRouteData
 
@@ -60,7 +66,7 @@ class TopicDetail:
     groups: tuple[TopicGroup, ...]
     producers: tuple[TopicProducer, ...]
     charts: tuple[ChartData, ...]
-    silent: tuple[Silent, ...]
+    silent: tuple[MissingPart, ...]
 
 
 async def show(call: Call) -> Page:
@@ -117,7 +123,7 @@ async def show(call: Call) -> Page:
     )
 
 
-async def _charts(call: Call, topic: str) -> tuple[Drawn, ...]:
+async def _charts(call: Call, topic: str) -> tuple[RenderedChart, ...]:
     rates = (
         ChartLine(call.text("in"), "topic", topic, "in_rate"),
         ChartLine(call.text("out"), "topic", topic, "out_rate"),
@@ -129,17 +135,17 @@ async def _charts(call: Call, topic: str) -> tuple[Drawn, ...]:
     )
 
 
-async def _route(call: Call, topic: str) -> tuple[TopicRouteData, tuple[Silent, ...]]:
+async def _route(call: Call, topic: str) -> tuple[TopicRouteData, tuple[MissingPart, ...]]:
     """The route as a name server tells it now, or why there is none."""
     try:
         async with asyncio.timeout(DEADLINE):
             return await call.admin.topic_route(topic), ()
     except RouteNotFound:
         line = call.text("No name server has a route of it.")
-        return TopicRouteData(), (Silent(topic, line),)
+        return TopicRouteData(), (MissingPart(topic, line),)
     except (MQError, TimeoutError) as error:
         line = str(error) or call.text("no answer in time")
-        return TopicRouteData(), (Silent(call.text("name server"), line),)
+        return TopicRouteData(), (MissingPart(call.text("name server"), line),)
 
 
 async def _ask(

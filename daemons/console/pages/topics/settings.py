@@ -9,7 +9,7 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import topics
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
-from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.subject_changes import CLUSTER, settings_at
 from mq.daemons.console.pages.topics import settings_form as form
 from mq.daemons.console.parsing import BadField

@@ -13,7 +13,7 @@ _PIECE = 1024 * INDEX_SIZE
 _MOST = 4 * 1024 * 1024  # of a span
 
 
-class Wish(NamedTuple):
+class ReadRequest(NamedTuple):
     """What is asked for: index offset, filter codes (None: all), bytes, bytes of index to scan."""
 
     partition: int
@@ -35,7 +35,7 @@ class ReadResult(NamedTuple):
     bad: int  # records of the index that are damaged, and passed over
 
 
-def read(store: TopicStore, wish: Wish, *, wait: bool = False) -> ReadResult:
+def read(store: TopicStore, wish: ReadRequest, *, wait: bool = False) -> ReadResult:
     """Read on the event loop. Raises OSError, BlockingIOError where a disk is to be waited for."""
     bounds = store.min_data, store.max_data
     return _read(store.data, store.index, bounds, store.max_index, wish, wait)
@@ -44,7 +44,7 @@ def read(store: TopicStore, wish: Wish, *, wait: bool = False) -> ReadResult:
 class ThreadRead:
     """The same for a thread: of the files as they are now, which stay until `end`."""
 
-    def __init__(self, store: TopicStore, wish: Wish) -> None:
+    def __init__(self, store: TopicStore, wish: ReadRequest) -> None:
         self._data = store.data.snapshot()
         self._index = store.index.snapshot()
         self._bounds = store.min_data, store.max_data
@@ -64,7 +64,12 @@ class ThreadRead:
 
 
 def _read(
-    data: Segments, index: Segments, bounds: tuple[int, int], most: int, wish: Wish, wait: bool
+    data: Segments,
+    index: Segments,
+    bounds: tuple[int, int],
+    most: int,
+    wish: ReadRequest,
+    wait: bool,
 ) -> ReadResult:
     offset, end = wish.offset, min(wish.offset + wish.scan, most)
     runs: list[tuple[int, int]] = []

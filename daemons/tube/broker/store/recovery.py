@@ -25,9 +25,9 @@ from pathlib import Path
 from zlib import crc32
 
 from mq.client.machine import clock, files
-from mq.daemons.broker.store.aside import keep_file, keep_part
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.mapped_file import data_end
+from mq.daemons.broker.store.quarantine import keep_file, keep_part
 from mq.daemons.state_file import make_folder
 from mq.daemons.tube.broker.store import checkpoint as checkpoints
 from mq.daemons.tube.broker.store.checkpoint import Checkpoint
@@ -55,7 +55,7 @@ _STALE_MS = 2 * 24 * 3600 * 1000
 
 
 @dataclass
-class Recovered:
+class RecoveredStore:
     """A store that can be served: its files, and what there is to say about it."""
 
     data: Segments
@@ -66,7 +66,7 @@ class Recovered:
     reindexed: int = 0  # bytes of the index that were made from the data
 
 
-def recover(folder: Path, data_size: int, index_size: int) -> Recovered:
+def recover(folder: Path, data_size: int, index_size: int) -> RecoveredStore:
     """Open the store in a folder, made if there is none.
 
     Raises OSError, and StoreLoadError where a human has to look first; nothing was cut then.
@@ -108,7 +108,7 @@ class _Recovery:
         self._records = 0
         self._reindexed = 0
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveredStore:
         had = bool(self._data.segments)
         self._join_data()
         self._join_index()
@@ -121,7 +121,7 @@ class _Recovery:
         if end != self._safe or begin != self._safe or not had:
             checkpoints.write(self._folder / CHECKPOINT, end)
         self._succeed_stale()
-        return Recovered(
+        return RecoveredStore(
             self._data, self._index, end, self._damages, self._records, self._reindexed
         )
 

@@ -22,9 +22,7 @@ from typing import Any
 
 from mq.client.machine import clock
 from mq.daemons.tube.broker.store.checkpoint import Checkpoint
-from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, INDEX, INDEX_SIZE, PREFIX, TOKEN
-from mq.daemons.tube.broker.store.recovery import Recovered
-from mq.daemons.tube.broker.store.refused import (
+from mq.daemons.tube.broker.store.errors import (
     FAILED,
     OVERFLOW,
     UNAVAILABLE,
@@ -32,6 +30,8 @@ from mq.daemons.tube.broker.store.refused import (
     Refused,
     of_error,
 )
+from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, INDEX, INDEX_SIZE, PREFIX, TOKEN
+from mq.daemons.tube.broker.store.recovery import RecoveredStore
 from mq.daemons.tube.broker.store.segments import Segment, Unrestored
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class TopicStore:
         self,
         key: str,
         folder: Path,
-        recovered: Recovered,
+        recovered: RecoveredStore,
         mode: FlushMode,
         settings: FlushSettings,
         request_flush: Callable[["TopicStore"], None],

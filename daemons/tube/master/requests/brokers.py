@@ -3,15 +3,15 @@
 import logging
 from typing import Any
 
-from mq.daemons.tube.master.beats import Unknown
+from mq.daemons.tube.master.broker_assignment import removed
 from mq.daemons.tube.master.broker_run import BrokerRun, Report
 from mq.daemons.tube.master.brokers import unknown
 from mq.daemons.tube.master.core import Core, Peer
 from mq.daemons.tube.master.groups import Refused
+from mq.daemons.tube.master.liveness import Unknown
 from mq.daemons.tube.master.removal import forget_removed
 from mq.daemons.tube.master.requests.checks import legal
 from mq.daemons.tube.master.requests.producers import OK
-from mq.daemons.tube.master.wanted import removed
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.messages import (
     CloseRequestB2M,

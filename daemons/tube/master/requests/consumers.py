@@ -6,9 +6,9 @@ from typing import Any
 
 from mq.client.machine import clock
 from mq.daemons.tube.master.balance import fewest_members
-from mq.daemons.tube.master.beats import Unknown
 from mq.daemons.tube.master.core import Core, MemberKey, Peer
 from mq.daemons.tube.master.groups import MOST_HELD, ConsumeType, Group, Member, Refused
+from mq.daemons.tube.master.liveness import Unknown
 from mq.daemons.tube.master.requests import checks
 from mq.daemons.tube.master.requests.checks import authorized, legal
 from mq.daemons.tube.master.requests.producers import OK

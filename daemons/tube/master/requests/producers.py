@@ -3,10 +3,10 @@
 import logging
 from typing import Any
 
-from mq.daemons.tube.master.beats import Unknown
 from mq.daemons.tube.master.certificates import Client
 from mq.daemons.tube.master.core import Core, Peer
 from mq.daemons.tube.master.groups import Refused
+from mq.daemons.tube.master.liveness import Unknown
 from mq.daemons.tube.master.requests.checks import authorized, legal, producer_topics
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.messages import (

@@ -1,6 +1,6 @@
 import pytest
 
-from mq.client.operations.messages import at_broker, transactions
+from mq.client.operations.messages import broker_queues, transactions
 from mq.client.operations.messages.transactions import OpenTransactions, open_transactions
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.bodies import MessageQueue
@@ -108,9 +108,11 @@ def test_operations_of_both_releases_are_read(body: bytes, tag: str, offsets: li
 async def test_bodies_are_held_only_where_they_are_wanted(made: Cluster) -> None:
     await made.producer.send(Message(TOPIC, b"large"), MessageQueue(TOPIC, "broker-a", 0))
     where = made.pair.broker.address, MessageQueue(TOPIC, "broker-a", 0), 0, 1
-    assert [one.body for one in await at_broker.read(made.admin, *where)] == [b""]
-    assert [one.body for one in await at_broker.read(made.admin, *where, bodies=True)] == [b"large"]
+    assert [one.body for one in await broker_queues.read(made.admin, *where)] == [b""]
+    assert [one.body for one in await broker_queues.read(made.admin, *where, bodies=True)] == [
+        b"large"
+    ]
     await send(made, UNKNOWN)
     halves = MessageQueue(TRANSACTION_HALF_TOPIC, "broker-a", 0)
-    (half,) = await at_broker.read(made.admin, made.pair.broker.address, halves, 0, 1)
+    (half,) = await broker_queues.read(made.admin, made.pair.broker.address, halves, 0, 1)
     assert half.body == b"" and half.message_id

@@ -10,7 +10,7 @@ from mq.client.errors import RouteNotFound
 from mq.client.operations.messages import following, tailing
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.search import Budget, Search, SearchQuery
-from mq.client.operations.messages.tailing import KEPT_BYTES, Glimpse, Tail
+from mq.client.operations.messages.tailing import KEPT_BYTES, Tail, TailUpdate
 from mq.client.session import Session
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
@@ -20,9 +20,9 @@ from tests.client.scenarios import opened
 from tests.waiting import until
 
 
-async def until_seen(tail: Tail, count: int) -> list[Glimpse]:
+async def until_seen(tail: Tail, count: int) -> list[TailUpdate]:
     """Look until so many messages have matched."""
-    looks: list[Glimpse] = []
+    looks: list[TailUpdate] = []
     async with asyncio.timeout(60):
         while not looks or looks[-1].matched < count:
             looks.append(await tail.look(1))
@@ -36,7 +36,7 @@ def tasks() -> list["asyncio.Task[object]"]:
     return [task for task, code in found if code is not None and code.co_filename in files]
 
 
-def bodies(looks: list[Glimpse]) -> list[bytes]:
+def bodies(looks: list[TailUpdate]) -> list[bytes]:
     return [hit.message.body for look in looks for hit in look.hits]
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from mq.client.machine import clock
-from mq.client.operations.messages.waiting import Level, Timed, delayed, level_millis, timed
+from mq.client.operations.messages.waiting import Level, TimedMessages, delayed, level_millis, timed
 from mq.protocol.message import Message
 from tests.client.clusters import TOPIC, Cluster, cluster
 from tests.client.scenarios import eventually, opened
@@ -11,7 +11,7 @@ async def levels(made: Cluster) -> list[Level]:
     return await delayed(made.admin, "broker-a", made.pair.broker.address)
 
 
-async def timer(made: Cluster) -> Timed | None:
+async def timer(made: Cluster) -> TimedMessages | None:
     address = made.pair.broker.address
     return await timed(made.admin, "broker-a", address, clock.milliseconds())
 

@@ -15,7 +15,7 @@ from mq.daemons.broker.handlers import native_pulls, planned_pulls
 from mq.daemons.broker.handlers.native_pulls import PullAnswer
 from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.cut import cut_end
+from mq.daemons.broker.store.truncation import cut_end
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command

@@ -4,7 +4,7 @@ import pytest
 
 from mq.daemons.acl.accounts import SUB
 from mq.daemons.acl.errors import AclError
-from mq.daemons.broker.acl.needs import OPEN, Need, needs
+from mq.daemons.broker.acl.required_permissions import OPEN, Need, needs
 from mq.protocol.bodies.pop import (
     BatchAck,
     BatchAckMessageRequestBody,

@@ -14,7 +14,7 @@ from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher, Handler, Refused, Reply
 from mq.daemons.listener import Listener
-from mq.daemons.serving import handlers_of, serves
+from mq.daemons.request_codes import handlers_of, serves
 from mq.protocol.bodies import ElectMasterResponseBody, SyncStateSet
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import taking, waiters
+from mq.daemons.broker.pop import popper, waiters
 from mq.daemons.broker.reading import message_finder
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -25,7 +25,7 @@ def test_very_many_that_go_on_looking_do_some_at_a_time(
     """Else all groups, or those of one that wait for different queues, would look in one turn of
     the loop, for as long as that takes: for a hundred queues 0.24 s. And with each message again:
     fifty groups took 0.08 s of each."""
-    monkeypatch.setattr(taking, "_MOST_LOOKS", 1)
+    monkeypatch.setattr(popper, "_MOST_LOOKS", 1)
     monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(waiters, "_SOON", 0.5)
 

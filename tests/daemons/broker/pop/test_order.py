@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons import steps
+from mq.daemons import time_slices
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import order
 from mq.daemons.broker.pop.order import OrderedPops, OrderInfo, OrderTable, OrderText
@@ -398,7 +398,7 @@ def test_no_turn_of_the_loop_goes_over_all_that_is_out_when_that_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What had been put into words in steps was gathered in one: of 200,000 queues 0.2 to 0.4 s."""
-    monkeypatch.setattr(steps, "STEP_SECONDS", 0)
+    monkeypatch.setattr(time_slices, "STEP_SECONDS", 0)
     path = tmp_path / "consumerOrderInfo.json"
     table = {f"T@G{number}": {0: OrderInfo(offsets=[number])} for number in range(20)}
     path.write_bytes(OrderTable(table=table).encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import taking
+from mq.daemons.broker.pop import popper
 from mq.daemons.broker.pop.request import PopRequest
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -126,7 +126,7 @@ def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited for the next message that came, or for its end."""
-    monkeypatch.setattr(taking, "_MOST_LOOKS", 1)
+    monkeypatch.setattr(popper, "_MOST_LOOKS", 1)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 900, tag="other")

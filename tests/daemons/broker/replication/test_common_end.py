@@ -117,7 +117,7 @@ def test_a_slave_of_which_the_master_has_lost_all_begins_with_it_again(
         if is_known:
             checkpoint = Checkpoint(tmp_path / "master" / "checkpoint")
             checkpoint.load()
-            checkpoint.found_end = kept  # as a start behind a power cut notes it
+            checkpoint.recovered_end = kept  # as a start behind a power cut notes it
             checkpoint.save()
         async with master(tmp_path, **port) as first, slave_of(tmp_path, first) as slave:
             follower = slave.replication.slave

@@ -10,7 +10,7 @@ from mq.daemons.broker.replication.controlled_slave import (
     ControlledMasterConnection,
     ControlledSlave,
 )
-from mq.daemons.broker.replication.slave import Lost, MasterConnection
+from mq.daemons.broker.replication.slave import MasterConnection, MasterConnectionLost
 from tests.daemons.broker.replication.pair import pair, settings_of
 from tests.daemons.broker.replication.sets import ScriptedControllers, set_master, set_slave
 
@@ -34,7 +34,7 @@ def test_nothing_is_asked_of_a_master_that_is_gone(tmp_path: Path) -> None:
             await ended(connection)
             connection.ask(0)
             connection.go_on(lambda: replica.decide({}))
-            with pytest.raises(Lost, match="the master has closed it"):
+            with pytest.raises(MasterConnectionLost, match="the master has closed it"):
                 connection.ended.result()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -50,7 +50,7 @@ def test_no_master_is_greeted_that_is_gone(tmp_path: Path) -> None:
             connection = has._connect()
             assert isinstance(connection, ControlledMasterConnection)
             await ended(connection)
-            with pytest.raises(Lost, match="the master has closed it"):
+            with pytest.raises(MasterConnectionLost, match="the master has closed it"):
                 await connection.handshake()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

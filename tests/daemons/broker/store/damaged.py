@@ -7,7 +7,7 @@ from mq.daemons.broker.store import layout, repair
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import OfflineLog
 from mq.daemons.broker.store.records import Record
-from mq.daemons.broker.store.verification import Verification, Verified
+from mq.daemons.broker.store.verification import Verification, VerificationReport
 from mq.protocol.record import RECORD_HEAD
 from mq.protocol.tags import tags_code
 from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store
@@ -148,7 +148,7 @@ def cut_the_last_file_off(root: Path) -> int:
     return len(records) - 3
 
 
-def verified(root: Path) -> Verified:
+def verified(root: Path) -> VerificationReport:
     with OfflineLog([layout.commit_log_path(root)]) as log:
         return Verification(root, log).run(lambda _: None)
 

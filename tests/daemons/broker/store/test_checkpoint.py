@@ -19,13 +19,13 @@ def test_others_may_read_the_file_and_not_write_it_whatever_the_umask(tmp_path: 
 def test_the_found_end_is_read_again_and_a_torn_one_counts_as_none(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     saved = Checkpoint(path)
-    saved.found_end = 4711
+    saved.recovered_end = 4711
     saved.moved(1, 2, 3).save()
 
     def read() -> int | None:
         found = Checkpoint(path)
         found.load()
-        return found.found_end
+        return found.recovered_end
 
     assert read() == 4711
     page = bytearray(path.read_bytes())

@@ -54,7 +54,7 @@ def bodies(root: Path) -> set[bytes]:
             for index in range(queue.minimum, queue.readable):
                 entry = queue.entry(index)
                 assert entry is not None
-                if store.entries.is_true(queue, index, entry[0], entry[1]):
+                if store.entries.matches_log(queue, index, entry[0], entry[1]):
                     view = store.log.read(entry[0], entry[1])
                     assert view is not None
                     start = RECORD_HEAD.size

@@ -8,7 +8,7 @@ import pytest
 from mq.daemons import state_file
 from mq.daemons.broker.store import deletions, layout
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.numbering import Doubt
+from mq.daemons.broker.store.queue_offset_gaps import QueueOffsetGap
 from mq.daemons.broker.store.replica import NotReplicated, Replica
 from mq.protocol.message import decode_record
 from mq.protocol.record import AT
@@ -174,7 +174,7 @@ def test_a_message_keeps_its_place_though_a_bit_says_that_others_are_missing_bef
         for start in range(0, len(data), size):
             replica.receive(replica.received, data[start : start + size])
             while (doubt := replica.doubt) is not None:
-                assert isinstance(doubt, Doubt) and doubt.number == 4 ^ 1 << bit
+                assert isinstance(doubt, QueueOffsetGap) and doubt.number == 4 ^ 1 << bit
                 replica.decide_number(None, 10)
 
     async def check(store: MessageStore, replica: Replica) -> None:
@@ -214,7 +214,7 @@ def test_a_gap_is_one_though_the_master_shows_what_is_behind_it_when_its_slave_h
     async def check(store: MessageStore, replica: Replica) -> None:
         for start in range(0, len(spoiled), 50):
             replica.receive(replica.received, spoiled[start : start + 50])
-            while isinstance(doubt := replica.doubt, Doubt):
+            while isinstance(doubt := replica.doubt, QueueOffsetGap):
                 replica.decide_number(None, doubt.number)
         assert log_of(store) == spoiled
         queue = store.queue("orders", 0)
@@ -238,7 +238,7 @@ def test_a_wrong_number_of_the_first_message_of_a_queue_takes_no_other_out_of_it
         for start in range(0, len(spoiled), size):
             replica.receive(replica.received, spoiled[start : start + size])
             while (doubt := replica.doubt) is not None:
-                assert isinstance(doubt, Doubt) and doubt.number == 1
+                assert isinstance(doubt, QueueOffsetGap) and doubt.number == 1
                 if answer == "shown":
                     replica.decide_number(doubt.physical, 10)
                 else:
@@ -270,7 +270,7 @@ def test_a_message_that_the_master_does_not_show_before_the_first_of_a_queue_has
     async def check(store: MessageStore, replica: Replica) -> None:
         replica.receive(0, spoiled)
         for number in range(1, 4):
-            assert isinstance(replica.doubt, Doubt) and replica.doubt.number == number
+            assert isinstance(replica.doubt, QueueOffsetGap) and replica.doubt.number == number
             replica.decide_number(None, 10)
         assert replica.doubt is None
         queue = store.queue("orders", 1)

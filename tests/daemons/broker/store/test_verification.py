@@ -5,7 +5,7 @@ from typing import Any
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
-from mq.daemons.broker.store.verification import Problem, Verified
+from mq.daemons.broker.store.verification import Problem, VerificationReport
 from tests.daemons.broker.store.damaged import (
     log_file,
     overwrite,
@@ -31,7 +31,7 @@ class Compared(type(Path())):  # type: ignore[misc]
 
 def test_a_problem_is_not_compared_with_all_that_were_found_before() -> None:
     """Without its queues each message of a store has one: a million took hours."""
-    result = Verified()
+    result = VerificationReport()
     for index in range(30):
         for queue_id in range(100):
             folder = Compared("consumequeue", "Topic", str(queue_id))

@@ -149,7 +149,7 @@ def test_a_form_that_is_wrong_is_shown_again_with_what_was_written(console: Cons
 def test_the_shelf_keeps_few_of_a_user_and_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending, "MOST_OF_USER", 2)
     monkeypatch.setattr(pending, "MOST", 3)
-    shelf = pending.Shelf()
+    shelf = pending.PendingStore()
 
     def result(name: str, user: str) -> pending.Result:
         return pending.Result(name, user, "c", "t", Plan(()), (), float("inf"))

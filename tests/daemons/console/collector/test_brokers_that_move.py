@@ -13,7 +13,7 @@ from mq.daemons.console.collector.book import TopicSettings
 from mq.daemons.console.collector.limits import Limits
 from mq.daemons.console.collector.name_server_watch import NameServerWatch, Registered
 from mq.daemons.console.collector.paced import PacedSession
-from mq.daemons.console.pages import brokers_asked
+from mq.daemons.console.pages import broker_queries
 from mq.protocol.bodies import BrokerData, ClusterInfo
 from tests.daemons.tube.loops import in_loop
 
@@ -70,8 +70,8 @@ async def test_a_broker_that_came_back_at_another_address_is_asked_there() -> No
     assert row is not None
     assert row.address == "10.0.0.2:10911"
     call = cast(Call, SimpleNamespace(cluster=SimpleNamespace(snapshot=snapshot)))
-    assert list(brokers_asked.masters(call, "prod")) == ["10.0.0.2:10911"]
-    assert brokers_asked.master_names(call) == ("orders",)
+    assert list(broker_queries.masters(call, "prod")) == ["10.0.0.2:10911"]
+    assert broker_queries.master_names(call) == ("orders",)
 
 
 def test_brokers_that_come_back_at_other_addresses_all_day_leave_room_for_the_next() -> None:

@@ -14,7 +14,7 @@ from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.console.collector.collector import Collector
 from mq.daemons.console.collector.limits import Limits, networks
-from mq.daemons.console.collector.paced import Pace, PacedSession, WouldChange
+from mq.daemons.console.collector.paced import NotARead, Pace, PacedSession
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (
     KVTable,
@@ -172,11 +172,11 @@ async def test_a_session_of_the_collector_sends_nothing_that_changes_something()
     async with counting_broker(0, 0) as (broker, asked, _):
         async with PacedSession(broker, None, Pace(100.0)) as session:
             admin = Admin(session)
-            with pytest.raises(WouldChange):
+            with pytest.raises(NotARead):
                 await admin.update_broker_config(broker, {"a": "b"})
-            with pytest.raises(WouldChange):
+            with pytest.raises(NotARead):
                 await session.invoke_oneway(broker, Command(C.UNREGISTER_CLIENT))
-            with pytest.raises(WouldChange):
+            with pytest.raises(NotARead):
                 await session.call(broker, Command(31_337))
         assert not asked
 

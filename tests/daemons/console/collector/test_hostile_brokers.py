@@ -11,7 +11,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.console.api.values import to_json
 from mq.daemons.console.collector import broker_watch
 from mq.daemons.console.collector.book import BrokerBook, GroupSettings
-from mq.daemons.console.collector.broker_watch import BrokerWatch, Look
+from mq.daemons.console.collector.broker_watch import BrokerWatch, Poll
 from mq.daemons.console.collector.collector import Collector
 from mq.daemons.console.collector.limits import Limits
 from mq.daemons.console.collector.paced import Pace, PacedSession
@@ -166,11 +166,11 @@ async def test_names_that_come_and_go_leave_nothing_behind() -> None:
             book.set_topics({f"t{number}": broker_watch._topic(TopicConfig())})
             book.set_groups({f"g{number}": GroupSettings(True, 16)})
             for what in ("rate", "kept"):
-                await watch._do(Look(what, f"t{number}"))
-                await watch._do(Look(what, f"t{number - 1}"))  # was due when it went
+                await watch._do(Poll(what, f"t{number}"))
+                await watch._do(Poll(what, f"t{number - 1}"))  # was due when it went
             for what in ("progress", "members"):
-                await watch._do(Look(what, f"g{number}"))
-                await watch._do(Look(what, f"g{number - 1}"))
+                await watch._do(Poll(what, f"g{number}"))
+                await watch._do(Poll(what, f"g{number - 1}"))
         assert (list(book.rates), list(book.kept)) == (["t4"], ["t4"])
         assert (list(book.progress), list(book.members)) == (["g4"], ["g4"])
         assert len(watch._schedule) == 4
@@ -197,7 +197,7 @@ async def test_a_group_with_more_members_than_there_is_room_for_is_online_and_sa
         watch = BrokerWatch(
             collector._session, watch_book, Limits(clients=4), 5.0, lambda _: True, lambda _: None
         )
-        await watch._do(Look("members", "g"))  # its own clients do not take its room
+        await watch._do(Poll("members", "g"))  # its own clients do not take its room
         assert len(watch_book.members["g"].clients) == before
 
 
@@ -252,5 +252,5 @@ async def test_a_topic_is_quiet_only_where_its_broker_says_that_nothing_has_come
         book = BrokerBook("C", "b", 0, address, 0)
         watch = BrokerWatch(session, book, Limits(), 5.0, lambda _: True, lambda _: None)
         book.set_topics({"t": broker_watch._topic(TopicConfig())})
-        await watch._do(Look("rate", "t"))
+        await watch._do(Poll("rate", "t"))
         assert [rate.rate for rate in book.rates.values()] == known

@@ -9,7 +9,7 @@ import pytest
 
 from mq.daemons.config import ConfigError
 from mq.daemons.tube.broker.config import BrokerSettings
-from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.broker.store.errors import FlushMode
 from mq.daemons.tube.master.config import MasterSettings
 
 SAMPLE = """[broker]

@@ -26,7 +26,7 @@ TOPICS = 40
 def test_others_are_served_while_a_long_list_is_put_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, rows: int
 ) -> None:
-    monkeypatch.setattr("mq.daemons.steps.STEP_SECONDS", -1.0)  # each step takes too long
+    monkeypatch.setattr("mq.daemons.time_slices.STEP_SECONDS", -1.0)  # each step takes too long
 
     async def main(broker: Broker, client: Client) -> None:
         names = broker.serving.stores.names()
@@ -48,7 +48,7 @@ def test_names_of_topics_that_groups_do_not_read_are_no_work_for_each_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both may be many: a request has room for ten thousand names."""
-    monkeypatch.setattr("mq.daemons.steps.STEP_SECONDS", -1.0)  # each step takes too long
+    monkeypatch.setattr("mq.daemons.time_slices.STEP_SECONDS", -1.0)  # each step takes too long
     groups = 100
 
     async def main(broker: Broker, client: Client) -> None:

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 from google.protobuf.message import Message
 
 from mq.daemons.tube.master.app import Master
+from mq.daemons.tube.master.balance_rounds import balance_all
 from mq.daemons.tube.master.config import MasterSettings
-from mq.daemons.tube.master.rounds import balance_all
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.frame import FrameDecoder

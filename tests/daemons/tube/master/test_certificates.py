@@ -7,7 +7,7 @@ import pytest
 
 from mq.client.machine import clock
 from mq.daemons.config import ConfigError
-from mq.daemons.tube.guesses import MOST_FAILURES, PERIOD
+from mq.daemons.tube.failed_logins import MOST_FAILURES, PERIOD
 from mq.daemons.tube.master.config import MasterSettings
 from mq.daemons.tube.master.tokens import VisitTokens
 from mq.protocol.tube import messages as m

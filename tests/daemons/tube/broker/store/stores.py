@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
+from mq.daemons.tube.broker.store.errors import FlushMode, Refused
 from mq.daemons.tube.broker.store.layout import DATA_SUFFIX, HEAD, HEAD_SIZE, INDEX_SUFFIX
 from mq.daemons.tube.broker.store.recovery import recover
-from mq.daemons.tube.broker.store.refused import FlushMode, Refused
 from mq.daemons.tube.broker.store.topic_store import FlushSettings, TopicStore
 
 DATA_SIZE, INDEX_SIZE = 1000, 28 * 5

@@ -15,8 +15,8 @@ from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.tube.broker.store import checkpoint as checkpoints
 from mq.daemons.tube.broker.store.checkpoint import Checkpoint
 from mq.daemons.tube.broker.store.layout import CHECKPOINT, HEAD_SIZE, INDEX
-from mq.daemons.tube.broker.store.reading import Wish, read
-from mq.daemons.tube.broker.store.recovery import Recovered, recover
+from mq.daemons.tube.broker.store.reading import ReadRequest, read
+from mq.daemons.tube.broker.store.recovery import RecoveredStore, recover
 from tests.daemons.tube.broker.store.stores import (
     DATA_SIZE,
     INDEX_SIZE,
@@ -43,7 +43,7 @@ def filled(folder: Path) -> Path:
     return folder
 
 
-def recovered(folder: Path) -> Recovered:
+def recovered(folder: Path) -> RecoveredStore:
     found = recover(folder, DATA_SIZE, INDEX_SIZE)
     for segments in (found.data, found.index):
         segments.close()
@@ -264,7 +264,7 @@ def test_whatever_bit_has_flipped_what_is_read_is_in_order_and_the_next_start_fi
     store = opened(folder)
     offset, found = store.min_index, []
     while offset < store.max_index:
-        got = read(store, Wish(0, offset, None, 1 << 20, 1 << 20, joined=False))
+        got = read(store, ReadRequest(0, offset, None, 1 << 20, 1 << 20, joined=False))
         assert got.scanned  # nobody waits for ever
         offset += got.scanned
         found += [piece[HEAD_SIZE:] for piece in got.pieces]

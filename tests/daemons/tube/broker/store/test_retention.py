@@ -11,7 +11,7 @@ import pytest
 
 from mq.client.machine import clock, files
 from mq.daemons.tube.broker.store.flusher import Flusher
-from mq.daemons.tube.broker.store.reading import ThreadRead, Wish, read
+from mq.daemons.tube.broker.store.reading import ReadRequest, ThreadRead, read
 from mq.daemons.tube.broker.store.recovery import recover
 from mq.daemons.tube.broker.store.retention import DEFAULT_MS, delete_expired, kept_ms
 from mq.daemons.tube.broker.store.topic_store import TopicStore
@@ -121,7 +121,7 @@ def test_what_the_index_says_of_files_that_have_gone_is_passed_over(tmp_path: Pa
         store = await filled(tmp_path)
         age(data_files(tmp_path)[0])
         await delete_expired(store, HOUR, clock.milliseconds())
-        found = read(store, Wish(0, 0, None, 1 << 20, 1 << 20))
+        found = read(store, ReadRequest(0, 0, None, 1 << 20, 1 << 20))
         assert (found.size, found.scanned) == (292, 28 * 5)  # one file of the index at a time
 
     asyncio.run(main())
@@ -131,7 +131,7 @@ def test_a_file_that_is_being_read_stays(tmp_path: Path) -> None:
     async def main() -> None:
         store = await filled(tmp_path)
         age(*data_files(tmp_path))
-        reading = ThreadRead(store, Wish(0, 0, None, 1 << 20, 1 << 20))
+        reading = ThreadRead(store, ReadRequest(0, 0, None, 1 << 20, 1 << 20))
         assert await delete_expired(store, HOUR, clock.milliseconds()) == 0
         assert reading.run().size == 292 * 5
         reading.end()

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mq.client.machine import files
+from mq.daemons.tube.broker.store.errors import FlushMode
 from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE
-from mq.daemons.tube.broker.store.reading import Wish, read
-from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.broker.store.reading import ReadRequest, read
 from mq.daemons.tube.broker.store.topic_store import FlushSettings, TopicStore
 from tests.daemons.tube.broker.store.stores import Kept, Sender, opened
 
@@ -41,7 +41,7 @@ def in_partition(store: TopicStore, partition: int, codes: frozenset[int] | None
     """All that a consumer finds, get by get."""
     found, offset = [], store.min_index
     while offset < store.max_index:
-        got = read(store, Wish(partition, offset, codes, 700, 28 * 4, joined=False))
+        got = read(store, ReadRequest(partition, offset, codes, 700, 28 * 4, joined=False))
         for piece in got.pieces:
             at = 0
             while at < len(piece):

@@ -13,8 +13,8 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.tube.broker.store import topic_store
+from mq.daemons.tube.broker.store.errors import FlushMode
 from mq.daemons.tube.broker.store.layout import HEAD, INDEX
-from mq.daemons.tube.broker.store.refused import FlushMode
 from mq.daemons.tube.broker.store.topic_store import FlushSettings, MessageIds
 from tests.daemons.tube.broker.store.stores import (
     NOW,

@@ -1,0 +1,353 @@
+"""One look at a cluster: its counters at a moment, asked of all brokers side by side.
+
+What does not answer is part of the look: a broker that dies is shown as such for as long as the
+view goes on, also after the name servers have forgotten it.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from mq.cli.top.subjects import Subject
+from mq.client.admin import Admin
+from mq.client.errors import ConnectError, ConsumerNotOnline, MQError, RequestTimeout
+from mq.protocol import names
+from mq.protocol.bodies import ClusterInfo, ConsumeStats
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+
+T = TypeVar("T")
+
+UP = "up"
+_AT_ONCE = 32  # requests under way at a time: looking on must not be a load
+_LISTS_SECONDS = 10.0  # who is connected and which topics there are changes slowly and costs much
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Counters that one broker gave at a moment; `seconds` are monotonic."""
+
+    seconds: float
+    values: dict[Hashable, int]
+
+
+@dataclass(slots=True)
+class BrokerSample:
+    """A broker. `state` is `up`, or says with `problem` that `runtime` is empty, and why.
+
+    `connected` are the producers and the consumers that are connected, None where not asked yet.
+    """
+
+    name: str
+    broker_id: int
+    address: str
+    cluster: str
+    seconds: float = 0.0
+    response_seconds: float = 0.0
+    runtime: dict[str, str] = field(default_factory=dict)
+    state: str = UP
+    problem: str = ""
+    connected: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(slots=True)
+class SnodeSample:
+    """A snode, as `BrokerSample`."""
+
+    address: str
+    cluster: str
+    response_seconds: float = 0.0
+    state: str = UP
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class TopicSample:
+    """A topic: the ends of its queues by broker, and how many messages lie in them."""
+
+    ends: dict[str, Counters] = field(default_factory=dict)
+    stored: int = 0
+
+
+@dataclass(slots=True)
+class GroupSample:
+    """A group: by broker, for each (topic, queue id), the queue's end and where the group is."""
+
+    ends: dict[str, Counters] = field(default_factory=dict)
+    places: dict[str, Counters] = field(default_factory=dict)
+    members: int | None = None
+
+
+@dataclass(slots=True)
+class ClusterSample:
+    """All of it. `bytes_in` are bytes a second by topic, as brokers count their last minute."""
+
+    seconds: float
+    brokers: dict[str, BrokerSample]
+    topics: dict[str, TopicSample] = field(default_factory=dict)
+    groups: dict[str, GroupSample] = field(default_factory=dict)
+    snodes: dict[str, SnodeSample] = field(default_factory=dict)
+    bytes_in: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+
+class Watcher:
+    """Looks at a cluster again and again."""
+
+    def __init__(self, session: "Caller", timeout: float, *, system: bool = False) -> None:
+        """`timeout` in seconds counts for each answer but a name server's first, without which
+        there is nothing to look at: that has the session's. `system` takes in the system's own.
+        """
+        self._session = session
+        self._admin = Admin(session, timeout=timeout)
+        self._system = system
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._known: dict[str, BrokerSample] = {}
+        self._snodes: dict[str, tuple[str, str]] = {}  # address and cluster, by name
+        self._listed: dict[tuple[str, str], float] = {}  # when a broker was asked for a list
+        self._topics: dict[str, list[str]] = {}  # by broker
+        self._connected: dict[str, tuple[int | None, int | None]] = {}  # by broker
+        self._members: dict[tuple[str, str], set[str]] = {}  # by (broker, group)
+        self._ends: dict[tuple[str, str], int] = {}  # by (topic, broker), at the last look
+        self._hidden: frozenset[str] = frozenset()
+
+    async def look(
+        self, subject: Subject, wanted: Callable[[str], bool] = lambda name: True
+    ) -> ClusterSample:
+        """Ask about a subject; of topics only those that are `wanted`.
+
+        Raises MQError only where no name server has ever answered.
+        """
+        look = ClusterSample(time.monotonic(), {})
+        await self._find_brokers(look)
+        await self._each(look.brokers.values(), self._ask_broker)
+        look.failures += [
+            f"{one.name} ({one.address}): {one.problem}"
+            for one in look.brokers.values()
+            if one.state != UP
+        ]
+        if subject is Subject.SNODES:
+            await self._look_at_snodes(look)
+            return look
+        masters = [one.address for one in _heads(look)]
+        if subject is Subject.BROKERS:
+            await self._look_at_connections(look, masters)
+            return look
+        await self._look_at_groups(look, masters)
+        if subject is Subject.TOPICS:
+            await self._look_at_topics(look, masters, wanted)
+        else:
+            await self._find_members(look, self._due("members", masters))
+        for name, group in look.groups.items():
+            found = [self._members[at, name] for at in masters if (at, name) in self._members]
+            group.members = len(set().union(*found)) if found else None
+        if not self._system:
+            # Brokers make groups for tools that mostly nobody uses.
+            look.groups = {
+                name: group
+                for name, group in look.groups.items()
+                if group.members or _has_topics(group)
+            }
+        return look
+
+    async def _find_brokers(self, look: ClusterSample) -> None:
+        try:
+            admin = self._admin if self._known else Admin(self._session)
+            info = await admin.cluster_info()
+        except MQError as error:
+            if not self._known:
+                raise
+            look.failures.append(str(error))
+            info = ClusterInfo()
+        for name, snode in (info.snode_table or {}).items():
+            self._snodes[name] = snode.address, snode.cluster_name
+        for cluster, members in sorted(info.cluster_addr_table.items()):
+            for name in sorted(members & info.broker_addr_table.keys()):
+                for broker_id, address in info.broker_addr_table[name].broker_addrs.items():
+                    self._known[address] = BrokerSample(name, broker_id, address, cluster)
+        order = sorted(self._known.values(), key=lambda one: (one.cluster, one.name, one.broker_id))
+        look.brokers = {
+            one.address: BrokerSample(one.name, one.broker_id, one.address, one.cluster)
+            for one in order
+        }
+        clusters = {one.cluster for one in order}
+        replies = {f"{cluster}_REPLY_TOPIC" for cluster in clusters}
+        self._hidden = frozenset(one.name for one in order) | clusters | replies
+
+    async def _ask_broker(self, broker: BrokerSample) -> None:
+        before = time.monotonic()
+        try:
+            broker.runtime = await self._admin.broker_runtime_info(broker.address)
+        except MQError as error:
+            broker.state, broker.problem = _why(error)
+        broker.seconds = time.monotonic()
+        broker.response_seconds = broker.seconds - before
+
+    async def _look_at_snodes(self, look: ClusterSample) -> None:
+        look.snodes = {name: SnodeSample(*where) for name, where in self._snodes.items()}
+        await self._each(look.snodes.values(), self._ask_snode)
+        look.failures += [
+            f"{name} ({one.address}): {one.problem}"
+            for name, one in look.snodes.items()
+            if one.state != UP
+        ]
+
+    async def _ask_snode(self, snode: SnodeSample) -> None:
+        before = time.monotonic()
+        try:
+            await self._admin.reach_snode(snode.address)
+        except MQError as error:
+            snode.state, snode.problem = _why(error)
+        snode.response_seconds = time.monotonic() - before
+
+    async def _look_at_connections(self, look: ClusterSample, masters: list[str]) -> None:
+        await asyncio.gather(*map(self._count_connections, self._due("connections", masters)))
+        for address, broker in look.brokers.items():
+            broker.connected = self._connected.get(address, (None, None))
+
+    async def _count_connections(self, address: str) -> None:
+        """Producers and consumers are told apart by their ids; a client may be in many groups."""
+        producers: int | None = None
+        try:
+            groups = (await self._admin.producers(address)).data.values()
+            producers = len({one.client_id for group in groups for one in group})
+        except MQError:
+            pass  # a release that does not know the question
+        try:
+            known = (await self._admin.subscription_groups(address)).subscription_group_table
+        except MQError:
+            self._connected[address] = producers, None
+            return
+        consumers: set[str] = set()
+
+        async def add(group: str) -> None:
+            consumers.update(await self._members_at(address, group))
+
+        await self._each(known, add)
+        self._connected[address] = producers, len(consumers)
+
+    async def _members_at(self, address: str, group: str) -> set[str]:
+        try:
+            connection = await self._admin.consumer_connection(address, group)
+        except ConsumerNotOnline:
+            return set()
+        return {member.client_id for member in connection.connection_set}
+
+    async def _find_members(self, look: ClusterSample, masters: list[str]) -> None:
+        async def ask(where: tuple[str, str]) -> None:
+            self._members[where] = await self._members_at(*where)
+
+        pairs = [(at, name) for name in look.groups for at in masters]
+        await self._each(pairs, ask)
+
+    async def _look_at_groups(self, look: ClusterSample, masters: list[str]) -> None:
+        async def ask(address: str) -> None:
+            timeout = self._session.timeout  # the broker goes through all of its groups
+            stats = await self._admin.broker_consume_stats(address, timeout=timeout)
+            seconds = time.monotonic()
+            for item in stats.consume_stats_list:
+                for group, parts in item.items():
+                    if self._system or not names.is_system_group(group):
+                        known = look.groups.setdefault(group, GroupSample())
+                        _add_group(known, address, seconds, parts)
+
+        await self._each(masters, ask, look.failures)
+
+    async def _look_at_topics(
+        self, look: ClusterSample, masters: list[str], wanted: Callable[[str], bool]
+    ) -> None:
+        await self._each(self._due("topics", masters), self._find_topics)
+
+        async def ask(where: tuple[str, str]) -> None:
+            topic, address = where
+            table = (await self._admin.topic_stats(address, topic)).offset_table
+            known = look.topics.setdefault(topic, TopicSample())
+            known.stored += sum(at.max_offset - at.min_offset for at in table.values())
+            ends: dict[Hashable, int] = {
+                queue.queue_id: at.max_offset for queue, at in table.items()
+            }
+            known.ends[address] = Counters(time.monotonic(), ends)
+            end = sum(at.max_offset for at in table.values())
+            before, self._ends[where] = self._ends.get(where, end), end
+            if end != before:
+                await self._ask_bytes(look, topic, address)
+
+        pairs = [(t, at) for at in masters for t in self._topics.get(at, ()) if wanted(t)]
+        await self._each(pairs, ask)
+
+    async def _ask_bytes(self, look: ClusterSample, topic: str, address: str) -> None:
+        """Brokers count no bytes of a topic for good; they say what came in their last minute."""
+        figure = (await self._admin.broker_stats(address, "TOPIC_PUT_SIZE", topic)).stats_minute
+        if figure is not None:
+            look.bytes_in[topic] = look.bytes_in.get(topic, 0.0) + figure.tps
+
+    async def _find_topics(self, address: str) -> None:
+        table = (await self._admin.topic_configs(address)).topic_config_table
+        self._topics[address] = [
+            topic
+            for topic in sorted(table)
+            if self._system or not (names.is_system_topic(topic) or topic in self._hidden)
+        ]
+
+    def _due(self, what: str, addresses: list[str]) -> list[str]:
+        """The brokers that are to be asked for a list again."""
+        now = time.monotonic()
+        never = now - _LISTS_SECONDS
+        due = [a for a in addresses if now - self._listed.get((what, a), never) >= _LISTS_SECONDS]
+        self._listed.update(dict.fromkeys([(what, address) for address in due], now))
+        return due
+
+    async def _each(
+        self,
+        subjects: Iterable[T],
+        ask: Callable[[T], Awaitable[None]],
+        failures: list[str] | None = None,
+    ) -> None:
+        """Ask about all, some at a time; what is refused is left out, and told if asked for."""
+
+        async def one(subject: T) -> None:
+            async with self._gate:
+                try:
+                    await ask(subject)
+                except MQError as error:
+                    if failures is not None:
+                        failures.append(str(error))
+
+        await asyncio.gather(*map(one, subjects))
+
+
+def _heads(look: ClusterSample) -> list[BrokerSample]:
+    """The broker of each name that can be asked about topics and groups: the master, if it can."""
+    found: dict[str, BrokerSample] = {}
+    for broker in look.brokers.values():  # in the order of ids
+        if broker.state == UP:
+            found.setdefault(broker.name, broker)
+    return list(found.values())
+
+
+def _has_topics(group: GroupSample) -> bool:
+    """Whether the group has ever consumed a topic."""
+    return any(counters.values for counters in group.places.values())
+
+
+def _add_group(group: GroupSample, address: str, seconds: float, parts: list[ConsumeStats]) -> None:
+    ends: dict[Hashable, int] = {}
+    places: dict[Hashable, int] = {}
+    for part in parts:
+        for queue, at in part.offset_table.items():
+            key = (queue.topic, queue.queue_id)
+            ends[key], places[key] = at.broker_offset, at.consumer_offset
+    group.ends[address] = Counters(seconds, ends)
+    group.places[address] = Counters(seconds, places)
+
+
+def _why(error: MQError) -> tuple[str, str]:
+    """The state of a broker in a word, and in more of them."""
+    if isinstance(error, ConnectError):
+        return "unreachable", "unreachable"
+    if isinstance(error, RequestTimeout):
+        return "silent", f"silent: {error}"
+    return "refusing", str(error)

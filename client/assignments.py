@@ -1,0 +1,60 @@
+"""Rebalancing: which queues of a topic are this member's share (RebalanceImpl)."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from mq.client.group_members import GroupMembers
+from mq.client.rebalance import Strategy
+from mq.client.routes import read_queues
+from mq.client.session import Session
+from mq.protocol.bodies import MessageQueue
+
+
+class Assignment(NamedTuple):
+    """The queues of a topic, and those of them that are ours."""
+
+    queues: list[MessageQueue]
+    mine: set[MessageQueue]
+
+
+class Assignments:
+    """Works out the share of one member of a group."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        strategy: Strategy,
+        *,
+        broadcasting: bool,
+        heartbeat: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """With `broadcasting` all queues are everybody's. `heartbeat` sends one to a broker."""
+        self._session = session
+        self._group = group
+        self._strategy = strategy
+        self._broadcasting = broadcasting
+        self._heartbeat = heartbeat
+        self.members = GroupMembers(session, group)
+
+    async def of(self, topic: str) -> Assignment | None:
+        """Our share of `topic`; None while the brokers do not know that we are a member,
+        or may not know of all others yet.
+
+        Raises RouteNotFound, and what asking the last broker raises if none answers; what the
+        strategy raises.
+        """
+        route = await self._session.route(topic)
+        queues = read_queues(topic, route)
+        if self._broadcasting:
+            return Assignment(queues, set(queues))
+        if not route.broker_datas:
+            return None
+        address, members, are_all = await self.members.ask(route)
+        client_id = self._session.client_id
+        if client_id not in members:
+            await self._heartbeat(address)
+            return None
+        if not are_all:
+            return None
+        return Assignment(queues, set(self._strategy(client_id, queues, members)))

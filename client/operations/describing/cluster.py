@@ -1,0 +1,185 @@
+"""A cluster on one page: name servers, brokers, what they hold."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.admin import Admin
+from mq.client.errors import MQError
+from mq.client.operations import broker_stats, cluster
+from mq.client.operations.describing import queries
+from mq.client.operations.doctor.examination import Examination, Limits, reason
+from mq.protocol import names
+from mq.protocol.names import MASTER_ID
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+    from mq.client.operations.wire import Clusters
+    from mq.protocol.bodies import ClusterInfo, SubscriptionGroupConfig, TopicConfig
+
+
+_OF_GROUPS = (names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerRow:
+    """``brokers`` is how many addresses it knows; None where it does not answer, and ``problem``
+    says why."""
+
+    address: str
+    brokers: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """A broker; what it does not tell is None. Rates are messages a second, ``disk`` is 0 to 1,
+    ``oldest`` in ms."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    version: str | None
+    in_rate: float | None
+    out_rate: float | None
+    disk: float | None
+    oldest: int | None
+    problem: str | None
+
+    @property
+    def role(self) -> str:
+        return "master" if self.broker_id == MASTER_ID else "slave"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic at a broker."""
+
+    topic: str
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPage:
+    """``topics`` and ``groups`` are without the system's own; None where no broker tells."""
+
+    name_servers: tuple[NameServerRow, ...]
+    brokers: tuple[BrokerRow, ...]
+    topics: tuple[TopicRow, ...] | None
+    groups: tuple[str, ...] | None
+    failures: tuple[str, ...]
+
+    @property
+    def topic_names(self) -> list[str]:
+        return sorted({row.topic for row in self.topics or ()})
+
+
+async def describe(session: "Caller", only: str | None, seconds: float) -> ClusterPage:
+    """All that name servers and brokers say of themselves, each broker within so many seconds.
+
+    `only` is a cluster of them. Raises NotFound for one that there is not, and the error of a name
+    server where none answers.
+    """
+    examination = Examination(session, Limits(), 0.0)
+    await session.find_name_servers()
+    errors = await examination.look_at_name_servers()
+    if not examination.clusters:
+        raise next(iter(errors.values()))
+    info = await cluster.clusters(session)
+    wanted = (
+        cluster.broker_names(info, only) if only is not None else sorted(info.broker_addr_table)
+    )
+    admin = Admin(session)
+    heads = {at: name for at, name in queries.of_info(info).items() if name in wanted}
+    (brokers, failed), (topics, no_topics), (groups, no_groups) = await asyncio.gather(
+        _brokers(admin, info, wanted, seconds),
+        cluster.outcomes(
+            admin, heads, cluster.within(seconds, lambda each, at: each.topic_configs(at))
+        ),
+        cluster.outcomes(
+            admin, heads, cluster.within(seconds, lambda each, at: each.subscription_groups(at))
+        ),
+    )
+    servers = [
+        NameServerRow(address, len(_addresses(one)), None)
+        for address, one in examination.clusters.items()
+    ]
+    servers += [NameServerRow(address, None, reason(error)) for address, error in errors.items()]
+    lines = [f"name server {address}: {reason(error)}" for address, error in errors.items()]
+    named = {row.address: f"{row.name} ({row.broker_id})" for row in brokers}
+    return ClusterPage(
+        tuple(sorted(servers, key=lambda row: row.address)),
+        tuple(brokers),
+        _topics({heads[at]: one.topic_config_table for at, one in topics.items()}, info)
+        if topics
+        else None,
+        _groups([one.subscription_group_table for one in groups.values()]) if groups else None,
+        (*lines, *queries.silent(named, failed, no_topics, no_groups)),
+    )
+
+
+def _addresses(info: "ClusterInfo") -> set[str]:
+    """The addresses of all brokers that a name server knows."""
+    return {
+        address
+        for broker in info.broker_addr_table.values()
+        for address in broker.broker_addrs.values()
+    }
+
+
+async def _brokers(
+    admin: Admin, info: "Clusters", wanted: list[str], seconds: float
+) -> tuple[list[BrokerRow], dict[str, MQError]]:
+    places = [
+        (cluster.cluster_of(info, name) or "", name, broker_id, address)
+        for name in wanted
+        if name in info.broker_addr_table
+        for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+    ]
+    done, failed = await cluster.outcomes(
+        admin,
+        (address for *_, address in places),
+        cluster.within(seconds, lambda each, at: each.broker_runtime_info(at)),
+    )
+    rows = []
+    for place in sorted(places):
+        table = done.get(place[3], {})
+        problem = reason(failed[place[3]]) if place[3] in failed else None
+        rows.append(
+            BrokerRow(
+                *place,
+                table.get("brokerVersionDesc"),
+                broker_stats.in_rate(table),
+                broker_stats.out_rate(table),
+                broker_stats.disk_used(table),
+                broker_stats.earliest_at(table),
+                problem,
+            )
+        )
+    return rows, failed
+
+
+def _topics(
+    tables: "Mapping[str, Mapping[str, TopicConfig]]", info: "Clusters"
+) -> tuple[TopicRow, ...]:
+    # Each broker has topics of its own name, of its cluster's, and for replies there.
+    own = set(info.broker_addr_table) | set(info.cluster_addr_table)
+    own |= {names.reply_topic(name) for name in info.cluster_addr_table}
+    found = [
+        TopicRow(topic, broker, one.read_queue_nums, one.write_queue_nums, one.perm)
+        for broker, table in tables.items()
+        for topic, one in table.items()
+        if not (names.is_system_topic(topic) or topic in own or topic.startswith(_OF_GROUPS))
+    ]
+    return tuple(sorted(found, key=lambda row: (row.topic, row.broker)))
+
+
+def _groups(tables: "list[dict[str, SubscriptionGroupConfig]]") -> tuple[str, ...]:
+    found = {group for table in tables for group in table if not names.is_system_group(group)}
+    found -= names.PREDEFINED_GROUPS | set(names.BUILT_IN_GROUPS)
+    return tuple(sorted(found))

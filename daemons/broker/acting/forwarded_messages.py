@@ -1,0 +1,115 @@
+"""What an acting master sends to another broker, of what waits in its log: a message as its sender
+sent it, but for what has been done already. No I/O.
+
+    delivered   it has waited as long as it was to: it is not to be delayed again
+    rolled      it waits for the timer still, and goes to the timer of the other broker
+    half        its transaction is open: a half again, of which the other broker asks the producer
+"""
+
+from mq.client.outgoing import DEFAULT_QUEUES
+from mq.daemons.broker.delivery.writer import NoTarget, real_target
+from mq.daemons.broker.timer.request import deliver_time, number
+from mq.protocol import names
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers.send import Letter
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey, encode
+
+_HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+
+_TIMER = (
+    PropertyKey.TIMER_DELAY_SEC,
+    PropertyKey.TIMER_DELAY_MS,
+    PropertyKey.TIMER_DELIVER_MS,
+    PropertyKey.TIMER_OUT_MS,
+    PropertyKey.TIMER_ENQUEUE_MS,
+    PropertyKey.TIMER_DEQUEUE_MS,
+    PropertyKey.TIMER_ROLL_TIMES,
+)
+_ANY_TIMES = str((1 << 31) - 1)
+_SLOT_MS = 1000  # of a slot of the timer (timerPrecisionMs)
+_WAITED = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID)
+_CHECKED = (PropertyKey.TRANSACTION_CHECK_TIMES, PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
+
+
+class ForwardedMessage:
+    """A message on its way to any queue of a topic."""
+
+    def __init__(self, topic: str, sys_flag: int, properties: dict[str, str]) -> None:
+        self.topic = topic
+        self.sys_flag = sys_flag
+        self.properties = properties
+
+    def command(self, message: StoredMessage, group: str, queue_id: int, broker: str) -> Command:
+        """The request that sends it to a queue of a broker. ``group`` is the producer's, of a
+        message that names none."""
+        fields = {
+            Letter.PRODUCER_GROUP: self.properties.get(PropertyKey.PRODUCER_GROUP) or group,
+            Letter.TOPIC: self.topic,
+            Letter.DEFAULT_TOPIC: names.DEFAULT_TOPIC,
+            Letter.DEFAULT_TOPIC_QUEUE_NUMS: str(DEFAULT_QUEUES),
+            Letter.QUEUE_ID: str(queue_id),
+            Letter.SYS_FLAG: str(self.sys_flag),
+            Letter.BORN_TIMESTAMP: str(message.born_timestamp),
+            Letter.FLAG: str(message.flag),
+            Letter.PROPERTIES: encode(self.properties),
+            Letter.RECONSUME_TIMES: str(message.reconsume_times),
+            Letter.UNIT_MODE: "false",
+            Letter.BATCH: "false",
+            Letter.BROKER_NAME: broker,
+        }
+        if self.topic.startswith(names.RETRY_PREFIX):  # else it may be buried there
+            fields[Letter.MAX_RECONSUME_TIMES] = _ANY_TIMES
+        return Command(RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
+
+
+def delivered(message: StoredMessage) -> ForwardedMessage:
+    """A message that has waited, and has its topic again. One that was committed is no half any
+    more, though its property says so."""
+    gone = (*_WAITED, *_TIMER, *_CHECKED, PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED)
+    return ForwardedMessage(message.topic, _sys_flag(message), _without(message, gone))
+
+
+def rolled(message: StoredMessage) -> ForwardedMessage:
+    """A message of the timer's queue, with the time at which it is due.
+
+    Raises NoTarget, also for one that takes another back: that is not where this one would go.
+    """
+    if PropertyKey.TIMER_DELETE_UNIQUE_KEY in message.properties:
+        raise NoTarget("what it takes back waits at this broker")
+    due = number(message, PropertyKey.TIMER_OUT_MS)
+    if due is None:
+        raise NoTarget("TIMER_OUT_MS is not a number")
+    topic, _ = real_target(message.properties)
+    gone = (*_WAITED, *_TIMER, *_CHECKED, PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED)
+    properties = _without(message, gone)
+    properties[PropertyKey.TIMER_DELIVER_MS] = str(_exact(message, due))
+    return ForwardedMessage(topic, _sys_flag(message), properties)
+
+
+def _exact(message: StoredMessage, slot: int) -> int:
+    """When a message is due that is in the timer's slot of that time, ms; rather late than early. A
+    delay counts from where it was stored first."""
+    has_rolled = PropertyKey.TIMER_ROLL_TIMES in message.properties
+    asks_for_time = PropertyKey.TIMER_DELIVER_MS in message.properties
+    exact = None
+    if asks_for_time or not has_rolled:
+        exact = deliver_time(message, message.store_timestamp)
+    return slot + _SLOT_MS if exact is None else exact
+
+
+def half(message: StoredMessage) -> ForwardedMessage:
+    """A half, under its real topic. Raises NoTarget."""
+    topic, _ = real_target(message.properties)
+    flag = _sys_flag(message) | SysFlag.TRANSACTION_PREPARED
+    return ForwardedMessage(topic, flag, _without(message, (*_WAITED, *_CHECKED)))
+
+
+def _sys_flag(message: StoredMessage) -> int:
+    return message.sys_flag & ~_HOST_FLAGS & ~SysFlag.TRANSACTION_MASK
+
+
+def _without(message: StoredMessage, gone: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in message.properties.items() if name not in gone}

@@ -1,0 +1,187 @@
+"""Acting: the broker's side of a set whose slave acts as the master while that is gone."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from mq.client.machine import clock
+from mq.daemons.broker.acting.duties import DelayDuty, HalfDuty, OffsetDuty, TimerDuty
+from mq.daemons.broker.acting.escape import EscapeBridge, EscapeWriter
+from mq.daemons.broker.acting.heartbeats import Heartbeats
+from mq.daemons.broker.acting.members import Members
+from mq.daemons.broker.acting.pop_revival import ActingCheckPoints, ActingRevival
+from mq.daemons.broker.acting.pre_online import CONNECT_SECONDS, PreOnline
+from mq.daemons.broker.acting.service import ActingMaster, Duty
+from mq.daemons.broker.components.component import Metrics, Works
+from mq.daemons.broker.components.delivery import Delivery
+from mq.daemons.broker.components.metadata import Metadata
+from mq.daemons.broker.components.replication import Replication
+from mq.daemons.broker.components.services import Services
+from mq.daemons.broker.components.stores import Stores
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.name_servers.registration import Registration
+from mq.daemons.broker.roles import has_acting_slaves, is_slave, may_act_as_master
+from mq.daemons.dispatch import Handler
+from mq.daemons.supervision import Tasks
+
+
+def asks_before_it_starts(settings: BrokerSettings) -> bool:
+    """Whether a broker asks the others of its set what has become of it meanwhile."""
+    return has_acting_slaves(settings) and not settings.broker.skip_pre_online
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """``heartbeats`` are there where a slave acts while the master is gone, ``members`` and
+    ``master`` on such a slave, ``bridge`` if it delivers then."""
+
+    heartbeats: Heartbeats | None = None
+    members: Members | None = None
+    master: ActingMaster | None = None
+    bridge: EscapeBridge | None = None
+
+    @property
+    def is_acting(self) -> bool:
+        return self.master is not None and self.master.is_acting
+
+    def works(self) -> Works:
+        if self.heartbeats is not None:
+            yield self.heartbeats.run, "heartbeats"
+        if self.members is not None and self.master is not None:
+            yield self.members.run, "members of the set"
+            yield self.master.run, "acting master"
+
+    def handlers(self) -> dict[int, Handler]:
+        return {}
+
+    def metrics(self) -> Metrics:
+        from mq.daemons.metrics import counter, gauge  # only where somebody reads them
+
+        if self.master is None:
+            return
+        doc = "1 while this slave acts as the master of its set."
+        yield gauge("mq_acting_master", doc, float(self.master.is_acting))
+        doc = "Times this slave began to act as the master."
+        yield counter("mq_acting_master_begins_total", doc, self.master.began)
+        if self.bridge is not None:
+            doc = "Messages that this slave has delivered to other brokers."
+            yield counter("mq_escaped_messages_total", doc, self.bridge.escaped)
+
+    def info(self) -> dict[str, str]:
+        """For GET_BROKER_RUNTIME_INFO, of a slave that may act."""
+        if self.master is None:
+            return {}
+        info = {"actingMaster": str(self.master.is_acting).lower()}
+        if self.bridge is not None:
+            info["escapedMessages"] = str(self.bridge.escaped)
+        return info
+
+    def look(self) -> None:
+        """Somebody says that the lowest id of the set is another."""
+        if self.members is not None:
+            self.members.look()
+
+    @property
+    def knows_better(self) -> bool:
+        """Whether this slave may be further than its master."""
+        return self.master is not None and self.master.knows_better
+
+    async def stop(self) -> None:
+        """Stop acting, while the connections that it needs are open still."""
+        if self.master is not None:
+            await self.master.stop()
+
+    async def make_way(self) -> None:
+        """A master of the set says that it starts."""
+        if self.master is not None:
+            await self.master.make_way()
+
+
+def open_bridge(
+    settings: BrokerSettings, registration: Callable[[], Registration], parts: AsyncExitStack
+) -> EscapeBridge | None:
+    """The way to other brokers of a slave that may act as the master; None for any other."""
+    if not may_act_as_master(settings) or not settings.broker.enable_remote_escape:
+        return None
+    bridge = EscapeBridge(settings, lambda: registration().links())
+    parts.push_async_callback(bridge.close)
+    return bridge
+
+
+def outward_writer(
+    settings: BrokerSettings, stores: Stores, bridge: EscapeBridge | None
+) -> EscapeWriter | None:
+    """What puts messages into the logs of others; None for a broker that never does."""
+    if bridge is None:
+        return None
+    return EscapeWriter(settings, stores.messages, stores.topics, bridge)
+
+
+def make_acting(
+    settings: BrokerSettings,
+    stores: Stores,
+    delivery: Delivery,
+    services: Services,
+    registration: Registration,
+    replication: Replication,
+    metadata: Metadata,
+    bridge: EscapeBridge | None,
+    tasks: Tasks,
+) -> Acting:
+    """The part of a broker."""
+    if not has_acting_slaves(settings):
+        return Acting()
+    heartbeats = Heartbeats(settings, registration)
+    if not may_act_as_master(settings):
+        return Acting(heartbeats)
+    members = Members(settings, registration.links, registration.first_round)
+    slave, copies = replication.slave, metadata.synchronize
+
+    def hears_master() -> bool:
+        if copies is not None and copies.is_taking:
+            return True
+        connection = None if slave is None else slave.connection
+        silence = settings.broker.broker_not_active_timeout_millis / 1000
+        return connection is not None and clock.monotonic() - connection.read_at < silence
+
+    duties: list[Duty] = [OffsetDuty(stores.offsets)]
+    if bridge is not None:
+        points, outward = services.pop.points, delivery.outward
+        assert isinstance(points, ActingCheckPoints)
+        duties += [
+            DelayDuty(settings, delivery.delayed),
+            TimerDuty(stores, delivery.delayed, delivery.timer, outward),
+            HalfDuty(stores, outward),
+            ActingRevival(points, outward),
+        ]
+    number = settings.broker.broker_id
+    on_master = registration.look_for_master
+    master = ActingMaster(number, members, hears_master, duties, bridge, tasks, on_master)
+    return Acting(heartbeats, members, master, bridge)
+
+
+async def go_on_where_slaves_are(
+    settings: BrokerSettings, stores: Stores, address: str, ha_address: str
+) -> None:
+    """Before the services of a master start: have it know what slaves have delivered that acted for
+    it. Raises OSError."""
+    if asks_before_it_starts(settings) and not is_slave(settings):
+        async with PreOnline(settings, address, ha_address) as online:
+            await online.take_over(stores)
+
+
+async def wait_for_log(
+    settings: BrokerSettings, registration: Registration, replication: Replication
+) -> None:
+    """Before a slave registers: wait, but not for long, until the log of a living master comes."""
+    slave = replication.slave
+    if not asks_before_it_starts(settings) or slave is None:
+        return
+    async with PreOnline(settings, registration.address, registration.ha_address) as online:
+        if not await online.find_master(registration.master_comes):
+            return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await slave.connected.wait()

@@ -1,0 +1,60 @@
+"""Membership: what controllers and other members tell and ask."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mq.daemons.broker.components.acting import Acting
+from mq.daemons.broker.components.component import Metrics, Works
+from mq.daemons.broker.components.stores import Stores
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.handlers.membership import MembershipHandlers
+from mq.daemons.broker.name_servers.registration import Registration
+from mq.daemons.dispatch import Handler
+from mq.daemons.request_codes import handlers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A broker's side of its set."""
+
+    answers: MembershipHandlers
+    member: Callable[[], Metrics]
+
+    def works(self) -> Works:
+        yield from ()
+
+    def handlers(self) -> dict[int, Handler]:
+        return handlers_of(self.answers)
+
+    def metrics(self) -> Metrics:
+        yield from self.member()
+
+
+def make_membership(
+    settings: BrokerSettings,
+    stores: Stores,
+    registration: Registration,
+    on_notice: Callable[[], None],
+    member: Callable[[], Metrics],
+    acting: Callable[[], Acting],
+) -> Membership:
+    """The membership of a broker that starts. ``on_notice`` as MembershipHandlers has it,
+    ``member`` gives what the member, which outlives the broker, tells to monitoring; ``acting`` is
+    what is told who of the set lives."""
+    end = stores.messages.log.written
+
+    async def master_comes(address: str, ha_address: str) -> None:
+        await acting().make_way()
+        registration.master_comes(address, ha_address)
+
+    answers = MembershipHandlers(
+        settings,
+        registration.address,
+        registration.ha_address,
+        end,
+        on_notice,
+        lambda: acting().look(),
+        master_comes,
+        registration.was_master,
+    )
+    return Membership(answers, member)

@@ -1,0 +1,132 @@
+"""Stores: what is on the disk."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from mq.daemons.broker.components.component import Metrics, Works
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.quarantine import Quarantine
+from mq.daemons.broker.filter.bit_maps import extender
+from mq.daemons.broker.filter.table import ConsumerFilters
+from mq.daemons.broker.handlers.config import ConfigHandlers
+from mq.daemons.broker.handlers.offset import GroupOffsetHandlers, QueueOffsetHandlers
+from mq.daemons.broker.handlers.retention import RetentionHandlers
+from mq.daemons.broker.handlers.timer import TimerHandlers
+from mq.daemons.broker.overload.limits import FlushBacklog
+from mq.daemons.broker.overload.protection import WaterMarks
+from mq.daemons.broker.periodic import saving
+from mq.daemons.broker.roles import is_slave
+from mq.daemons.broker.store.confirm_offset import ConfirmOffset
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.rocksdb import check_rocksdb
+from mq.daemons.broker.store_config import FlushDiskType
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.dispatch import Handler
+from mq.daemons.request_codes import handlers_of
+
+# How soon topics and groups that could not be saved are saved again.
+SAVE_AGAIN_SECONDS = 1.0
+# How often consumerFilter.json is written if a filter has changed (BrokerController.initialize).
+FILTER_SAVE_SECONDS = 10.0
+ASIDE_SAVE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What is on the disk: messages, and what is known of topics and groups."""
+
+    settings: BrokerSettings
+    messages: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsets
+    filters: ConsumerFilters
+    aside: Quarantine
+
+    def works(self) -> Works:
+        settings, messages = self.settings, self.messages
+        yield WaterMarks(messages).run, "water marks"
+        if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            backlog = FlushBacklog(messages.flusher, messages.appender, settings)
+            yield backlog.run, "flush backlog"
+        yield from messages.works()
+        yield saving(
+            self.offsets.save,
+            lambda: settings.broker.flush_consumer_offset_interval / 1000,
+            "consumer offsets",
+        )
+        # What could not be saved when it was made.
+        yield saving(self.topics.save_pending, lambda: SAVE_AGAIN_SECONDS, "topics")
+        yield saving(self.groups.save_pending, lambda: SAVE_AGAIN_SECONDS, "subscription groups")
+        yield saving(self.filters.save, lambda: FILTER_SAVE_SECONDS, "filters")
+        yield saving(self.aside.save, lambda: ASIDE_SAVE_SECONDS, "what was set aside")
+
+    def handlers(self) -> dict[int, Handler]:
+        return handlers_of(
+            ConfigHandlers(self.settings, self.topics),
+            RetentionHandlers(self.topics, self.messages, self.offsets),
+            QueueOffsetHandlers(self.messages),
+            GroupOffsetHandlers(self.settings, self.offsets, self.messages),
+            TimerHandlers(self.messages),
+        )
+
+    def metrics(self) -> Metrics:
+        from mq.daemons.broker.metrics.storage import set_aside, storage
+
+        yield set_aside(self.aside)
+        yield from storage(self.messages)
+
+
+async def open_stores(
+    settings: BrokerSettings,
+    host: bytes,
+    parts: AsyncExitStack,
+    bound: ConfirmOffset | None = None,
+) -> Stores:
+    """Open what is on the disk; `parts` saves and closes it, in reverse.
+
+    ``host`` is the address that every record holds, ``bound`` keeps messages from consumers. Raises
+    StoreError, and ConfigError for a store that keeps its configuration in RocksDB.
+    """
+    folder = Path(settings.store.store_path_root_dir) / "config"
+    check_rocksdb(folder)
+    filters = ConsumerFilters(folder / "consumerFilter.json", settings)
+    extend = partial(extender, settings, filters)
+    has_extension = settings.store.enable_consume_queue_ext
+    store = await parts.enter_async_context(
+        MessageStore(lambda: settings.store, host, extend if has_extension else None, bound)
+    )
+    # What is not confirmed is there all the same, mostly, and its groups may have read it from one
+    # of the other brokers.
+    end_of = store.max_offset if bound is None else store.end_offset
+    # Files are read when the store is ours: another broker may have written them until then.
+    topics = Topics(folder / "topics.json", settings)
+    topics.adopt(store.queue_counts())
+    parts.push_async_callback(topics.file.close)
+    groups = Groups(folder / "subscriptionGroup.json", settings)
+    parts.push_async_callback(groups.file.close)
+    offsets = ConsumerOffsets(folder / "consumerOffset.json", store.flusher.drain)
+    parts.push_async_callback(offsets.save)
+    # Else a slave that is made master would put groups behind what has come there since.
+    store.on_begun_anew.append(offsets.begin_anew)
+    offsets.version.is_copy = is_slave(settings)
+    if is_slave(settings):
+        # They may be ahead of what has come from the master: started as a master it would put what
+        # is sent next where its groups have been already.
+        parts.callback(offsets.go_back_to_ends, end_of)
+    else:
+        offsets.end_acting()
+    if store.report.crashed:
+        # Also behind a kill: the start behind the power cut may have got no further, and damage
+        # takes the end of a log, too. And before what comes next has these offsets again.
+        offsets.go_back_to_ends(end_of)
+        await offsets.save()
+    filters.load()
+    parts.push_async_callback(filters.save)
+    aside = Quarantine(store)
+    parts.push_async_callback(aside.save)
+    return Stores(settings, store, topics, groups, offsets, filters, aside)

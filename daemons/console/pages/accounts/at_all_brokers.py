@@ -1,0 +1,77 @@
+"""What all changes of accounts have in common: at each broker of a cluster, replicas as well."""
+
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+from mq.client.admin import Admin
+from mq.client.caller import Caller
+from mq.client.errors import MQError
+from mq.client.operations import cluster
+from mq.client.operations.masking import MASK
+from mq.daemons.console.call import Call
+from mq.daemons.console.collector.snapshot import BrokerRow
+from mq.daemons.console.pages import broker_queries as asked
+from mq.daemons.console.pages.broker_queries import DEADLINE
+from mq.daemons.console.parsing import BadField
+from mq.daemons.console.route import N_, Field, Outcome, Values
+
+CLUSTER = Field("cluster", N_("Cluster"), "choice", required=True, choices=asked.clusters)
+
+Act = Callable[[Admin, str], Coroutine[Any, Any, Any]]
+
+
+def brokers(call: Call, values: Values) -> dict[str, BrokerRow]:
+    """All brokers of the cluster by address. Raises BadField where there is none."""
+    name = values["cluster"]
+    found = {row.address: row for row in call.cluster.snapshot.brokers if row.cluster == name}
+    if not found:
+        known = ", ".join(asked.clusters(call)) or call.text("none")
+        line = call.text("No cluster of this name has a broker now: %(known)s.", known=known)
+        raise BadField("cluster", line)
+    return found
+
+
+def first_cluster(call: Call) -> str:
+    """What a form begins with."""
+    return next(iter(asked.clusters(call)), "")
+
+
+def at_each(call: Call, values: Values) -> str:
+    """Where it is done, for a preview."""
+    names = brokers(call, values)
+    shown = ", ".join(f"{row.name} {row.id}" for row in names.values())
+    return call.text("At %(count)s brokers: %(brokers)s.", count=len(names), brokers=shown)
+
+
+async def ask(
+    call: Call, values: Values, act: Act
+) -> tuple[dict[str, Any], dict[str, MQError], dict[str, BrokerRow]]:
+    """What brokers say, for a preview: an answer or an error by address."""
+    names = brokers(call, values)
+    done, failed = await cluster.outcomes(call.admin, names, cluster.within(DEADLINE, act))
+    return done, failed, names
+
+
+async def change(
+    call: Call,
+    values: Values,
+    session: Caller,
+    act: Act,
+    text: str,
+    secrets: Collection[str] = (),
+) -> list[Outcome]:
+    """A result for each broker. What brokers repeat of ``secrets`` in their refusals is hidden."""
+    names = brokers(call, values)
+    done, failed = await cluster.outcomes(Admin(session), names, act)
+    lines = (_hidden(str(error), secrets) for error in failed.values())
+    found = asked.done(done, names, text)
+    for address, line in zip(failed, lines, strict=True):
+        row = names[address]
+        found.append(Outcome(f"{row.name} {row.id} ({address})", False, line))
+    return found
+
+
+def _hidden(line: str, secrets: Collection[str]) -> str:
+    for secret in secrets:
+        line = line.replace(secret, MASK)
+    return line

@@ -1,0 +1,76 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mq.daemons.broker.filter.match_cache import MatchCache
+from mq.daemons.broker.filter.sql92 import read_filter
+
+FILTER = "level > 5 AND kind = 'x' OR region IS NULL"
+NAMES = ["level", "kind", "region", "other", "kin", "kindly"]
+VALUES = st.sampled_from(["", "1", "7", "x", "y", "x=1", "kind", "\n", "ü"])
+PROPERTIES = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=6)
+
+
+def stored(pairs: list[tuple[str, str]], end: str = "") -> bytes:
+    return ("\x02".join(f"{name}\x01{value}" for name, value in pairs) + end).encode()
+
+
+@given(st.lists(st.tuples(PROPERTIES, st.sampled_from(["", "\x02"])), max_size=40))
+def test_it_says_of_each_message_what_the_filter_says(
+    messages: list[tuple[list[tuple[str, str]], str]],
+) -> None:
+    wanted = read_filter(FILTER)
+    memory = MatchCache(["level", "kind", "region"], wanted.matches)
+    for pairs, end in messages:
+        raw = b"before" + stored(pairs, end) + b"behind"
+        told = memory.decide(memoryview(raw), 6, len(raw) - 6)
+        assert told is wanted.matches(stored(pairs, end)), (pairs, end)
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"\x01")), max_size=40))
+def test_it_says_of_damaged_properties_what_the_filter_says(raws: list[bytes]) -> None:
+    wanted = read_filter("a = 'b' OR b IS NOT NULL")
+    memory = MatchCache(["a", "b"], wanted.matches)
+    for raw in (*raws, b"a\x01b\x02b\x01", *raws):
+        assert memory.decide(raw, 0, len(raw)) is wanted.matches(raw), raw
+
+
+def asked(names: list[str], raws: list[bytes]) -> list[bytes]:
+    """What a filter is asked for while these messages are decided."""
+    questions: list[bytes] = []
+
+    def matches(raw: bytes | memoryview) -> bool:
+        questions.append(bytes(raw))
+        return True
+
+    memory = MatchCache(names, matches)
+    assert all(memory.decide(raw, 0, len(raw)) for raw in raws)
+    return questions
+
+
+def test_the_filter_is_asked_once_for_values_that_come_again() -> None:
+    raws = [stored([("id", str(number)), ("kind", "ab"[number % 2])]) for number in range(100)]
+    assert asked(["kind"], raws) == raws[:2]
+
+
+def test_two_shapes_in_turn_are_both_remembered() -> None:
+    # The second is learned when it has been met often enough to be worth it.
+    short, long = stored([("kind", "a")]), stored([("kind", "a"), ("more", "b")])
+    assert len(asked(["kind"], [short, long] * 1000)) <= 202
+
+
+def test_long_and_ever_new_values_are_asked_each_time_and_kept_in_bounds() -> None:
+    raws = [stored([("kind", "x" * 2000 + str(number))]) for number in range(10)] * 2
+    assert asked(["kind"], raws) == raws
+    raws = [stored([("kind", str(number))]) for number in range(1000)]
+    memory = MatchCache(["kind"], lambda _: True)
+    for raw in raws:
+        memory.decide(raw, 0, len(raw))
+    assert len(memory.known) <= 256
+
+
+def test_ever_new_names_do_not_pile_up() -> None:
+    memory = MatchCache(["kind"], lambda _: False)
+    for number in range(5000):
+        raw = stored([(f"name{number}", "a"), ("kind", "b")])
+        memory.decide(raw, 0, len(raw))
+    assert len(memory._shapes) == 8
