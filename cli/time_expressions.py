@@ -1,4 +1,4 @@
-"""Points in time and durations in options: `mq.client.time_expressions`, with what is wrong as an error.
+"""Points in time and durations in options; errors of `mq.client.time_expressions` are usage errors.
 
 All options that take a time take it in each form, and say so in the same words.
 """

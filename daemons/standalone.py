@@ -28,6 +28,9 @@ class CompanionDaemon(Protocol):
     def state(self) -> Iterator[str]: ...
 
 
+MakeCompanion = Callable[["Standalone"], AbstractAsyncContextManager[CompanionDaemon]]
+
+
 class Standalone(Lifecycle):
     """Both daemons on loopback: `async with Standalone() as pair`.
 
@@ -43,7 +46,7 @@ class Standalone(Lifecycle):
         name_server_port: int = 9876,
         broker_port: int = 10911,
         properties: Mapping[str, str] | None = None,
-        companion: "Callable[[Standalone], AbstractAsyncContextManager[CompanionDaemon]] | None" = None,
+        companion: "MakeCompanion | None" = None,
     ) -> None:
         self.companion: CompanionDaemon | None = None
         self._companion = companion

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tokenize
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass

@@ -12,7 +12,8 @@ def counts() -> list[prose.Count]:
 
 def test_the_tree_is_worded_plainly(counts: list[prose.Count]) -> None:
     limit, _ = prose.limits()
-    assert prose.per_thousand(counts) <= max(limit, prose.unfinished().get("total", 0)), _hits(counts)
+    allowed = max(limit, prose.unfinished().get("total", 0))
+    assert prose.per_thousand(counts) <= allowed, _hits(counts)
 
 
 def test_each_folder_is_worded_plainly(counts: list[prose.Count]) -> None:
@@ -34,14 +35,14 @@ def test_a_hit_has_its_line_and_a_plainer_wording() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["A user who reads.", "The broker is behind a load balancer.", "`what was told`", "It is no longer."],
+    ["A user who reads.", "It is behind a load balancer.", "`what was told`", "It is no longer."],
 )
 def test_good_english_is_no_hit(text: str) -> None:
     assert not prose.hits_of("docs/x.md", text)
 
 
 def test_code_is_read_in_docstrings_comments_and_strings() -> None:
-    text = 'X = 1  # told\n\n\ndef f() -> str:\n    """Who asks."""\n    return "in vain it goes on"\n'
+    text = 'X = 1  # told\n\n\ndef f():\n    """Who asks."""\n    return "in vain it goes on"\n'
     lines = [hit.line for hit in prose.hits_of("a.py", text)]
     assert sorted(lines) == [1, 5, 6, 6]
 

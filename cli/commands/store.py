@@ -181,7 +181,7 @@ class LogFilter:
     ] = None
     begin: Annotated[
         str | None,
-        typer.Option("-b", "--begin", metavar="TIME", help=f"Start here: {moments.FORMS}."),
+        typer.Option("-b", "--begin", metavar="TIME", help=f"Start: {time_expressions.FORMS}."),
     ] = None
     end: Annotated[str | None, typer.Option("-e", "--end", metavar="TIME", help="End there.")] = (
         None

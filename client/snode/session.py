@@ -1,9 +1,9 @@
 """Sessions through snodes: what goes to brokers goes to a snode, which is told which broker.
 
 All above this stays as it is: who asks a broker names its address, as routes have it, and the
-request goes to the snode that `ReachableSnodes` has for it, with the broker's name in the field `enodeName`
-(sends have it as `n`). Snodes hear the heartbeats instead of brokers. What they do not serve -
-ends of transactions, replies, whatever administrators do - goes to brokers directly.
+request goes to the snode that `ReachableSnodes` has for it, with the broker's name in the field
+`enodeName` (`n` in sends). Snodes get the heartbeats instead of brokers. Requests that they do not
+serve (ends of transactions, replies, administration) go to brokers directly.
 
 The name servers say each 30 s which snodes there are (353). A snode whose connection has ended is
 lost until it has answered again; heartbeats look for that each second. What it had of ours goes on

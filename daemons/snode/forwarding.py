@@ -8,8 +8,8 @@
                connection that ends: each is answered, with SERVICE_NOT_AVAILABLE, so that no
                client waits for a reply that will not come. (The snode branch sends none.)
 
-Nothing is awaited for a request: a `ForwardedRequest` stands for it among the requests of the connection
-to the enode, as a future does for the snode's own.
+Nothing is awaited for a request: a `ForwardedRequest` stands for it among the requests of the
+connection to the enode, as a future does for the snode's own.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""The found end: where the log ended when it was last seen that it may have ended later before.
+"""The recovered end: the end of the log at the last recovery that may have lost messages.
 
-Who remembers more of a queue than it has may have seen what was lost then (`Checkpoint.recovered_end`).
+A client that remembers a larger offset may have seen lost messages (`Checkpoint.recovered_end`).
 """
 
 import logging

@@ -15,8 +15,8 @@ A record that is damaged when it comes is asked for once more. If it comes with 
 again, it is the master's log that is damaged, and it is taken as it is.
 
 A record whose number is not the next of its queue is kept until the master has been asked about it
-(mq.daemons.broker.store.queue_offset_gaps), and a record of an unknown topic until the topics of the master
-have been copied (mq.daemons.broker.store.unknown_topics).
+(mq.daemons.broker.store.queue_offset_gaps), and a record of an unknown topic until the topics of
+the master have been copied (mq.daemons.broker.store.unknown_topics).
 """
 
 import logging
@@ -165,7 +165,7 @@ class Replica:
         self._take_all(bytes(self._rest))
 
     def decide_number(self, physical: int | None, end: int) -> None:
-        """Go on behind a doubt about a gap, as `QueueOffsetGaps.decide_number`. Raises as `receive`."""
+        """Continue after a gap, as `QueueOffsetGaps.decide_number`. Raises as `receive`."""
         self._numbering.decide_number(physical, end)
         self._take_all(bytes(self._rest))
 
