@@ -80,10 +80,11 @@ test-spark: tools ## tables, writes and jobs on earlier releases of Spark: make 
 simulate: tools ## whole clusters on a simulated clock, disk and network: make simulate [SEEDS=1000] [FIRST=1] or [SEED=n], with its story
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)) $(ARGS)
 
-check: tools ## lint, format and types
+check: tools ## lint, format, types and the wording of texts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python -m pytest --quiet tests/test_words.py
 	if cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1; then \
 	  cargo fmt --check --manifest-path $(CARGO) && \
 	  cargo clippy --quiet --locked --manifest-path $(CARGO) -- --deny warnings; \

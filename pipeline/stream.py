@@ -35,9 +35,9 @@ from mq.pipeline.puller import QueueRange
 from mq.pipeline.reading import Partition, read
 from mq.pipeline.topic_generations import (
     GenerationCheck,
-    Lives,
     Place,
     TopicGeneration,
+    TopicGenerations,
     from_checkpoint,
     lives_from_json,
     lives_to_json,
@@ -60,7 +60,7 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._to_pin: Json | None = None
         self._target: Offsets | None = None  # where a query with availableNow ends
         self._latest: Offsets = {}
-        self._lives: Lives = {}  # of the last batch
+        self._lives: TopicGenerations = {}  # of the last batch
         self._last_batch = time.monotonic()
 
     @abstractmethod
@@ -83,11 +83,13 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @abstractmethod
     def _from_json(self, json: Json) -> Offsets: ...
 
-    def _lives_at(self, began: Offsets) -> Lives:
+    def _lives_at(self, began: Offsets) -> TopicGenerations:
         """The lives of the topics of a new query that begins there."""
         return {}
 
-    def _renewed(self, lives: Lives, bounds: Mapping[Queue, Bounds], began: Offsets) -> Lives:
+    def _renewed(
+        self, lives: TopicGenerations, bounds: Mapping[Queue, Bounds], began: Offsets
+    ) -> TopicGenerations:
         """The lives after a batch that continues from `began`."""
         return lives
 
@@ -249,12 +251,14 @@ class StreamReader(MicroBatches):
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             return cluster.bounds(cluster.topics())
 
-    def _lives_at(self, began: Offsets) -> Lives:
+    def _lives_at(self, began: Offsets) -> TopicGenerations:
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             topics = {queue.topic for queue in began}
             return GenerationCheck(cluster.bounds(topics), cluster.first_readable).first(began)
 
-    def _renewed(self, lives: Lives, bounds: Mapping[Queue, Bounds], began: Offsets) -> Lives:
+    def _renewed(
+        self, lives: TopicGenerations, bounds: Mapping[Queue, Bounds], began: Offsets
+    ) -> TopicGenerations:
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             return GenerationCheck(bounds, cluster.first_readable).renewed(lives, began)
 

@@ -29,7 +29,7 @@ class TopicGeneration(NamedTuple):
     stored: int = -1
 
 
-Lives = dict[Place, TopicGeneration]
+TopicGenerations = dict[Place, TopicGeneration]
 
 
 def lives_to_json(lives: Mapping[Place, TopicGeneration]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def from_checkpoint(json: object) -> Offsets:
     return from_nested(json)
 
 
-def lives_from_json(json: Mapping[str, Any]) -> Lives:
+def lives_from_json(json: Mapping[str, Any]) -> TopicGenerations:
     """The lives of a checkpoint; none if an earlier release wrote it."""
     return {
         (topic, broker_name): TopicGeneration(*life)
@@ -72,7 +72,7 @@ class GenerationCheck:
         self._bounds = bounds
         self._first_stored = first_stored
 
-    def renewed(self, lives: Mapping[Place, TopicGeneration], began: Offsets) -> Lives:
+    def renewed(self, lives: Mapping[Place, TopicGeneration], began: Offsets) -> TopicGenerations:
         """The lives after a batch that continues from `began`.
 
         Where a topic has no new messages at a broker, its life stays as it is.
@@ -88,9 +88,9 @@ class GenerationCheck:
                     new[place] = life
         return new
 
-    def first(self, began: Offsets) -> Lives:
+    def first(self, began: Offsets) -> TopicGenerations:
         """The lives of a query that begins there."""
-        found: Lives = {}
+        found: TopicGenerations = {}
         for queue, at in sorted(self._bounds.items()):
             if at.begin < at.end and queue[:2] not in found:
                 offset = min(max(began.get(queue, at.begin), at.begin), at.end - 1)

@@ -7,12 +7,10 @@ folder. Phrases and limits are in tests/words.toml, banned names in docs/glossar
 """
 
 import ast
-import io
 import os
 import re
 import subprocess
 import sys
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -194,6 +192,7 @@ def _python(text: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """Comments, docstrings and strings of words, and the names that are defined."""
     pieces: list[tuple[int, str]] = []
     names: list[tuple[int, str]] = []
+    in_strings: dict[int, list[tuple[int, int]]] = {}  # columns by line
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant):
             if isinstance(node.value, str) and node.value.count(" ") >= _FEWEST_SPACES:
@@ -202,27 +201,43 @@ def _python(text: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
             names.append((node.lineno, node.name))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.append((node.lineno, node.id))
-    if "#" in text:
-        pieces += _comments(text)
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+        ):
+            last = node.end_lineno or node.lineno
+            for line in range(node.lineno, last + 1):
+                begin = node.col_offset if line == node.lineno else 0
+                end = node.end_col_offset or 0 if line == last else sys.maxsize
+                in_strings.setdefault(line, []).append((begin, end))
+    pieces += _comments(text, in_strings)
     return pieces, names
 
 
-def _comments(text: str) -> Iterator[tuple[int, str]]:
+def _comments(text: str, in_strings: dict[int, list[tuple[int, int]]]) -> Iterator[tuple[int, str]]:
     """Comments; those on lines that follow each other are one piece."""
     first, lines = 0, list[str]()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
+    for number, line in enumerate(text.splitlines(), 1):
+        if "#" not in line:
             continue
-        body = token.string.lstrip("#: ")
-        if body.startswith(_DIRECTIVES):
+        body = _comment(line, in_strings.get(number, []))
+        if not body or body.startswith(_DIRECTIVES):
             continue
-        if first + len(lines) != token.start[0]:
+        if first + len(lines) != number:
             if lines:
                 yield first, "\n".join(lines)
-            first, lines = token.start[0], []
+            first, lines = number, []
         lines.append(body)
     if lines:
         yield first, "\n".join(lines)
+
+
+def _comment(line: str, strings: list[tuple[int, int]]) -> str:
+    """The comment of a line, "" if it has none. ``strings`` are columns in bytes of UTF-8."""
+    for match in re.finditer("#", line):
+        column = len(line[: match.start()].encode())
+        if not any(begin <= column < end for begin, end in strings):
+            return line[match.start() :].lstrip("#: ")
+    return ""
 
 
 def _markdown(text: str) -> Iterator[tuple[int, str]]:

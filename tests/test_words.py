@@ -42,7 +42,7 @@ def test_good_english_is_no_hit(text: str) -> None:
 
 
 def test_code_is_read_in_docstrings_comments_and_strings() -> None:
-    text = 'X = 1  # told\n\n\ndef f():\n    """Who asks."""\n    return "in vain it goes on"\n'
+    text = 'X = 1  # told\n\n\ndef f():\n    """Who asks it."""\n    return "in vain it goes on"\n'
     lines = [hit.line for hit in prose.hits_of("a.py", text)]
     assert sorted(lines) == [1, 5, 6, 6]
 

@@ -49,8 +49,8 @@ class Checkpoint:
     ``safe_offset``: every byte of the log before it, and what the queues and the index hold of it,
     has been fsynced. 0 when that is not known. ``confirm_offset``: up to where consumers may read
     in a set of brokers that controllers keep; it may be further by now, and not beyond the log.
-    ``recovered_end``: the end of the log at the last recovery that may have lost messages, here or at
-    another broker; None if there was none. Offsets of groups may be beyond it.
+    ``recovered_end``: the end of the log at the last recovery that may have lost messages, here or
+    at another broker; None if there was none. Offsets of groups may be beyond it.
     """
 
     def __init__(self, path: Path) -> None:

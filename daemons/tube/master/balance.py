@@ -19,13 +19,13 @@ from typing import Generic, NamedTuple, TypeVar
 P = TypeVar("P", bound=Hashable)
 
 #: Partitions by member.
-Shares = dict[str, list[P]]
+PartitionsByMember = dict[str, list[P]]
 
 
-def first(members: Iterable[str], topics: Iterable[Sequence[P]]) -> Shares[P]:
+def first(members: Iterable[str], topics: Iterable[Sequence[P]]) -> PartitionsByMember[P]:
     """Shares where nobody holds anything. `topics` has a sorted sequence for each topic."""
     ids = sorted(members)
-    shares: Shares[P] = {member: [] for member in ids}
+    shares: PartitionsByMember[P] = {member: [] for member in ids}
     for partitions in topics:
         each, extra = divmod(len(partitions), len(ids))
         start = 0
@@ -43,7 +43,7 @@ def later(
     waiting: Collection[str] = (),
     leaving: Collection[str] = (),
     resting: Collection[str] = (),
-) -> Shares[P]:
+) -> PartitionsByMember[P]:
     """The next shares.
 
     `held` has what every member says it holds; `waiting` are members that have not said anything
@@ -51,7 +51,7 @@ def later(
     `leaving` give all up and get something else, `resting` ones give all up and get nothing
     (admin_rebalance_group_allocate).
     """
-    shares: Shares[P] = {member: [] for member in sorted(held)}
+    shares: PartitionsByMember[P] = {member: [] for member in sorted(held)}
     free = dict.fromkeys(partitions)
     count = len(free)
     for member in shares:
@@ -72,7 +72,10 @@ def later(
 
 
 def _give_out(
-    free: list[P], takers: list[str], shares: Shares[P], given_up: Mapping[str, Collection[P]]
+    free: list[P],
+    takers: list[str],
+    shares: PartitionsByMember[P],
+    given_up: Mapping[str, Collection[P]],
 ) -> None:
     """To those that hold least; nobody gets back what he has just given up, unless he is alone."""
     if not takers:
@@ -90,7 +93,7 @@ def _give_out(
             heappush(loads, one)
 
 
-def _even_out(members: list[str], count: int, shares: Shares[P]) -> None:
+def _even_out(members: list[str], count: int, shares: PartitionsByMember[P]) -> None:
     """Have everyone hold `count` / members, rounded down or up, with as few moves as can be."""
     if not members:
         return
@@ -119,7 +122,9 @@ class AssignmentChange(NamedTuple, Generic[P]):
     got: list[P]
 
 
-def changes(held: Mapping[str, Collection[P]], shares: Shares[P]) -> dict[str, AssignmentChange[P]]:
+def changes(
+    held: Mapping[str, Collection[P]], shares: PartitionsByMember[P]
+) -> dict[str, AssignmentChange[P]]:
     """By member, of those for whom anything changes."""
     found = {}
     for member, share in shares.items():

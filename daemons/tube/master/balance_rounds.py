@@ -86,7 +86,7 @@ def _shares(
     available: Mapping[PartitionKey, Partition],
     *,
     first: bool,
-) -> balance.Shares[PartitionKey]:
+) -> balance.PartitionsByMember[PartitionKey]:
     members = group.members
     if first and not any(member.held for member in members.values()):
         views = core.brokers.views
@@ -112,7 +112,7 @@ def _shares(
 
 def _bound(
     group: Group, available: Mapping[PartitionKey, Partition]
-) -> balance.Shares[PartitionKey]:
+) -> balance.PartitionsByMember[PartitionKey]:
     """A bound group that is whole gets just what its members name, in its first two rounds."""
     if len(group.members) < group.source_count:
         group.bound_checks += 1
@@ -125,7 +125,7 @@ def _bound(
             )
         return {}
     group.bound_rounds += 1
-    shares: balance.Shares[PartitionKey] = {}
+    shares: balance.PartitionsByMember[PartitionKey] = {}
     for key, member in group.booked().items():
         if key in available:
             shares.setdefault(member, []).append(key)

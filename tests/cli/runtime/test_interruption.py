@@ -71,9 +71,9 @@ IN_IMPORT = """
 import os, signal, sys, time
 sys.path.insert(0, sys.argv[1])
 from mq.cli.runtime import interruption
-ending.SAME_SECONDS, ending._IMPORT_SECONDS = map(float, sys.argv[2:])
+interruption.SAME_SECONDS, interruption._IMPORT_SECONDS = map(float, sys.argv[2:])
 try:
-    with ending.signals():
+    with interruption.signals():
         try:
             import is_slow
             time.sleep(30)
@@ -81,7 +81,7 @@ try:
             time.sleep(0.3)
             print("put in order", flush=True)
 except KeyboardInterrupt as error:
-    sys.exit(ending.STATUS[ending.number_of(error)])
+    sys.exit(interruption.STATUS[interruption.number_of(error)])
 """
 
 

@@ -16,14 +16,14 @@ from mq.daemons.broker.store.truncation import cut_end
 from mq.daemons.broker.store_config import MessageStoreConfig
 from tests.simulation.crash_points import model
 from tests.simulation.crash_points.machine import ROOT
-from tests.simulation.crash_points.store import Ledger, Life, opened, read, settings
+from tests.simulation.crash_points.store import Ledger, StoreRun, opened, read, settings
 from tests.simulation.crash_points.workloads import ALL, Crash, Workload
 
 _KEPT, _LOST = 9, 8  # messages; those that are cut begin amid a file and reach into another
 _COMMON = Epoch(1, 0)
 
 
-async def _fill(life: Life, count: int) -> None:
+async def _fill(life: StoreRun, count: int) -> None:
     for number in range(count):
         await life.put("orders", number % 2)
 

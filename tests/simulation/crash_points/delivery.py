@@ -43,9 +43,9 @@ async def transact(ledger: Ledger, session: Session, body: str, how: int) -> Non
     half = await send(ledger, session, body, 4, TRAN_MSG="true", PGROUP="P", UNIQ_KEY=body)
     physical = decode_offset_id(half.fields["msgId"]).offset
     fields = _end(body, int(half.fields["queueOffset"]), physical, how)
-    ledger.note(model.Ending(body, fields))
+    ledger.note(model.TransactionEnding(body, fields))
     await ask(session, RequestCode.END_TRANSACTION, fields)
-    ledger.note(model.Due(body) if how == COMMIT else model.Undone(body))
+    ledger.note(model.Due(body) if how == COMMIT else model.RolledBack(body))
 
 
 async def transact_many(ledger: Ledger, session: Session, bodies: list[str], how: int) -> None:
@@ -68,13 +68,13 @@ async def transact_many(ledger: Ledger, session: Session, bodies: list[str], how
     places = [decode_offset_id(each).offset for each in halves["msgId"].split(",")]
     ends = [_end(body, first + n, places[n], how) for n, body in enumerate(bodies)]
     for body, end in zip(bodies, ends, strict=True):
-        ledger.note(model.Ending(body, end))
+        ledger.note(model.TransactionEnding(body, end))
     more = pack_halves((place, first + n) for n, place in enumerate(places) if n)
     command = Command(RequestCode.END_TRANSACTION, ends[0], more)
     ended = await session.invoke(ADDRESS, command)
     assert ended.fields == {ENDED: str(len(bodies))}, ended
     for body in bodies:
-        ledger.note(model.Due(body) if how == COMMIT else model.Undone(body))
+        ledger.note(model.Due(body) if how == COMMIT else model.RolledBack(body))
 
 
 def _end(body: str, offset: int, physical: int, how: int) -> dict[str, str]:
@@ -149,9 +149,9 @@ class Expectation:
                     self.begun.add(body)
                 case model.Due(body):
                     self.due.add(body)
-                case model.Undone(body):
+                case model.RolledBack(body):
                     self.undone.add(body)
-                case model.Ending(body, fields):
+                case model.TransactionEnding(body, fields):
                     self.ends[body] = fields
         return self
 

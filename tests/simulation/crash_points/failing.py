@@ -9,7 +9,7 @@ from dataclasses import replace
 from mq.daemons.broker.store_config import MessageStoreConfig
 from tests.simulation import seams
 from tests.simulation.crash_points.machine import NAME
-from tests.simulation.crash_points.store import Ledger, Life, opened
+from tests.simulation.crash_points.store import Ledger, StoreRun, opened
 from tests.simulation.crash_points.workloads import workload
 
 _WRITES = ("open", "pwrite", "posix_fallocate", "ftruncate", "rename", "link")
@@ -36,7 +36,7 @@ def failing(operations: tuple[str, ...], part: str, times: int = 1 << 30) -> Ite
         disk.faults = before
 
 
-async def _fill(life: Life, count: int, queues: int = 4) -> None:
+async def _fill(life: StoreRun, count: int, queues: int = 4) -> None:
     for number in range(count):
         await life.put("orders", number % queues)
 

@@ -102,44 +102,44 @@ class Due:
 
 
 @dataclass(frozen=True)
-class Undone:
-    """It was rolled back and must not come."""
+class RolledBack:
+    """A transaction was rolled back: its message must not be delivered."""
 
     body: str
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The end of a transaction is being asked for, with these fields."""
+class TransactionEnding:
+    """The end of a transaction was requested, with these fields."""
 
     body: str
     fields: dict[str, str]
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """A popped message is being acknowledged: it need not come again."""
+class MessageAcknowledging:
+    """The acknowledgement of a popped message was sent: it need not be redelivered."""
 
     body: str
 
 
 @dataclass(frozen=True)
-class Staying:
-    """That was refused: it comes again."""
+class AcknowledgementRefused:
+    """The acknowledgement was refused: the message is redelivered."""
 
     body: str
 
 
 @dataclass(frozen=True)
-class Left:
-    """That was answered: it must not come again."""
+class MessageAcknowledged:
+    """The acknowledgement was answered: the message must not be redelivered."""
 
     body: str
 
 
 @dataclass(frozen=True)
-class Moving:
-    """The offset of a group in a queue is being committed."""
+class OffsetCommitting:
+    """The commit of a group's offset in a queue was sent."""
 
     queue_id: int
     offset: int
@@ -147,8 +147,8 @@ class Moving:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """That was answered."""
+class OffsetCommitted:
+    """The commit was answered."""
 
     queue_id: int
     offset: int
@@ -157,7 +157,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A broker has stopped calmly, and saved everything."""
+    """A broker has stopped in order, with everything saved."""
 
 
 Event = (
@@ -172,13 +172,13 @@ Event = (
     | Cut
     | Begun
     | Due
-    | Undone
-    | Ending
-    | Leaving
-    | Staying
-    | Left
-    | Moving
-    | Moved
+    | RolledBack
+    | TransactionEnding
+    | MessageAcknowledging
+    | AcknowledgementRefused
+    | MessageAcknowledged
+    | OffsetCommitting
+    | OffsetCommitted
     | Stopped
 )
 

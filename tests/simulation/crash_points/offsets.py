@@ -34,10 +34,10 @@ def _now() -> float:
 
 
 async def _commit(ledger: Ledger, session: Session, queue_id: int, offset: int) -> None:
-    ledger.note(model.Moving(queue_id, offset, _now()))
+    ledger.note(model.OffsetCommitting(queue_id, offset, _now()))
     fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": str(queue_id)}
     await ask(session, RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": str(offset)})
-    ledger.note(model.Moved(queue_id, offset, _now()))
+    ledger.note(model.OffsetCommitted(queue_id, offset, _now()))
 
 
 async def _is_saving(broker: Broker) -> None:
@@ -83,9 +83,9 @@ class Expectation:
         moving: dict[int, int] = {}
         for event in events:
             match event:
-                case model.Moving(queue_id, offset):
+                case model.OffsetCommitting(queue_id, offset):
                     moving[queue_id] = offset
-                case model.Moved(queue_id, offset, at):
+                case model.OffsetCommitted(queue_id, offset, at):
                     ended.append((queue_id, current[queue_id], at))
                     current[queue_id] = offset
                     moving.clear()

@@ -98,10 +98,14 @@ def _popped(
 
 
 async def acknowledge(ledger: Ledger, session: Session, popped: Popped) -> None:
-    ledger.note(model.Leaving(popped.body))
+    ledger.note(model.MessageAcknowledging(popped.body))
     reply = await _ask(session, AckMessageRequestHeader(**popped.names))  # type: ignore[arg-type]
     is_taken = reply.code == ResponseCode.SUCCESS
-    ledger.note(model.Left(popped.body) if is_taken else model.Staying(popped.body))
+    ledger.note(
+        model.MessageAcknowledged(popped.body)
+        if is_taken
+        else model.AcknowledgementRefused(popped.body)
+    )
 
 
 async def _hide(session: Session, popped: Popped, milliseconds: int) -> Popped:
@@ -182,11 +186,11 @@ class Expectation:
                     self.begun.add(body)
                 case model.Due(body):
                     self.due.add(body)
-                case model.Leaving(body):
+                case model.MessageAcknowledging(body):
                     self.leaving.add(body)
-                case model.Staying(body):
+                case model.AcknowledgementRefused(body):
                     self.leaving.discard(body)
-                case model.Left(body):
+                case model.MessageAcknowledged(body):
                     self.left.add(body)
         return self
 

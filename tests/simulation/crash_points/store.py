@@ -57,7 +57,7 @@ class Ledger:
         return len(self.events)
 
 
-class Life:
+class StoreRun:
     """A store that is open, while a workload works with it."""
 
     def __init__(self, store: MessageStore, ledger: Ledger) -> None:
@@ -115,18 +115,18 @@ class Life:
 
 
 @asynccontextmanager
-async def opened(ledger: Ledger, config: MessageStoreConfig) -> AsyncIterator[Life]:
+async def opened(ledger: Ledger, config: MessageStoreConfig) -> AsyncIterator[StoreRun]:
     """A store from its start to its clean stop."""
     store = MessageStore(lambda: config, HOST)
     try:
         async with store:
             ledger.store = store
-            yield Life(store, ledger)
+            yield StoreRun(store, ledger)
     finally:
         ledger.store = None
 
 
-Work = Callable[[Life], Awaitable[None]]
+Work = Callable[[StoreRun], Awaitable[None]]
 
 
 def read(store: MessageStore) -> tuple[dict[model.Place, bytes], list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
-from tests.simulation.crash_points.store import Ledger, Life, opened, settings
+from tests.simulation.crash_points.store import Ledger, StoreRun, opened, settings
 
 Main = Callable[[Ledger, MessageStoreConfig], Awaitable[None]]
 
@@ -56,7 +56,7 @@ def workload(**changes: Any) -> Callable[[Main], Main]:
     return add
 
 
-async def _fill(life: Life, count: int, queues: int = 2) -> None:
+async def _fill(life: StoreRun, count: int, queues: int = 2) -> None:
     for number in range(count):
         await life.put("orders", number % queues)
 
