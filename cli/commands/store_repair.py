@@ -125,7 +125,7 @@ def _problems(verified: "VerificationReport") -> Result:
     ]
     rows += [
         (part, "", -1, 0, f"{count} more problems of the same kind")
-        for part, count in verified.untold.items()
+        for part, count in verified.unreported.items()
     ]
     return Result(
         _PROBLEMS,
@@ -138,7 +138,7 @@ def _problems(verified: "VerificationReport") -> Result:
             "entries": verified.entries,
             "indexItems": verified.index_items,
             "ofDeletedTopics": verified.of_deleted_topics,
-            "problems": len(verified.problems) + verified.untold.total(),
+            "problems": len(verified.problems) + verified.unreported.total(),
             "lostBytes": verified.lost_bytes,
         },
         status=Status.BAD_DATA if rows else Status.DONE,

@@ -112,7 +112,7 @@ async def open_stores(
     offsets = ConsumerOffsets(folder / "consumerOffset.json", store.flusher.drain)
     parts.push_async_callback(offsets.save)
     # Else a slave that is made master would put groups behind what has come there since.
-    store.on_begun_anew.append(offsets.begin_anew)
+    store.on_queues_restarted.append(offsets.begin_anew)
     offsets.version.is_copy = is_slave(settings)
     if is_slave(settings):
         # They may be ahead of what has come from the master: started as a master it would put what

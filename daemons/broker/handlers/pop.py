@@ -139,7 +139,7 @@ class PopHandlers:
 
     async def _bring_in(self, absent: NotInMemory, request: PopRequest) -> bool:
         try:
-            await self._reader.residency.bring_in(absent)
+            await self._reader.residency.load(absent)
         except Exception:
             log.exception("messages of %s cannot be read", request.topic,
                           extra={"failure": f"pops of {request.topic}"})  # fmt: skip

@@ -69,7 +69,7 @@ class PeekHandlers:
             try:
                 return self._pops.peek(request)
             except NotInMemory as absent:
-                await self._reader.residency.bring_in(absent)
+                await self._reader.residency.load(absent)
         return self._pops.peek(request)
 
     @serves(RequestCode.NOTIFICATION)

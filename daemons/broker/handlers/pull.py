@@ -104,7 +104,7 @@ class PullHandlers:
             *(self.native, groups, self._expression, offsets, reader.residency, self._send)
         )
         topics.on_change.append(lambda _: self._forget())
-        store.on_begun_anew.append(lambda _: self._forget())
+        store.on_queues_restarted.append(lambda _: self._forget())
         store.log.on_removed.append(self.planned.forget_prefetched)
         self.configure()
 
@@ -208,7 +208,7 @@ class PullHandlers:
             again = partial(self._pull_late, header, channel, may_hold, reads + 1)
             counter = self._stats.group(topic, group, queue.queue_id)
             size = bulk_bytes or self._settings.store.max_transfer_bytes_on_message_in_memory
-            reading = self._residency.bring_in(absent)
+            reading = self._residency.load(absent)
             self._cold.wait(reading, header, channel, size, counter, again)
         else:
             if answer is not None:

@@ -41,7 +41,7 @@ class QueueReader:
             for chunk in self.residency.missing(start, length)
         ]
         if missing:
-            await self.residency.bring_in(NotInMemory(missing))
+            await self.residency.load(NotInMemory(missing))
         return b"".join(self.records(found.ranges) or ())
 
     def records(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:

@@ -1,16 +1,16 @@
 """Append, the hot path of the store: messages become records, records a batch, a batch one write.
 
-Everything runs on the event loop, so no lock is needed and offsets are given out in plain order.
-What is appended in one turn of the loop makes one batch:
+Everything runs on the event loop, so no lock is needed and offsets are assigned in order. The
+messages appended in one turn of the loop make one batch:
 
-    append      give out offsets, keep the record's parts in memory
-    commit      at the end of the turn: one write for all of them
-    publish     move the queues' ends over them, send the replies, wake the long polls
+    append      assign offsets, keep the parts of the record in memory
+    commit      at the end of the turn: one write for the whole batch
+    publish     make the entries readable, send the replies, wake suspended requests
 
 With ASYNC_FLUSH a batch is published as soon as it is written. With SYNC_FLUSH the flusher
-publishes it once an fsync has covered it. So a reply never leaves before what the flush mode
-promises, and no consumer reads what could still be lost. When a write fails, the batch is taken
-back as if it had never come: offsets, entries and the bytes that did get written.
+publishes it after an fsync has covered it. So no reply is sent before the guarantee of the flush
+mode holds, and no consumer reads a message that can still be lost. If a write fails, the whole
+batch is undone: offsets, entries and the bytes that were already written.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from mq.protocol.record import (
 
 log = logging.getLogger(__name__)
 
-# Bound to module names, because a lookup costs as much as the arithmetic around it.
+# Bound to module names, because an attribute lookup costs as much as the arithmetic around it.
 _pack_head = RECORD_HEAD.pack
 _pack_entry = layout.ENTRY.pack
 _pack_put = PUT.pack
@@ -60,23 +60,24 @@ _MAGIC = MAGIC_V1
 
 _SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
-# Bytes for records that are packed elsewhere, until they are written. With less than the least,
-# more than nearly all requests become, the open batch is written at once.
+# Buffer for records that are packed elsewhere, in bytes. The open batch is written at once when
+# less than _LEAST_ROOM is left, which is more than the records of nearly all requests need.
 _PACKED_AT_ONCE = 2 * 1024 * 1024
 _LEAST_ROOM = 1024 * 1024
 
 
 class Appender:
-    """Puts messages into the log.
+    """Appends messages to the log.
 
-    ``refusal`` is why no message is taken at present, None while they are. ``await_flush`` takes a
-    written batch that may not be published before an fsync; None has ``publisher`` do it at once.
-    ``look_ahead`` is called when the log has grown beyond ``look_from``; it returns the next.
-    ``on_written`` is called when the log has grown, before anybody is answered.
-    Each of ``before_turn_ends`` is called, in their order, where something was appended or
-    `open_turn` called, to append what was put off.
-    ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
-    store timestamp and ``properties_field``, and gives the tags code of the entry.
+    ``refusal`` says why messages are refused at present; None while they are accepted.
+    ``await_flush`` takes a written batch that must not be published before an fsync; if it is None,
+    ``publisher`` publishes the batch at once. ``on_growth`` is called when the log has grown past
+    ``growth_mark``; it returns the next mark. ``on_written`` is called when the log has grown,
+    before any reply is sent. The functions of ``before_turn_ends`` are called in order at the end
+    of a turn in which something was appended or `open_turn` was called; they append deferred
+    messages. ``extend`` may store more about a message in the extension of its queue: it gets
+    queue, tags code, store timestamp and ``properties_field``, and returns the tags code for the
+    queue entry.
     """
 
     def __init__(
@@ -87,33 +88,34 @@ class Appender:
         self.on_written: Callable[[], None] = lambda: None
         self.before_turn_ends: list[Callable[[], None]] = []
         self.publisher = Publisher()
-        self.look_ahead: Callable[[], int] = lambda: 1 << 63
-        self.look_from = 0
+        self.on_growth: Callable[[], int] = lambda: 1 << 63
+        self.growth_mark = 0
         self.extend = extend
         self.store_host = store_host
         self.failed_writes = 0
         self._log = commit_log
         self._refusals: dict[str, StoreRefused] = {}
         self._batch = Batch(commit_log.position)
-        self._memory: memoryview | None = None  # for records of the open batch
-        self._used = 0  # bytes of it
+        self._memory: memoryview | None = None  # buffer for records of the open batch
+        self._used = 0  # bytes used of _memory
         self._file_end = commit_log.files[-1].end if commit_log.files else 0
         self._scheduled = False
-        self._uncleared = -1  # from here on the log has bytes of messages that were refused
+        # from this offset on the log still has bytes of refused messages; -1 if none
+        self._uncleared = -1
         self._sys_flag = SysFlag.STORE_HOST_V6 if len(store_host) != IPV4_HOST else 0
 
     def refuse(self, cause: str, refusal: StoreRefused) -> None:
-        """Take no messages until `accept` is called for the same cause."""
+        """Refuse messages until `accept` is called for the same cause."""
         self._refusals[cause] = refusal
         self.refusal = next(iter(self._refusals.values()))
 
     @property
     def causes(self) -> frozenset[str]:
-        """For what messages are refused now."""
+        """The causes for which messages are refused now."""
         return frozenset(self._refusals)
 
     def accept(self, cause: str) -> None:
-        """That cause to refuse messages is gone."""
+        """Remove a cause to refuse messages."""
         self._refusals.pop(cause, None)
         self.refusal = next(iter(self._refusals.values()), None)
 
@@ -131,13 +133,13 @@ class Appender:
         prepared_offset: int = 0,
         tags_code: int = 0,
     ) -> int:
-        """Put a message at the end of its queue and return its physical offset.
+        """Append a message to its queue and return its physical offset.
 
-        ``properties_field`` is the properties' text with its i16 length before it. Nothing is on
-        disk when this returns: use `reply_when_stored` or `call_when_stored` in the same turn.
+        ``properties_field`` is the text of the properties after its i16 length. Nothing is on disk
+        when this returns: call `reply_when_stored` or `call_when_stored` in the same turn.
 
-        Raises StoreRefused when no message is taken, or this one does not fit in a log file, or a
-        recovery would take it for torn.
+        Raises StoreRefused if messages are refused, if this one does not fit in a log file, or if a
+        recovery would treat it as torn.
         """
         if self.refusal is not None:
             raise self.refusal
@@ -173,7 +175,8 @@ class Appender:
             prepared_offset,
             len(body),
         )
-        # What may raise comes first: a record and its entry are both there, or neither is.
+        # The calls that may raise come first: either both the record and its entry are added, or
+        # neither is.
         if self.extend is not None:
             tags_code = self.extend(queue, tags_code, batch.timestamp, properties_field)
         entry = _pack_entry(position, size, tags_code)
@@ -197,10 +200,10 @@ class Appender:
         born_host: bytes,
         reconsume_times: int,
     ) -> tuple[list[int], int]:
-        """Put messages at the end of a queue, all or none, into one file; let their keys find them.
+        """Append messages to a queue, all or none, into one file, and index their keys.
 
-        Returns their physical offsets, and the queue offset of the first. As `append` for each of
-        them, without what is the same for all. Raises StoreRefused.
+        Returns their physical offsets and the queue offset of the first. The keyword arguments are
+        those of `append` and apply to all messages. Raises StoreRefused.
         """
         if self.refusal is not None:
             raise self.refusal
@@ -221,7 +224,7 @@ class Appender:
             *(born_timestamp, born_host, batch.timestamp, host, reconsume_times, 0),
         )
         pack_head = around_common(len(shared)).pack
-        # Kept apart until nothing can raise any more: all are there, or none is.
+        # Collected separately until nothing can raise any more: all messages are added, or none is.
         parts: list[bytes] = []
         keyed = bytearray()
         entries, extend = [], self.extend
@@ -250,10 +253,11 @@ class Appender:
         return physicals, first
 
     def place(self) -> tuple[int, memoryview, int] | None:
-        """Where records go that are packed elsewhere: physical offset, memory for as many as there
-        is room for, and their store timestamp. None if none can be taken so.
+        """Return the place for records that are packed elsewhere: (physical offset, memory up to
+        the end of the file or buffer, store timestamp). None if packed records cannot be taken
+        now.
 
-        What is put there is for `append_packed`, before anything else is appended.
+        Records put there must be passed to `append_packed` before anything else is appended.
         """
         if self.refusal is not None or self.extend is not None or self._sys_flag:
             return None
@@ -269,21 +273,21 @@ class Appender:
         return batch.end, self._memory[self._used : self._used + room], timestamp
 
     def append_packed(self, packed: Packed, timestamp: int) -> None:
-        """Put messages at the end of their queues; they have been packed for `place`."""
+        """Append messages that were packed into the memory of `place`."""
         assert self._memory is not None
         batch = self._batch
         if not batch.parts:
             self._open(batch)
             batch.timestamp = timestamp
         size, touched, items, messages = packed
-        behind = self._used + size
-        if batch.packed and batch.packed_behind == len(batch.parts):
-            batch.parts[-1] = self._memory[batch.packed_begin : behind]
+        end = self._used + size
+        if batch.packed and batch.packed_last == len(batch.parts):
+            batch.parts[-1] = self._memory[batch.packed_start : end]
         else:
-            batch.parts.append(self._memory[self._used : behind])
+            batch.parts.append(self._memory[self._used : end])
             batch.packed += 1
-            batch.packed_begin, batch.packed_behind = self._used, len(batch.parts)
-        self._used = behind
+            batch.packed_start, batch.packed_last = self._used, len(batch.parts)
+        self._used = end
         batch.messages += messages
         batch.end += size
         batch.keyed += items
@@ -294,26 +298,27 @@ class Appender:
 
     @property
     def will_end_turn(self) -> bool:
-        """Whether `before_turn_ends` are going to be called in this turn of the loop."""
+        """Whether `before_turn_ends` will be called in this turn of the loop."""
         return self._scheduled
 
     def open_turn(self) -> None:
-        """Have them called, whether or not something is appended."""
+        """Have `before_turn_ends` called in this turn even if nothing is appended."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.end_turn)
 
     def batch_timestamp(self) -> int:
-        """The store timestamp, in ms, that a message appended in this turn gets."""
+        """The store timestamp, in ms, of a message appended in this turn."""
         batch = self._batch
         if not batch.parts:
             self._open(batch)
         return batch.timestamp
 
     def reserve(self, size: int) -> None:
-        """Make sure that so many bytes, records of one batch message, lie in one file.
+        """Make sure that the next ``size`` bytes, the records of one batch message, lie in one
+        file.
 
-        Raises StoreRefused if that cannot be, or if what was appended before cannot be written.
+        Raises StoreRefused if they cannot, or if the messages appended before cannot be written.
         """
         if size + _ROOM > self._log.file_size:
             raise StoreRefused(
@@ -325,49 +330,55 @@ class Appender:
             if not self._batch.parts:
                 self._next_file()
                 return
-            # Who puts two that belong together must not have the second stored without the first.
-            # And where what that write left in the log is cleared later, this would be, too.
+            # A caller that appends two messages that belong together must not have the second
+            # stored without the first. And when the remains of the failed write are cleared later,
+            # the second would be cleared, too.
             refusal = self.commit() or self.refusal
             if refusal is not None:
                 raise refusal
-            # Who waited for what is stored now may have put more: a pop puts a check point.
+            # A callback that waited for this write may have appended more: a pop stores a check
+            # point.
 
     def index(self, topic: str, keys: tuple[str, ...], position: int) -> None:
-        """Let the message just appended be found by these keys."""
+        """Index the message just appended by these keys."""
         self.index_hashes([key_hash(topic, key) for key in keys], position)
 
     def index_hashes(self, hashes: Sequence[int], position: int) -> None:
-        """Let the message just appended be found by the keys with these hashes."""
+        """Index the message just appended by the hashes of its keys."""
         keyed = self._batch.keyed
         for hashed in hashes:
             keyed += _pack_put(hashed, position)
 
     def reply_when_stored(self, sink: ReplySink, frame: bytes, promptly: bool = False) -> None:
-        """Send a reply frame, or several, once what was just appended is stored as the flush mode
-        promises.
+        """Send one or several reply frames when the messages just appended are stored as the flush
+        mode guarantees.
 
-        ``promptly`` is for a sender that said WAIT=false: written is enough for it.
+        ``promptly`` is for a sender that set WAIT=false: its reply is sent after the write.
         """
         batch = self._batch
         (batch.prompt_replies if promptly else batch.replies).append((sink, frame))
 
     def reply_all_when_stored(self, replies: Replies, prompt_replies: Replies) -> None:
-        """The same for frames of several senders, of whom some said WAIT=false."""
+        """As `reply_when_stored` for frames of several senders; ``prompt_replies`` are those with
+        WAIT=false.
+        """
         self._batch.replies += replies
         self._batch.prompt_replies += prompt_replies
 
     def call_when_stored(self, callback: OnStored) -> None:
-        """Call back likewise, with None or with why the message was not stored."""
+        """Call back when the messages just appended are stored, with None, or with the refusal."""
         self._batch.callbacks.append(callback)
 
     def call_when_answered(self, callback: OnStored) -> None:
-        """Call back when a sender of what was just appended would be answered: with SYNC_MASTER a
-        slave has it by then, or the refusal says that none has."""
+        """Call back when a sender of the messages just appended would get its reply: with
+        SYNC_MASTER, when a slave has them or with the refusal that says that no slave has.
+        """
         self._batch.answers.append(callback)
 
     def commit(self) -> StoreRefused | None:
-        """Write the open batch, and publish it or have it flushed; returns why if that cannot be
-        written."""
+        """Write the open batch, then publish it or pass it to the flusher. Returns the refusal if
+        the batch cannot be written.
+        """
         self._scheduled = False
         batch = self._batch
         if not batch.parts:
@@ -383,8 +394,8 @@ class Appender:
         batch.messages += (len(parts) - batch.packed) // _PARTS
         parts.clear()
         self._log.position = self._log.written = batch.end
-        if batch.end > self.look_from:
-            self.look_from = self.look_ahead()
+        if batch.end > self.growth_mark:
+            self.growth_mark = self.on_growth()
         for queue, end in batch.touched.items():
             queue.written = end
         publisher = self.publisher
@@ -405,16 +416,16 @@ class Appender:
         self.open_turn()
 
     def end_turn(self) -> None:
-        """Append what was put off, and write the open batch with it."""
+        """Append the deferred messages, and write the open batch."""
         for defer in self.before_turn_ends:
             try:
                 defer()
             except Exception:
-                waiters.log_failure("what was put off to the end of a turn failed")
+                waiters.log_failure("deferred work at the end of a turn failed")
         self.commit()
 
     def _next_file(self) -> None:
-        """Close the last file with a blank and begin another."""
+        """End the last file with a blank record and create the next one."""
         commit_log = self._log
         try:
             if commit_log.files and commit_log.position < self._file_end:
@@ -423,7 +434,8 @@ class Appender:
                 blank = BLANK.pack(left, MAGIC_BLANK)
                 last.write(blank, commit_log.position - last.start)
                 commit_log.position = commit_log.written = self._file_end
-                # At once: without a next file, a small record must not go where the blank is.
+                # Before the next file is created: if that fails, a small record must not be written
+                # over the blank.
                 self._batch = Batch(self._file_end)
             file = commit_log.add_file()
         except OSError as error:
@@ -442,14 +454,14 @@ class Appender:
         try:
             file.clear_after(batch.start - file.start)
         except OSError as second:
-            # The bytes of refused messages are still in the log, and a restart would find them.
+            # The bytes of refused messages are still in the log, where a restart would find them.
             self._uncleared = batch.start
             self.refuse("log", self._refused(second))
         self.publisher.fail(batch, refusal)
         return refusal
 
     def clear_again(self) -> None:
-        """Take out of the log what could not be taken out of it, and then messages again."""
+        """Try again to clear the bytes of refused messages; on success, accept messages again."""
         if self._uncleared < 0:
             return
         file = self._log.files[-1]
@@ -469,13 +481,13 @@ class Appender:
         )
 
     def _with_hosts(self, sys_flag: int, born_host: bytes) -> int:
-        """A system flag that says which families the hosts of a record are of."""
+        """A system flag with the address families of the hosts of a record."""
         if len(born_host) != IPV4_HOST:
             sys_flag |= SysFlag.BORN_HOST_V6
         return sys_flag | self._sys_flag
 
     def _pack_any_head(self, head: tuple[int | bytes, ...]) -> bytes:
-        """A record's head when one of its hosts is an IPv6 address."""
+        """The head of a record with an IPv6 host."""
         born_host, store_host = head[9], head[11]
         assert isinstance(born_host, bytes) and isinstance(store_host, bytes)
         sys_flag = self._with_hosts(int(head[7]), born_host)

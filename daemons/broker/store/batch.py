@@ -1,4 +1,6 @@
-"""Batch: what was appended to the log in one turn of the loop, and who else has a say in it."""
+"""Batch: the messages appended to the log in one turn of the loop, and the protocols that may delay
+its replies or its reading.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -7,19 +9,19 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored, Replies
 
-#: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
+# Body, properties field, flag, tags code and hashes of the keys of one message of a batch request.
 BatchedMessage = tuple[bytes, bytes, int, int, Sequence[int]]
 
-#: Bytes of records that have been packed elsewhere; of each queue how many, their entries, and the
-#: bytes of its records; items for the index; how many messages.
+# Records that were packed elsewhere: their size in bytes; for each queue the number of messages,
+# their entries, and the size of their records; items for the index; the number of messages.
 Packed = tuple[int, list[tuple[ConsumeQueue, int, bytes, int]], bytes, int]
 
-#: What puts more about a message into its queue's extension: see `Appender`.
+# Stores more about a message in the extension of its queue: see `Appender`.
 Extend = Callable[[ConsumeQueue, int, int, bytes], int]
 
 
 class Origin(NamedTuple):
-    """What the messages of a batch have in common."""
+    """The fields that all messages of a batch request share."""
 
     sys_flag: int
     born_timestamp: int
@@ -28,7 +30,7 @@ class Origin(NamedTuple):
 
 
 class Batch:
-    """What was appended in one turn of the loop."""
+    """The messages appended in one turn of the loop."""
 
     __slots__ = (
         "answers",
@@ -37,8 +39,8 @@ class Batch:
         "keyed",
         "messages",
         "packed",
-        "packed_begin",
-        "packed_behind",
+        "packed_last",
+        "packed_start",
         "parts",
         "prompt_replies",
         "replies",
@@ -48,15 +50,15 @@ class Batch:
     )
 
     def __init__(self, start: int) -> None:
-        self.start = start  # physical offsets of its first byte and behind its last
+        self.start = start  # physical offsets of its first byte and past its last
         self.end = start
-        self.messages = 0  # those of `parts` are counted when they are written
-        self.packed = 0  # how many of the parts are records of several messages
-        # Where the newest of these begins in memory, and how many parts there were with it.
-        self.packed_begin = self.packed_behind = 0
+        self.messages = 0  # those in `parts` are counted when the batch is written
+        self.packed = 0  # how many parts hold the records of several messages
+        # Where the last of these starts in memory, and the number of parts up to and including it.
+        self.packed_start = self.packed_last = 0
         self.timestamp = 0  # the store timestamp of all its records, ms
         self.parts: list[bytes | memoryview] = []
-        # Each queue that got messages, with the queue offset behind the last of them.
+        # Each queue that got messages, with the queue offset after the last of them.
         self.touched: dict[ConsumeQueue, int] = {}
         self.keyed = bytearray()  # for the index
         self.replies: Replies = []
@@ -66,17 +68,19 @@ class Batch:
 
 
 class ReplicationGate(Protocol):
-    """Who has senders wait until a slave has their messages, too."""
+    """Delays replies until a slave has the messages, too."""
 
     def written(self, batch: "Batch") -> None:
-        """A batch whose senders wait is in the log."""
+        """Note that a batch whose senders wait is written to the log."""
 
     def stored(self, batch: "Batch", refusal: StoreRefused | None = None) -> bool:
-        """It is stored as the flush mode promises, or not; False if nobody waits for a slave."""
+        """Note that a batch is stored as the flush mode guarantees, or refused. Returns False if no
+        sender has to wait for a slave.
+        """
 
 
 class ReadLimit(Protocol):
-    """What keeps messages from consumers that are stored, until more brokers have them."""
+    """Hides stored messages from consumers until more brokers have them."""
 
     def holds(self, batch: "Batch") -> bool:
-        """Whether a batch is to be shown later, by `Publisher.show`."""
+        """Whether the batch is published later, by `Publisher.show`."""

@@ -1,4 +1,6 @@
-"""The checkpoint file: what is certainly on disk (layout.CHECKPOINT, Java's StoreCheckpoint)."""
+"""The checkpoint file: which parts of the store are certainly on disk (layout.CHECKPOINT, Java's
+StoreCheckpoint).
+"""
 
 import os
 import struct
@@ -10,12 +12,14 @@ from typing import NamedTuple
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
 
-# Java takes this much off, because its timestamps are taken around a flush, not at it.
+# Java subtracts this margin, because it takes the timestamps around a flush and not exactly at it.
 SAFETY_MARGIN_MS = 3000
 
 
 class _Sealed(NamedTuple):
-    """A part of the page that is ours: a magic, values, and the CRC-32 of what stands before it."""
+    """A section that this broker adds to the page: magic, values, and the CRC-32 of the bytes
+    before it.
+    """
 
     start: int
     form: struct.Struct
@@ -26,7 +30,7 @@ class _Sealed(NamedTuple):
         return self.start + self.form.size - 4
 
     def read(self, page: bytes) -> tuple[int, ...] | None:
-        """Its values; None where it is not there, or not whole."""
+        """Return the values; None if the section is missing or damaged."""
         if len(page) < self.start + self.form.size:
             return None
         magic, *values, crc = self.form.unpack_from(page, self.start)
@@ -44,13 +48,13 @@ _FOUND_END = _Sealed(layout.FOUND_END_AT, layout.FOUND_END, layout.FOUND_END_MAG
 
 
 class Checkpoint:
-    """Three timestamps as Java keeps them, and a physical offset of ours.
+    """Three timestamps as Java keeps them, and physical offsets that this broker adds.
 
-    ``safe_offset``: every byte of the log before it, and what the queues and the index hold of it,
-    has been fsynced. 0 when that is not known. ``confirm_offset``: up to where consumers may read
-    in a set of brokers that controllers keep; it may be further by now, and not beyond the log.
-    ``recovered_end``: the end of the log at the last recovery that may have lost messages, here or
-    at another broker; None if there was none. Offsets of groups may be beyond it.
+    ``safe_offset``: all bytes of the log before it, and their entries in queues and index, are
+    fsynced; 0 if that is not known. ``confirm_offset``: the offset up to which consumers may read
+    in a replica set with controllers. It may lag the real confirm offset, and never exceeds the
+    log. ``recovered_end``: the end of the log at the last recovery that may have lost messages,
+    here or at another broker; None if there was none. Offsets of groups may be past it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +67,7 @@ class Checkpoint:
         self._path = path
 
     def moved(self, timestamp: int, index_timestamp: int, safe_offset: int) -> "Checkpoint":
-        """The one that follows it, to be saved in its place."""
+        """Return the checkpoint that replaces this one."""
         later = Checkpoint(self._path)
         later.message_timestamp = later.queue_timestamp = timestamp
         later.index_timestamp = index_timestamp
@@ -74,7 +78,7 @@ class Checkpoint:
 
     @property
     def minimum_timestamp(self) -> int:
-        """Log and queues are on disk up to this store timestamp."""
+        """The store timestamp up to which log and queues are on disk, in ms."""
         return max(0, min(self.message_timestamp, self.queue_timestamp) - SAFETY_MARGIN_MS)
 
     @property
@@ -82,7 +86,9 @@ class Checkpoint:
         return min(self.minimum_timestamp, self.index_timestamp)
 
     def load(self) -> None:
-        """Read the file. One that is missing or too short counts as zeros: all is read again."""
+        """Read the file. A missing or short file counts as zeros, so that the whole log is read
+        again.
+        """
         try:
             data = files.read_bytes(self._path)
         except FileNotFoundError:
@@ -108,7 +114,7 @@ class Checkpoint:
         return offset if ours else 0
 
     def save(self) -> None:
-        """Write and fsync the file. Raises OSError; the file then still holds the old state."""
+        """Write and fsync the file. Raises OSError; the file then keeps the old state."""
         timestamps = (self.message_timestamp, self.queue_timestamp, self.index_timestamp)
         page = bytearray(layout.CHECKPOINT_SIZE)
         layout.CHECKPOINT.pack_into(page, 0, *timestamps)
@@ -116,8 +122,8 @@ class Checkpoint:
         _SAFE.write(page, self.safe_offset, *timestamps)
         if self.recovered_end is not None:
             _FOUND_END.write(page, self.recovered_end)
-        # In place and not by rename: Java maps this very file, and a page is written whole or,
-        # torn by a power cut, fails its checksum and counts as zeros.
+        # Written in place and not by rename: Java maps this very file. A page is written whole or,
+        # torn by a power failure, fails its checksum and counts as zeros.
         is_new = not files.exists(self._path)
         with files.opened(self._path, os.O_RDWR | os.O_CREAT, 0o644) as descriptor:
             files.write_all(descriptor, page)
@@ -127,8 +133,9 @@ class Checkpoint:
 
 
 def damage_of(data: bytes) -> Iterator[int]:
-    """Where in the file the checksums are that do not fit. Java's times have none; where ours stand
-    Java writes nothing."""
+    """Yield the positions of wrong checksums in the file. Java's timestamps have no checksum, and
+    Java writes nothing where the added sections are.
+    """
     for sealed in (_SAFE, _FOUND_END):
         part = data[sealed.start : sealed.start + sealed.form.size]
         if part.strip(b"\0") and sealed.read(data) is None:

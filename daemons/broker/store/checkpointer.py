@@ -1,11 +1,11 @@
-"""Writing queue entries to their files, and the checkpoint that says up to where all is on disk.
+"""Writes queue entries to their files, and the checkpoint up to which everything is on disk.
 
-Nothing leaves a set before what it stands for has been done: a round may be cancelled at each of
-its awaits, as it is by a stop, and any step may fail.
+An item leaves its set only after its work is done: a stop may cancel a round at each await, and any
+step may fail.
 
-An fsync of queues or index that fails is not tried again, as in `flush.py`: the kernel may have
-dropped the pages. No checkpoint is made then until the broker is restarted, and that start makes
-from the log what the last one does not vouch for.
+A failed fsync of queues or index is not retried, as in `flush.py`, because the kernel may have
+dropped the pages. No checkpoint is written after that until the broker is restarted; the start then
+rebuilds from the log everything that the last checkpoint does not cover.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from mq.daemons.broker.store.index import Index, IndexFile
 
 log = logging.getLogger(__name__)
 
-# A start after kill -9 reads again what came after the checkpoint: about 0.5 s for this many bytes.
+# A start after kill -9 reads the log again from the checkpoint: about 0.5 s for this many bytes.
 CHECKPOINT_BYTES = 128 * 1024 * 1024
 CHECKPOINT_SECONDS = 10.0
 
-# Queues written in one turn of the loop, so that ten thousand of them do not hold it up.
+# Queues written in one turn of the loop, so that ten thousand queues do not block it.
 _QUEUES_A_TURN = 200
 
 
 class Checkpointer:
-    """Knows which queues have entries that are only in memory, and writes them.
+    """Tracks the queues that have entries only in memory, and writes them.
 
     ``interval`` (seconds, Java: flushIntervalConsumeQueue) is the pause between two rounds.
     """
@@ -46,11 +46,11 @@ class Checkpointer:
         flusher: Flusher,
         interval: float,
     ) -> None:
-        self.dirty: dict[ConsumeQueue, object] = {}  # written in the order of this
+        self.dirty: dict[ConsumeQueue, object] = {}  # written in this order
         self.last_timestamp: Callable[[], int] = lambda: 0
-        #: Whether the index has all that has been published.
+        # Whether the index has all published messages.
         self.is_indexed: Callable[[], bool] = lambda: True
-        #: Up to where consumers may read; None where that is all.
+        # Returns the confirm offset; None if consumers may read everything.
         self.confirmed: Callable[[], int] | None = None
         self._log = commit_log
         self._index = index
@@ -58,59 +58,59 @@ class Checkpointer:
         self._flusher = flusher
         self._interval = interval
         self._thread = DiskThread("checkpoint")
-        self._unsynced: set[str] = set()  # no Path: there are ten thousands
-        self._synced_index: IndexFile | None = None  # the newest that was fsynced
-        self._halt: OSError | None = None  # set for good by the first fsync that fails
+        self._unsynced: set[str] = set()  # str and not Path: there are tens of thousands
+        self._synced_index: IndexFile | None = None  # the newest file that was fsynced
+        self._halt: OSError | None = None  # set permanently by the first fsync that fails
         self._last = clock.monotonic()
-        self.turn = asyncio.Lock()  # one round, checkpoint or cut of the log at a time
+        self.turn = asyncio.Lock()  # one round, checkpoint or truncation of the log at a time
 
     @property
     def recovered_end(self) -> int | None:
-        """`Checkpoint.recovered_end`, which the next checkpoint has, too."""
+        """`Checkpoint.recovered_end`, which the next checkpoint keeps."""
         return self._checkpoint.recovered_end
 
-    def lost_behind(self, end: int) -> None:
-        """The log has lost what was behind an offset."""
+    def lost_after(self, end: int) -> None:
+        """Note that the log lost the records after an offset."""
         self._checkpoint.recovered_end = end
 
     @property
     def safe_offset(self) -> int:
-        """Up to where the checkpoint on disk vouches for log, queues and index."""
+        """The offset up to which the checkpoint on disk covers log, queues and index."""
         return self._checkpoint.safe_offset
 
     async def run(self) -> None:
-        """Work until cancelled. A disk that fails is reported and tried again."""
+        """Work until cancelled. Disk errors are logged, and the next round retries."""
         while True:
             await asyncio.sleep(self._interval)
             try:
                 await self._round()
             except OSError as error:
-                log.error("queues and checkpoint cannot be written now: %s", error)
+                log.error("cannot write queues and checkpoint: %s; retrying", error)
 
     async def close(self) -> None:
-        """Write a last checkpoint and end the thread. `safe_offset` tells whether it was saved."""
+        """Write a last checkpoint and end the thread. `safe_offset` shows whether it was saved."""
         try:
             if await self._flusher.drain():
                 await self.checkpoint()
         except OSError as error:
-            log.error("the last checkpoint cannot be written: %s", error)
+            log.error("cannot write the last checkpoint: %s", error)
         finally:
             self._thread.stop()
 
     async def _round(self) -> None:
-        behind = self._log.written - self._checkpoint.safe_offset
-        due = clock.monotonic() - self._last >= CHECKPOINT_SECONDS or behind >= CHECKPOINT_BYTES
-        if due and behind and self._halt is None:
+        size = self._log.written - self._checkpoint.safe_offset
+        due = clock.monotonic() - self._last >= CHECKPOINT_SECONDS or size >= CHECKPOINT_BYTES
+        if due and size and self._halt is None:
             await self.checkpoint()
         elif self.dirty:
             async with self.turn:
                 await self._persist()
 
     async def _persist(self) -> None:
-        """Write the entries of every dirty queue.
+        """Write the entries of all dirty queues.
 
-        A queue that cannot be written stays dirty, and the others are written all the same. Raises
-        the first OSError then, when all have had their turn.
+        A queue that cannot be written stays dirty; the others are written nevertheless. Raises the
+        first OSError after all queues have been tried.
         """
         failed: OSError | None = None
         for number, queue in enumerate(list(self.dirty), 1):
@@ -123,7 +123,7 @@ class Checkpointer:
             finally:
                 self._unsynced.update(queue.sync_paths(before))
                 if queue.files.renamed:
-                    # Files and folders that are new have to survive as names, too.
+                    # The names of new files and folders have to survive a power failure, too.
                     self._unsynced.update(queue.files.folders)
                     queue.files.renamed = False
             if number % _QUEUES_A_TURN == 0:
@@ -132,10 +132,10 @@ class Checkpointer:
             raise failed
 
     async def checkpoint(self) -> None:
-        """Bring log, queues and index to the disk, and write down up to where.
+        """Flush log, queues and index to the disk, and save the offset up to which that is done.
 
-        Nothing is done while the log cannot be flushed or the index lacks something. Raises
-        OSError; the checkpoint on disk then is the one before, which is still true.
+        Does nothing while the log cannot be flushed or the index is incomplete. Raises OSError; the
+        checkpoint on disk then is the previous one, which is still valid.
         """
         async with self.turn:
             await self._checkpoint_now()
@@ -143,7 +143,8 @@ class Checkpointer:
     async def _checkpoint_now(self) -> None:
         upto = self._log.written
         timestamp = self.last_timestamp()
-        # First: what waits for this flush is in no queue that is dirty before it is published.
+        # The flush comes first: entries that wait for it are in no dirty queue before they are
+        # published.
         if not await self._flusher.drain(upto) or not self.is_indexed():
             return
         await self._persist()
@@ -173,11 +174,11 @@ class Checkpointer:
         self._last = clock.monotonic()
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue from the checkpoint that is on the disk now."""
+        """Continue from the checkpoint that is now on disk."""
         self._checkpoint = checkpoint
 
     async def lower(self, offset: int) -> None:
-        """Vouch for nothing from an offset on; who calls has the `turn`. Raises OSError."""
+        """Lower the checkpoint to an offset. The caller holds `turn`. Raises OSError."""
         if self._checkpoint.safe_offset > offset:
             checkpoint = self._checkpoint.moved(0, 0, offset)
             checkpoint.confirm_offset = min(checkpoint.confirm_offset, offset)
@@ -185,7 +186,7 @@ class Checkpointer:
             self._checkpoint = checkpoint
 
     def _unsynced_index_files(self) -> list[IndexFile]:
-        """The last two, as Java, and all that were begun since the last checkpoint."""
+        """The last two files, as in Java, and all created since the last checkpoint."""
         if self._index is None:
             return []
         self._index.save_headers()
@@ -194,11 +195,11 @@ class Checkpointer:
         return all_files[max(0, min(known, len(all_files) - 2)) :]
 
     def _sync_files(self, paths: Iterable[str]) -> None:
-        """For the thread. Raises OSError."""
+        """Runs in the thread. Raises OSError."""
         for path in paths:
             try:
                 descriptor = files.open(path, os.O_RDONLY)
-            except FileNotFoundError:  # its topic was deleted meanwhile
+            except FileNotFoundError:  # its topic was deleted in the meantime
                 continue
             try:
                 self._sync(partial(files.fdatasync, descriptor))
@@ -213,8 +214,8 @@ class Checkpointer:
         except OSError as error:
             self._halt = OSError(
                 error.errno,
-                f"fsync of queues or index failed: {error.strerror}; there is no checkpoint until "
-                f"the broker is restarted, and that start reads more of the log",
+                f"fsync of queues or index failed: {error.strerror}; no checkpoint is written "
+                f"until the broker is restarted, and that start reads more of the log",
             )
             log.critical("%s", self._halt)
             raise self._halt from error

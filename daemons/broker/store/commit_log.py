@@ -1,12 +1,12 @@
-"""The commit log: every message of every topic, in the order of arrival.
+"""The commit log: all messages of all topics in the order of arrival.
 
-Physical offsets run through all files; a file is named by its first. A record lies in one file;
-what is left at a file's end is a blank. Four offsets, each at or behind the one before it:
+Physical offsets run through all files; a file is named after its first offset. A record lies in one
+file; a blank record fills the rest of a file. Four offsets, each at or before the previous one:
 
-    position   where the next record will be put
+    position   where the next record will be written
     written    handed to the kernel: survives the death of this process
     flushed    fsynced: survives the death of the machine
-    minimum    the oldest byte still there
+    minimum    the oldest byte that still exists
 
 Only `append.py` moves position and written, only `flush.py` moves flushed.
 """
@@ -34,14 +34,15 @@ from mq.protocol.record import (
 
 log = logging.getLogger(__name__)
 
-_MEASURED = 16  # of so many writes one is: the clock takes as long as a small write
+_MEASURED = 16  # one write of this many is timed: the clock costs as much as a small write
 
 
 class CommitLog:
     """The files of the log, found by offset.
 
-    ``paths`` are the folders it is spread over: file number n is created in number n mod count of
-    them, sorted (Java: MultiPathMappedFileQueue). ``file_size`` is the size of each file in bytes.
+    ``paths`` are the folders over which the log is spread: file n is created in folder n modulo
+    their number, in sorted order (Java: MultiPathMappedFileQueue). ``file_size`` is the size of
+    each file in bytes.
     """
 
     def __init__(self, paths: Sequence[Path], file_size: int) -> None:
@@ -49,25 +50,25 @@ class CommitLog:
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.failures = ReadFailures()
-        #: Gives the file that begins at an offset where it has been made beforehand, else None.
+        # Returns the file that starts at an offset if it was created beforehand, else None.
         self.take_ready: Callable[[int], MappedFile | None] = lambda start: None
-        #: Called when a file has been deleted or closed: memory of it that is held keeps it on the
-        #: disk. And when the end is cut off: other records may come to lie there.
+        # Called when a file was deleted or closed, because memory that is still mapped keeps the
+        # file on disk, and when the log was truncated, because other records may take the place.
         self.on_removed: list[Callable[[], None]] = []
         self.position = 0
         self.written = 0
         self.flushed = 0
         self._writes = 0
         self._measured_bytes = 0
-        self._measured_seconds = 0.0  # of the processor
+        self._measured_seconds = 0.0  # of processor time
 
     def load(self, *, crashed: bool = False) -> None:
-        """Open the files there are; ``crashed``: their last user did not close them.
+        """Open the existing files. ``crashed``: their last user did not close them.
 
-        Raises StoreLoadError if one has another size than configured, or if one is missing. Behind
-        a crash the last may be shorter: the process may have ended in the middle of `cut`, as that
-        was once. It then ends in a record; one that was made with another size ends in zeros or in
-        a blank.
+        Raises StoreLoadError if a file is missing or does not have the configured size. After a
+        crash the last file may be shorter, because earlier versions shortened the file in `cut`,
+        where the process may have ended. Such a file ends in a record; a file that was created with
+        another size ends in zeros or in a blank.
         """
         found: list[tuple[int, Path]] = []
         for folder in self.paths:
@@ -78,7 +79,7 @@ class CommitLog:
                     found.append((start, path))
         found.sort()
         while found and files.size(found[-1][1]) == 0:
-            # A crash between the creation of a file and the setting of its length.
+            # A crash between the creation of the file and the setting of its length.
             files.unlink(found.pop()[1])
         for number, (start, path) in enumerate(found):
             size = files.size(path)
@@ -86,7 +87,7 @@ class CommitLog:
             if size != self.file_size and not (is_cut and _ends_in_record(path, size)):
                 raise StoreLoadError(
                     f"{path} has {size} bytes, mappedFileSizeCommitLog is {self.file_size}: "
-                    f"start with the size that the store was made with"
+                    f"start with the size with which the store was created"
                 )
             if number and start != found[number - 1][0] + self.file_size:
                 raise StoreLoadError(
@@ -101,11 +102,11 @@ class CommitLog:
         return self.files[0].start if self.files else 0
 
     def set_end(self, offset: int) -> None:
-        """Say that the log ends here and that all of it is on the disk."""
+        """Set the end of the log, all of which is on disk."""
         self.position = self.written = self.flushed = offset
 
     def reaches(self, offset: int) -> bool:
-        """Whether `cut` has anything to do."""
+        """Whether `cut` would change anything."""
         last = self.files[-1] if self.files else None
         if last is None or offset >= last.end:
             return False
@@ -114,12 +115,12 @@ class CommitLog:
         return is_whole_file or data_end(last.descriptor, position) > position
 
     def cut(self, offset: int) -> None:
-        """Drop everything from an offset on, so that stale bytes can never be read as a record.
+        """Truncate the log at an offset, so that stale bytes can never be read as a record.
 
-        Nor after a power cut: a file that came back would follow the records put here since.
-        Raises OSError.
+        The truncation survives a power failure: a file that reappeared would follow the records
+        written here since. Raises OSError.
         """
-        self._tell_removed()
+        self._notify_removed()
         while self.files and self.files[-1].start >= offset and self.files[-1].start > self.minimum:
             file = self.files.pop()
             file.delete()
@@ -129,11 +130,11 @@ class CommitLog:
             position = max(offset, last.start) - last.start
             if data_end(last.descriptor, position) > position:
                 last.clear_after(position)
-                files.fsync(last.descriptor)  # fdatasync need not care for what was cut off
+                files.fsync(last.descriptor)  # fdatasync need not flush the truncated part
         self.set_end(offset)
 
     def begin_at(self, offset: int) -> None:
-        """Have a log without any record begin at an offset, where a file begins. Raises OSError."""
+        """Restart a log without records at an offset, where a file starts. Raises OSError."""
         if not self.files or self.files[0].start != offset:
             while self.files:
                 files.sync_folder(self.remove_first().path.parent)
@@ -142,25 +143,25 @@ class CommitLog:
         self.set_end(offset)
 
     def file_at(self, offset: int) -> MappedFile | None:
-        """The file that holds an offset, or None where there is none."""
+        """The file that holds an offset, or None."""
         if not self.files:
             return None
         number = (offset - self.files[0].start) // self.file_size
         return self.files[number] if 0 <= number < len(self.files) else None
 
     def add_file(self) -> MappedFile:
-        """Create the file that follows the last, unless that is ready. Raises OSError."""
+        """Add the file that follows the last, created beforehand or now. Raises OSError."""
         start = self.files[-1].end if self.files else self.position - self.position % self.file_size
         file = self.take_ready(start) or self.make_file(start)
         self.files.append(file)
         return file
 
     def make_file(self, start: int) -> MappedFile:
-        """Create the file that begins at an offset, as no part of the log yet.
+        """Create the file that starts at an offset, without adding it to the log.
 
-        In any thread. One that is there already stays as it is. Its name and length are on the
-        disk: one that a power cut left empty, with another behind it, would be a hole in the log.
-        Raises OSError.
+        May run in any thread. An existing file stays as it is. Name and length of the file are
+        synced to the disk: a file that a power failure left empty, with another file after it,
+        would be a hole in the log. Raises OSError.
         """
         folder = self.paths[start // self.file_size % len(self.paths)]
         path = folder / layout.file_name(start)
@@ -174,7 +175,9 @@ class CommitLog:
         return file
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
-        """Write bytes at an offset of the last file. Raises OSError, having written a part."""
+        """Write bytes at an offset of the last file. Raises OSError, after which a part may be
+        written.
+        """
         file = self.files[-1]
         self._writes += 1
         if self._writes % _MEASURED:
@@ -186,8 +189,9 @@ class CommitLog:
         self._measured_bytes += len(data)
 
     def cost_of_writes(self, least: int) -> float:
-        """Seconds of the processor for each byte written since this was asked last; 0 while fewer
-        bytes than ``least`` were measured."""
+        """Processor seconds for each byte written since the last call; 0 while fewer than ``least``
+        bytes were measured.
+        """
         if self._measured_bytes < least:
             return 0.0
         cost = self._measured_seconds / self._measured_bytes
@@ -195,40 +199,41 @@ class CommitLog:
         return cost
 
     def remove_first(self) -> MappedFile:
-        """Delete the oldest file and return it, closed. Raises OSError; it then still is one.
+        """Delete the oldest file and return it, closed. Raises OSError; the file then still exists.
 
-        The caller syncs its folder before it deletes the next: after a power cut that brings back
-        one file and not the one behind it, the log has a gap.
+        The caller syncs its folder before it deletes the next file: if a power failure brought one
+        file back but not the file after it, the log would have a gap.
         """
         file = self.files[0]
         file.delete()
         self.files.pop(0)
-        self._tell_removed()
+        self._notify_removed()
         return file
 
-    def _tell_removed(self) -> None:
+    def _notify_removed(self) -> None:
         for callback in self.on_removed:
             callback()
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """The bytes at an offset; None if they are not there. Raises OSError."""
+        """The bytes at an offset; None if they do not exist. Raises OSError."""
         file = self.file_at(offset)
         if file is None or offset + size > min(file.end, self.written):
             return None
         return file.read(offset - file.start, size)
 
     def is_in_memory(self, offset: int) -> bool:
-        """Whether the byte at an offset can be read without waiting for a disk, or is not there."""
+        """Whether the byte at an offset can be read without waiting for a disk, or does not
+        exist."""
         file = self.file_at(offset)
         return file is None or file.is_in_memory(offset - file.start)
 
     def record_at(self, offset: int) -> bytes | None:
-        """The record that begins at an offset, or None if none does. Raises OSError."""
+        """The record that starts at an offset, or None. Raises OSError."""
         size = self._record_size(self.read(offset, RECORD_START.size))
         return None if size is None else self.read(offset, size)
 
     def _record_size(self, start: bytes | None) -> int | None:
-        """The size in the first bytes of a record, None if they do not begin a record."""
+        """The size in the first bytes of a record; None if they do not start a record."""
         if start is None:
             return None
         size, magic, _ = RECORD_START.unpack_from(start)
@@ -237,18 +242,19 @@ class CommitLog:
         return int(size)
 
     def store_timestamp(self, offset: int) -> int:
-        """The store timestamp in ms of the record at an offset, 0 if there is none. Raises
-        OSError."""
+        """The store timestamp of the record at an offset, in ms; 0 if there is no record. Raises
+        OSError.
+        """
         head = self.read(offset, SMALLEST_RECORD)
         if head is None or self._record_size(head) is None:
             return 0
         return record_store_timestamp(head)
 
     def readable_timestamp(self, offset: int) -> int:
-        """Like `store_timestamp`, and 0 where the disk cannot be read."""
+        """As `store_timestamp`, but 0 if the disk cannot be read."""
         try:
             return self.store_timestamp(offset)
-        except OSError:  # it has been counted and logged
+        except OSError:  # it was already counted and logged
             return 0
 
     def unflushed(self, upto: int) -> Iterator[MappedFile]:
@@ -263,7 +269,7 @@ class CommitLog:
         for file in self.files:
             file.close()
         self.files.clear()
-        self._tell_removed()
+        self._notify_removed()
 
 
 def _ends_in_record(path: Path, size: int) -> bool:
@@ -273,14 +279,14 @@ def _ends_in_record(path: Path, size: int) -> bool:
 
 
 def record_store_host(record: bytes | memoryview) -> bytes:
-    """The address and port of the broker that took a whole record."""
+    """The address and port of the broker that stored a whole record."""
     (sys_flag,) = layout.INT.unpack_from(record, AT["sys_flag"])
     at = AT["store_host"] + shift("store_host", sys_flag)
     return bytes(record[at : at + host_sizes(sys_flag)[1]])
 
 
 def record_store_timestamp(record: bytes | memoryview) -> int:
-    """The store timestamp in ms of a record, of which the first SMALLEST_RECORD bytes suffice."""
+    """The store timestamp of a record in ms; its first SMALLEST_RECORD bytes suffice."""
     (sys_flag,) = layout.INT.unpack_from(record, AT["sys_flag"])
     at = AT["store_timestamp"] + shift("store_timestamp", sys_flag)
     timestamp: int = layout.LONG.unpack_from(record, at)[0]

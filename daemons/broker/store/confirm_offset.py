@@ -1,13 +1,13 @@
-"""Confirm offset: up to where consumers may read, in a set of brokers that controllers keep.
+"""Confirm offset: the offset up to which consumers may read in a replica set with controllers.
 
-There what is written, and on the disk where the flush mode asks for it, may still be cut: when this
-master dies, another one follows that need not have it. So it is shown when the sync state set has
-it (Java: DefaultMessageStore.getConfirmOffset). Until then entries are in their queues, and go to
-their files, but `readable` is not moved over them; so nobody here sees them, be it a pull, a held
-one or a part of the broker that delivers.
+In such a replica set a written and even a flushed record may still be truncated: if this master
+dies, the next master need not have it. So a message becomes readable when the whole sync state set
+has it (Java: DefaultMessageStore.getConfirmOffset). Until then its entry is in its queue, and is
+written to the file, but `readable` does not move past it; so no reader in this broker sees it,
+neither a pull, nor a suspended pull, nor a component that delivers messages.
 
-The offset is in the checkpoint. A store that is opened again shows what lies before it; the rest as
-one, when the whole of that is confirmed.
+The checkpoint keeps the offset. A store that is opened again shows the messages before it, and all
+others together when everything that was in the log at the start is confirmed.
 """
 
 from collections import deque
@@ -20,17 +20,19 @@ from mq.daemons.broker.store.waiters import wake
 
 
 class ConfirmOffset:
-    """Holds back what is not confirmed. ``offset`` is the physical one up to which all is.
+    """Hides messages that are not confirmed. ``offset`` is the confirm offset, a physical offset.
 
-    ``is_open``: the store is opened by a master that waits for nobody, so that what it has counts.
+    ``is_open``: the store is opened by a master that waits for no replica, so its whole log is
+    confirmed.
     """
 
     def __init__(self, *, is_open: bool) -> None:
         self.offset = 0
         self._is_open = is_open
         self._release: Callable[[Batch], None] = lambda batch: None
-        self._held: deque[Batch] = deque()  # by their ends
-        # Queues with entries of before that are not shown: where these end, and the log did.
+        self._held: deque[Batch] = deque()  # in order of their ends
+        # Queues with hidden entries from before the start, with their ends; and the end of the log
+        # then.
         self._hidden: dict[ConsumeQueue, int] = {}
         self._hidden_end = 0
 
@@ -41,21 +43,24 @@ class ConfirmOffset:
         saved: int,
         release: Callable[[Batch], None],
     ) -> None:
-        """The store has been opened, with a log up to an end; ``saved`` is what the checkpoint has,
-        ``release`` shows a batch that was held."""
+        """Start with an opened store whose log ends at ``end``. ``saved`` is the confirm offset of
+        the checkpoint; ``release`` publishes a batch that was held.
+        """
         self._release = release
         self.offset = end if self._is_open else saved
         self.hide(queues, end)
 
     def holds(self, batch: Batch) -> bool:
-        """Whether a stored batch is to be shown later: `release` does then. In their order."""
+        """Whether a stored batch has to wait. If so, keeps it; `release` publishes the batches in
+        order.
+        """
         if batch.end <= self.offset:
             return False
         self._held.append(batch)
         return True
 
     def raise_to(self, offset: int) -> None:
-        """Let consumers read up to a physical offset, which is in the log. It never goes back."""
+        """Let consumers read up to a physical offset in the log. The offset never decreases."""
         if offset <= self.offset:
             return
         self.offset = offset
@@ -69,8 +74,9 @@ class ConfirmOffset:
 
     @contextmanager
     def all_in_sight(self) -> Iterator[None]:
-        """Have what was there at the start be readable, for who makes a picture of all of it then.
-        Nothing may be awaited or appended meanwhile."""
+        """Make everything that was in the log at the start readable, for a caller that takes a
+        snapshot of it. The caller must neither await nor append anything inside.
+        """
         shown = {queue: queue.readable for queue in self._hidden}
         for queue, end in self._hidden.items():
             queue.readable = end
@@ -81,13 +87,16 @@ class ConfirmOffset:
                 queue.readable = readable
 
     def lift(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Let queues be cut, which go by what can be read; `hide` follows in the same turn."""
+        """Make all entries readable before queues are truncated, which depends on `readable`.
+        `hide` must follow in the same turn.
+        """
         for queue in queues:
             queue.readable = queue.written
 
     def hide(self, queues: Iterable[ConsumeQueue], end: int) -> None:
-        """Take what queues have beyond the offset out of sight; the log ends at ``end``, and all
-        entries can be read."""
+        """Hide the entries of queues past the offset. The log ends at ``end``; before the call all
+        entries are readable.
+        """
         self._held.clear()
         self._hidden.clear()
         self.offset = min(self.offset, end)

@@ -1,14 +1,14 @@
-"""Consume queues: for one queue of a topic, where in the commit log its messages lie.
+"""Consume queues: the places of the messages of one queue in the commit log.
 
-Entry n (layout.ENTRY) is the message with queue offset n. New entries are kept in memory, in
-`_tail`, and go to the file a few times a second: after a crash they are made again from the log.
+Entry n (layout.ENTRY) describes the message with queue offset n. New entries are kept in memory, in
+`_tail`, and written to the file a few times a second; after a crash they are rebuilt from the log.
 
     minimum   the first queue offset that can be read
     readable  one past the last that can be read
-    written   one past the last whose record is in the log's file
+    written   one past the last whose record is written to the log
     appended  the queue offset of the next message
 
-readable ≤ written ≤ appended; readable lags behind written while a sync flush is awaited.
+readable ≤ written ≤ appended; readable lags written while a sync flush is pending.
 """
 
 import logging
@@ -24,20 +24,20 @@ from mq.protocol.names import is_system_topic
 
 log = logging.getLogger(__name__)
 
-# A gap between two messages of a queue is damage; a longer one is damage to the number that says
-# so.
+# The largest queue offset gap that is filled. A longer one is taken as damage to the queue offset
+# itself.
 MOST_FILLED = 1_000_000
 
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _FILLER_SIZE = layout.FILLER_SIZE
-_SKIPPED_AT_ONCE = 4096  # entries read in one go while a gap is passed over
+_SKIPPED_AT_ONCE = 4096  # entries read at once while a gap is skipped
 
 
 class QueueWaiter(Protocol):
-    """Whoever waits for a queue's next message, a held pull mostly."""
+    """Waits for the next message of a queue; usually a suspended pull."""
 
     def wake(self) -> None:
-        """The queue has got messages, or was emptied or deleted."""
+        """The queue has new messages, or was emptied or deleted."""
         ...
 
 
@@ -80,27 +80,28 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         raw = topic.encode()
-        self.topic_field = bytes((len(raw),)) + raw  # as it stands in a record
+        self.topic_field = bytes((len(raw),)) + raw  # as in a record
         self.minimum = 0
         self.readable = 0
         self.written = 0
         self.appended = 0
-        # Put by this process: messages that can be read, and bytes of records.
+        # Counted since this process started: messages that became readable, and bytes of records.
         self.puts = 0
         self.put_bytes = 0
-        # From here on entries were made by this process: they need not be held against the log.
+        # This process wrote the entries from here on: they need not be compared with the log.
         self.trusted = 0
-        # Who is woken by the next message, in their order: a dict, so that one of ten
-        # thousand leaves as fast as the only one.
+        # Woken by the next message, in this order. A dict, so that one of ten thousand waiters is
+        # removed as fast as the only one.
         self.waiting: dict[QueueWaiter, None] = {}
         self.extension: QueueExtension | None = None  # most have none
         self.files = QueueFiles(folder, file_size, descriptors)
         self._persisted = 0  # entries before it are in files, the others in _tail
         self._tail = bytearray()
-        # Behind what is persisted the last file has entries from before, up to here: `set_back`.
+        # End of old entries in the last file after `_persisted`: see `set_back`.
         self._stale_end = 0
-        self.deleted = False  # for good: its topic's next queue of this id is another
-        # The last entry that `load` has found: a start asks for it several times.
+        # permanently: the next queue of the topic with this id is another object
+        self.deleted = False
+        # The last entry that `load` found: a start reads it several times.
         self._kept_index = -1
         self._kept = b""
 
@@ -110,9 +111,9 @@ class ConsumeQueue:
     # loading --------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Find the files and the end of the entries in them.
+        """Find the files and the end of their entries.
 
-        Raises StoreLoadError if they were made with another size.
+        Raises StoreLoadError if the files were created with another size.
         """
         self.files.load()
         end, last = find_end(self.files)
@@ -130,7 +131,7 @@ class ConsumeQueue:
         self._stale_end = 0
 
     def set_minimum(self, physical_minimum: int) -> None:
-        """Let the queue begin with the first entry that the log still has."""
+        """Set `minimum` to the first entry whose record the log still has."""
         first = self._peek(self.minimum) if self.minimum < self.readable else None
         if first is not None and first[0] >= physical_minimum and 0 < first[1] != _FILLER_SIZE:
             return
@@ -139,8 +140,9 @@ class ConsumeQueue:
     # reading --------------------------------------------------------------------------------
 
     def entries(self, index: int, count: int) -> bytes:
-        """Up to count entries from an index on: those that are readable and in one file, or in
-        memory, or both where the file is the last."""
+        """Return up to ``count`` readable entries from an index on. All are in one file or in
+        memory, or in both if the file is the last.
+        """
         count = min(count, self.readable - index)
         if count <= 0 or index < self.minimum:
             return b""
@@ -156,12 +158,12 @@ class ConsumeQueue:
         return data
 
     def _read_one(self, index: int) -> bytes:
-        """An entry that is in a file."""
+        """Return an entry that is in a file."""
         return self._kept if index == self._kept_index else self.files.read(index, 1)
 
     def next_file_index(self, index: int) -> int:
-        """The first index of the file behind the one that an index is in."""
-        return min(self.files.behind(index), self.readable)
+        """The first index of the file after the one that holds an index."""
+        return min(self.files.file_end(index), self.readable)
 
     def entry(self, index: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
@@ -169,10 +171,10 @@ class ConsumeQueue:
         return layout.ENTRY.unpack(raw) if raw else None
 
     def last_address(self, most: int) -> int | None:
-        """The address in the last entry that has one, of so many at the end."""
+        """The extension address in the last entry that has one, among the last ``most`` entries."""
         address = None
         index = max(self.minimum, self.readable - most)
-        while raw := self.entries(index, most):  # those in one file
+        while raw := self.entries(index, most):  # the entries in one file
             index += len(raw) // _ENTRY_SIZE
             for _, _, code in layout.ENTRY.iter_unpack(raw):
                 if layout.is_extension_address(code):
@@ -180,19 +182,19 @@ class ConsumeQueue:
         return address
 
     def last_physical_end(self) -> int:
-        """The physical offset behind the last record that this queue knows, 0 if none."""
+        """The physical offset after the last record of this queue, 0 if none."""
         if self.appended <= self.minimum:
             return 0
         last = self.entry(self.appended - 1)
         return 0 if last is None else last[0] + last[1]
 
     def first_at_or_after(self, physical: int) -> int:
-        """The index of the first entry whose record is at a physical offset or behind it."""
+        """The index of the first entry whose record is at or after a physical offset."""
         low = self._first()
         found = high = self.readable
         while low < high:
             middle = (low + high) // 2
-            # Fillers and entries that cannot be read say nothing: ask the next one that does.
+            # Fillers and unreadable entries have no offset: use the next entry that has one.
             index = self._skip_gap(middle, high)
             entry = self._peek(index) if index < high else None
             if entry is not None and entry[0] < physical:
@@ -203,13 +205,13 @@ class ConsumeQueue:
         return found
 
     def _first(self) -> int:
-        """The first index that there may be an entry of."""
+        """The first index that may have an entry."""
         first = self.files.first
         return self._persisted if first is None else first
 
     def _skip_gap(self, index: int, end: int) -> int:
-        """The first index from one on whose entry is there and no filler, or end."""
-        count = 1  # mostly that one is it
+        """The first index from ``index`` on with an entry that is not a filler, or ``end``."""
+        count = 1  # usually the first one
         while index < end:
             count = min(count, end - index)
             if index >= self._persisted:
@@ -220,7 +222,7 @@ class ConsumeQueue:
             else:
                 raw = self.files.read(index, min(count, self._persisted - index))
             if not raw:
-                index = self.files.behind(index)
+                index = self.files.file_end(index)
             for _, size, _ in layout.ENTRY.iter_unpack(raw):
                 if 0 < size != _FILLER_SIZE:
                     return index
@@ -237,7 +239,7 @@ class ConsumeQueue:
     # writing --------------------------------------------------------------------------------
 
     def append(self, entry: bytes) -> None:
-        """Add an entry in memory; it can be read once `readable` is moved over it."""
+        """Add an entry in memory. It can be read when `readable` moves past it."""
         self._tail += entry
         self.appended += 1
 
@@ -247,23 +249,23 @@ class ConsumeQueue:
         self.appended += len(entries)
 
     def append_packed(self, entries: bytes, count: int) -> None:
-        """Add so many entries as `append` does."""
+        """Add ``count`` entries as `append` does."""
         self._tail += entries
         self.appended += count
 
     def restore(self, index: int, entry: bytes) -> bool:
-        """Add an entry again while the log is replayed; say whether it was new.
+        """Add an entry again during the replay of the log; return whether it was new.
 
-        An index behind the end is one that the queue has already; one ahead of it leaves a gap,
-        which is filled so that every later message keeps its offset.
+        The queue already has the entries before its end. An index after the end leaves a gap, which
+        is filled so that each later message keeps its queue offset.
         """
         if index < self.appended:
             return False
         if index > self.appended and self._stale_end:
             self._clear_stale()
         if self.appended == 0 and self.files.first is None:
-            # The queue's older messages went with old log files: begin in the right file.
-            self._set_end(self.files.begin_of(index))
+            # The queue's older messages were deleted with old log files: start in the right file.
+            self._set_end(self.files.file_start(index))
             self.minimum = self.appended
         if index - self.appended > MOST_FILLED:
             return False
@@ -280,7 +282,7 @@ class ConsumeQueue:
         return True
 
     def restore_all(self, index: int, entries: bytes) -> bool:
-        """The same for entries that follow each other, up to one that is not new."""
+        """As `restore` for consecutive entries, up to the first that is not new."""
         if not self.restore(index, entries[:_ENTRY_SIZE]):
             return False
         if self.extension is not None:
@@ -290,20 +292,21 @@ class ConsumeQueue:
         self.written = self.readable = self.appended
         return True
 
-    def _filling(self, behind: bytes) -> bytes:
-        """What stands in a gap before an entry.
+    def _filling(self, following: bytes) -> bytes:
+        """Return the entry that fills a gap before the entry ``following``.
 
-        Where messages were lost amid a queue it is the entry behind them. This broker sees that the
-        message is not the one; Java, which does not look, hands it out once more. For a filler, as
-        before the first message, it would go on in the next file of the log and leave out messages
-        (DefaultMessageStore.getMessage). What only the broker reads must have nothing twice.
+        A gap inside a queue is filled with the following entry. This broker notices that the record
+        is another message; Java does not compare them and delivers that message once more. For a
+        filler entry, as used before the first message, Java would continue in the next file of the
+        log and skip messages (DefaultMessageStore.getMessage). Queues that only the broker reads
+        must have no entry twice, so they get fillers.
         """
         if self.minimum >= self.appended or is_system_topic(self.topic):
             return layout.FILLER_ENTRY
-        return behind
+        return following
 
     def undo_unwritten(self) -> None:
-        """Forget the entries whose records could not be written."""
+        """Remove the entries whose records could not be written."""
         start = (self.written - self._persisted) * _ENTRY_SIZE
         refused = bytes(self._tail[start:])
         self.put_bytes -= sum(size for _, size, _ in layout.ENTRY.iter_unpack(refused))
@@ -327,33 +330,33 @@ class ConsumeQueue:
     def persist(self) -> None:
         """Write the entries of written records to the file.
 
-        Nothing is written to a queue that was deleted: messages that were on their way to it then
-        are in the log only. Raises OSError; no entry is lost then.
+        Nothing is written to a deleted queue: messages that were in flight at the deletion are only
+        in the log. Raises OSError; no entry is lost then.
         """
         if self.deleted:
             return
         if self.extension is not None:
-            self.extension.persist()  # first: entries point there
+            self.extension.persist()  # first: entries refer to it
         while self._persisted < self.written:
-            count = min(self.files.behind(self._persisted), self.written) - self._persisted
+            count = min(self.files.file_end(self._persisted), self.written) - self._persisted
             data = bytes(self._tail[: count * _ENTRY_SIZE])
             written = self.files.write(self._persisted, data)
             del self._tail[: written * _ENTRY_SIZE]
             self._persisted += written
 
     def sync_paths(self, since: int) -> list[str]:
-        """The files that hold entries from an index on: what a checkpoint has to fsync."""
+        """The files that hold entries from an index on, which a checkpoint has to fsync."""
         more = [] if self.extension is None else self.extension.sync_paths()
         return [*self.files.sync_paths(since), *more]
 
     # cutting --------------------------------------------------------------------------------
 
     def set_back(self, physical: int) -> None:
-        """Forget the entries of records at a physical offset or behind it: the log is replayed.
+        """Forget the entries of records at or after a physical offset, before the log is replayed.
 
-        Most are restored as they were, to the bytes that they have in the file now. So what is in
-        the last file is left there until `cut`, which follows the replay, has seen what was not:
-        taking ten thousand files off the disk to make them again takes seconds.
+        Most entries are restored with the same bytes that are in the file. So the last file keeps
+        its content until `cut`, which runs after the replay and removes what was not restored:
+        deleting and recreating ten thousand files takes seconds.
         """
         end = self._first_dropped(physical)
         if end >= self._persisted:
@@ -364,12 +367,12 @@ class ConsumeQueue:
         self._set_end(end)
         last = self.files.last
         if last is not None:
-            self._stale_end = min(stale_end, self.files.behind(last))
-            # Nobody has vouched for an entry of such a file, so perhaps not for its name, either.
+            self._stale_end = min(stale_end, self.files.file_end(last))
+            # No checkpoint covers an entry of this file, so its name may not be on disk, either.
             self.files.renamed = self.files.renamed or last == end
 
     def cut(self, physical: int) -> int:
-        """Drop the entries of records at a physical offset or behind it; say how many."""
+        """Drop the entries of records at or after a physical offset; return their number."""
         if self._stale_end > self.appended:
             self._clear_stale()
         self._stale_end = 0
@@ -384,7 +387,9 @@ class ConsumeQueue:
         return dropped
 
     def _first_dropped(self, physical: int) -> int:
-        """Where to cut, `appended` for nowhere; what an extension has for those behind is kept."""
+        """The index at which to truncate, `appended` if nothing is dropped. Extension units of the
+        dropped entries are kept.
+        """
         last = (
             self.entry(self.appended - 1) if self.minimum < self.appended == self.readable else None
         )
@@ -392,7 +397,7 @@ class ConsumeQueue:
             return self.appended
         end = self.first_at_or_after(physical)
         while end > self.minimum and (before := self._peek(end - 1)) and before[1] <= 0:
-            end -= 1  # zeros, where a power cut has left what is behind them
+            end -= 1  # zeros that a power failure left before later entries
         if end < self.appended:
             if self.extension is not None:
                 self.extension.remember(end, self._entries_from(end))
@@ -409,30 +414,30 @@ class ConsumeQueue:
         self.files.remove_from(self._persisted)
         self.files.clear_from(self._persisted)
 
-    def clear_behind_end(self) -> None:
-        """Take away what a power cut left behind the last entry that was found.
+    def clear_after_end(self) -> None:
+        """Clear the remains of a power failure after the last entry that was found.
 
-        A later start would take it for entries once those between have been written.
+        A later start would read them as entries after the entries between were written.
         """
         if self.files.has_data_from(self._persisted):
             self.files.clear_from(self._persisted)
 
     def _entries_from(self, index: int) -> bytes:
         parts = []
-        while raw := self.entries(index, self.readable - index):  # those in one file
+        while raw := self.entries(index, self.readable - index):  # the entries in one file
             parts.append(raw)
             index += len(raw) // _ENTRY_SIZE
         return b"".join(parts)
 
     def remove_files_before(self, physical_minimum: int) -> int:
-        """Delete files, but never the last, whose records are all gone; say how many."""
+        """Delete files whose records are all deleted, except the last file; return their number."""
         removed = self.files.remove_before(self.first_at_or_after(physical_minimum))
         if self.extension is not None:
             self._clean_extension(self.extension)
         return removed
 
     def _clean_extension(self, extension: QueueExtension) -> None:
-        """Remove what lies before the unit of the first entry that has one."""
+        """Delete the extension files before the unit of the first entry that has one."""
         for _, size, code in layout.ENTRY.iter_unpack(
             self.entries(max(self._first(), self.minimum), _SKIPPED_AT_ONCE)
         ):
@@ -441,19 +446,21 @@ class ConsumeQueue:
                 return
 
     def clear(self) -> None:
-        """Take the queue's files off the disk: it is empty now. Raises OSError; it has what is left
-        of them then."""
+        """Delete the queue's files and empty it. Raises OSError; the queue then keeps the remaining
+        files.
+        """
         self.files.remove_all()
-        # Also if its extension stays: behind files that are gone no start would find what comes.
+        # Also if the extension stays: without the files before them, no start would find new
+        # entries.
         self.minimum = 0
         self._set_end(0)
         if self.extension is not None:
             self.extension.clear()
 
     def delete(self) -> None:
-        """Clear the queue for good: what is still on its way to it is not written any more.
+        """Clear the queue permanently: messages in flight to it are not written any more.
 
-        Raises OSError; the queue goes on with what is left of it.
+        Raises OSError; the queue then stays in use with the remaining files.
         """
         self.deleted = True
         try:

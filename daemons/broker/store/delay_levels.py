@@ -1,12 +1,12 @@
-"""Delay levels: how long messages of a level wait, as messageDelayLevel says."""
+"""Delay levels: the delay of each level, from messageDelayLevel."""
 
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def delay_levels(text: str) -> dict[int, int]:
-    """Read messageDelayLevel ("1s 5s …") into milliseconds by level, which begin at 1.
+    """Parse messageDelayLevel ("1s 5s …") into milliseconds by level; levels start at 1.
 
-    Raises ValueError naming the part that is not a number and a unit of s, m, h or d.
+    Raises ValueError naming the part that is not a number with a unit of s, m, h or d.
     """
     levels = {}
     for level, part in enumerate(text.split(), 1):

@@ -2,7 +2,7 @@
 
 The messages of a deleted topic stay in the log until retention deletes their files. A recovery must
 not put them into queues: the topic would reappear, and if it was created again, its old messages
-would take the queue offsets of the new ones. Java has no such file: see `lives`.
+would take the queue offsets of the new ones. Java has no such file: see `queue_generations`.
 
 A slave does not see that its master deletes a topic, only that a queue restarts at queue offset 0.
 It adds such queues to the list one by one.
@@ -85,7 +85,7 @@ class Deletions:
         self._marks: dict[int, Mark] = {}
         self._has_queues = False
         self._is_doubled = True
-        #: The list cannot be read: deletions may be missing from it.
+        # The list cannot be read: deletions may be missing from it.
         self.is_damaged = False
 
     def load(self) -> None:
@@ -133,14 +133,16 @@ class Deletions:
         return max(own, self._offsets.get(topic, 0))
 
     def add(self, topics: Iterable[str], physical: int, log_: MarkedLog) -> None:
-        """Note that topics are deleted now; forget those of which the log has nothing any more.
+        """Record that topics are deleted now, and drop the topics of which the log has no record
+        any more.
 
-        Raises OSError; the topics then do not count as deleted, and must not be.
+        Raises OSError; the topics then do not count as deleted, and must not be deleted.
         """
         self._add(dict.fromkeys(topics, physical), log_)
 
     def add_queues(self, queues: Mapping[tuple[str, int], int], log_: MarkedLog) -> None:
-        """Note that queues, by topic and id, begin anew at offsets, likewise: in one write."""
+        """Record that queues, by topic and id, restart at offsets, in one write. Raises as
+        `add`."""
         self._add({_key(*queue): physical for queue, physical in queues.items()}, log_)
 
     def _add(self, added: dict[str, int], log_: MarkedLog) -> None:

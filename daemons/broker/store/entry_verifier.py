@@ -1,4 +1,4 @@
-"""True entries: those of queues held against the log, and mended from it where they are damaged."""
+"""Compares queue entries with the log, and repairs damaged ones from it."""
 
 import logging
 from collections.abc import Callable
@@ -13,12 +13,14 @@ from mq.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_IDENTITY
 
 log = logging.getLogger(__name__)
 
-# A run of damaged entries longer than this, five pages of a file, is mended by the next start.
+# The longest run of damaged entries that is repaired here: five pages of a file. A longer run is
+# repaired by the next start.
 MOST_DAMAGED = 1024
 
 
 class EntryVerifier:
-    """Of the queues of one store. ``delays`` gives the delay levels in force, in ms."""
+    """Verifies the queue entries of one store. ``delays`` returns the current delay levels in
+    ms."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class EntryVerifier:
         return entry
 
     def matches_log(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
-        """Whether the log has at an offset the very message that an entry promises."""
+        """Whether the log has at a physical offset the very message that an entry describes."""
         head = self._log.read(physical, RECORD_IDENTITY.size)
         if head is None:
             return False
@@ -54,35 +56,36 @@ class EntryVerifier:
         )
 
     def repair(self, queue: ConsumeQueue, index: int) -> tuple[int, int, int] | None:
-        """Find the message of a damaged queue entry in the log, and mend the entry.
+        """Find the message of a damaged queue entry in the log, and repair the entry.
 
-        Only the log between the messages of the nearest true entries is read. None if the message
-        no longer exists.
+        Reads only the log between the messages of the nearest valid entries. Returns None if the
+        message no longer exists.
         """
         entry = queue.entry(index)
         if entry is not None and self._is_filling(queue, index, entry[0], entry[1]):
             return None
         deleted = self._deletions.last_of(queue.topic, queue.queue_id)
-        start = max(self._log.minimum, deleted)  # what lies before had this number in another life
+        # records before it are of an earlier queue generation
+        start = max(self._log.minimum, deleted)
         for before in range(index - 1, max(index - MOST_DAMAGED, queue.minimum) - 1, -1):
             entry = queue.entry(before)
             if entry and self.matches_log(queue, before, entry[0], entry[1]):
                 start = entry[0] + entry[1]
                 break
         where = queue.topic, queue.queue_id, index
-        entry = find_entry(self._log, start, self._next_true(queue, index), *where, self._delays())
+        entry = find_entry(self._log, start, self._next_valid(queue, index), *where, self._delays())
         if entry is None:
             log.error("%r: entry %d is damaged and its message is not in the log", queue, index)
             return None
-        log.error("%r: entry %d was damaged; mended from the log", queue, index)
+        log.error("%r: entry %d was damaged; repaired from the log", queue, index)
         try:
             queue.mend(index, layout.ENTRY.pack(*entry))
-        except OSError as error:  # the message can be read all the same
-            log.error("%r: entry %d cannot be mended now: %s", queue, index, error)
+        except OSError as error:  # the message can be read nevertheless
+            log.error("%r: cannot repair entry %d: %s", queue, index, error)
         return entry
 
-    def _next_true(self, queue: ConsumeQueue, index: int) -> int:
-        """The physical offset of the nearest true entry after an index, or the end of the log."""
+    def _next_valid(self, queue: ConsumeQueue, index: int) -> int:
+        """The physical offset of the nearest valid entry after an index, or the end of the log."""
         for after in range(index + 1, min(index + MOST_DAMAGED, queue.readable)):
             entry = queue.entry(after)
             if entry and self.matches_log(queue, after, entry[0], entry[1]):
@@ -90,7 +93,9 @@ class EntryVerifier:
         return self._log.written
 
     def _is_filling(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
-        """Whether an entry stands for a lost message: it is that of the next one there is."""
+        """Whether an entry fills the gap of a lost message: it repeats the entry of the next
+        message.
+        """
         head = self._log.read(physical, RECORD_IDENTITY.size)
         if head is None:
             return False

@@ -1,11 +1,11 @@
-"""Why the store would not do something, and what it found damaged.
+"""Errors of the store, and the damage that it found.
 
 StoreError
-├── StoreRefused     it takes no messages now; the remark says why and the reply code goes with it
-├── StoreLocked      another process has this directory open
-└── StoreLoadError   the directory cannot be served as it is
+  ├── StoreRefused     messages are refused; has the remark and the reply code
+  ├── StoreLocked      another process uses this store
+  └── StoreLoadError   the store cannot be opened as it is
 
-QueuesLeft           an OSError: what is deleted has queues that cannot be taken off the disk
+QueuesLeft           an OSError: some queues of deleted topics could not be deleted
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mq.daemons.service import CannotStart, InUse
 from mq.protocol.codes import ResponseCode
 
-#: What a sender is told whose message is in the log.
+# The reply codes for senders whose message is in the log nevertheless.
 STORED_ALL_THE_SAME = frozenset(
     (
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -24,11 +24,11 @@ STORED_ALL_THE_SAME = frozenset(
 
 
 class StoreError(Exception):
-    """The store would not or could not."""
+    """An error of the store."""
 
 
 class StoreRefused(StoreError):
-    """A message was not stored. ``code`` is what its sender is told, with the text as remark."""
+    """A message was refused. ``code`` is the reply code for its sender, with the text as remark."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -37,7 +37,7 @@ class StoreRefused(StoreError):
 
 
 class QueuesLeft(OSError):
-    """Topics count as deleted, but not all of their queues could be taken off the disk."""
+    """Topics count as deleted, but some of their queues could not be deleted from the disk."""
 
 
 class StoreLocked(StoreError, InUse):
@@ -45,18 +45,18 @@ class StoreLocked(StoreError, InUse):
 
 
 class StoreLoadError(StoreError, CannotStart):
-    """What is on disk cannot be served: a human has to look first."""
+    """The store on disk cannot be opened; an administrator has to check it first."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A part of the log that recovery cut away, or left in place and skipped."""
+    """A part of the log that recovery truncated, or left in place and skipped."""
 
     path: str
     offset: int  # physical offset in the log, or byte offset in another file
     dropped: int  # bytes
     why: str
-    is_cut: bool = True  # else it is left in place
+    is_cut: bool = True  # False: it is left in place
 
     def __str__(self) -> str:
         if not self.is_cut:

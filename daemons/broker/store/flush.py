@@ -1,13 +1,11 @@
-"""Flush: getting what was written onto the disk. Group commit, and the checkpoint.
+"""Flush: group commit of the log to the disk.
 
 One thread does nothing but fsync, so that the event loop never waits for a disk. At most one fsync
-of the log is under way; every batch that was written meanwhile is covered by the next one.
-fdatasync on the descriptor is used and not mmap.flush, because the latter keeps the GIL for as long
-as it takes.
+of the log runs at a time; it covers every batch that was written before it started. The thread
+calls fdatasync on the descriptor and not mmap.flush, because the latter holds the GIL all the time.
 
-An fsync that fails is never tried again: the kernel may have dropped the pages and report success
-the second time. The store then takes no message until it is started again and has read what is
-there.
+A failed fsync is never retried: the kernel may have dropped the pages and would report success the
+second time. The store then refuses messages until it is restarted and has read what is on disk.
 """
 
 import asyncio
@@ -29,9 +27,9 @@ log = logging.getLogger(__name__)
 class Flusher:
     """Flushes the log, and with SYNC_FLUSH lets batches wait for it.
 
-    ``timeout`` (seconds, Java: syncFlushTimeout) is how long a sender waits before it is told
-    FLUSH_DISK_TIMEOUT: stored, but not known to be on disk. Each of ``between`` says what else its
-    thread has to do between two flushes, if anything.
+    ``timeout`` (seconds, Java: syncFlushTimeout) is how long a sender waits before it gets
+    FLUSH_DISK_TIMEOUT: stored, but not known to be on disk. Each function of ``between`` returns
+    other work for the flush thread to do between two flushes, or None.
     """
 
     def __init__(
@@ -47,13 +45,14 @@ class Flusher:
         self._between = between
         self._thread = DiskThread("log-flush")
         self._waiting: list[Batch] = []
-        self._deadlines: dict[Batch, float] = {}  # of those in _waiting not yet told, by loop time
-        self._halt: StoreRefused | None = None  # set for good by the first fsync that fails
+        # loop time by batch of _waiting that has not timed out
+        self._deadlines: dict[Batch, float] = {}
+        self._halt: StoreRefused | None = None  # set permanently by the first fsync that fails
         self._busy = False
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self._timer: asyncio.TimerHandle | None = None
-        #: Called when more of the log is on the disk, before batches are published for it.
+        # Called when more of the log is on the disk, before the batches are published.
         self.on_flushed: Callable[[], None] = lambda: None
         self.flushes = 0
         self.last_seconds = 0.0
@@ -61,17 +60,17 @@ class Flusher:
 
     @property
     def halt(self) -> StoreRefused | None:
-        """Why nothing is flushed any more; None while it is."""
+        """Why flushing stopped; None while it works."""
         return self._halt
 
     @property
     def waiting_replies(self) -> int:
-        """Senders that wait for an fsync."""
+        """The number of senders that wait for an fsync."""
         return sum(len(batch.replies) for batch in self._waiting)
 
     def await_flush(self, batch: Batch) -> None:
-        """Publish a written batch once it is on the disk."""
-        if self._halt is not None:  # an fsync failed after the batch was begun
+        """Publish a written batch when it is on the disk."""
+        if self._halt is not None:  # an fsync failed after the batch was opened
             self._appender.publisher.fail(batch, self._halt)
             return
         loop = asyncio.get_running_loop()
@@ -83,7 +82,9 @@ class Flusher:
             self.start()
 
     def start(self) -> None:
-        """Flush what has been written, unless a flush is under way or nothing is left to flush."""
+        """Flush the written bytes, unless a flush is running, nothing is to be flushed, or flushing
+        failed.
+        """
         upto = self._log.written
         if self._busy or upto == self._log.flushed or self._halt is not None:
             return
@@ -109,7 +110,9 @@ class Flusher:
                 self._thread.submit(work, lambda result, error: None)
 
     async def drain(self, upto: int | None = None) -> bool:
-        """Wait until the log is flushed up to an offset, or to its end; False if it cannot be."""
+        """Wait until the log is flushed up to an offset, or to its end. Returns False if flushing
+        failed.
+        """
         target = self._log.written if upto is None else upto
         while self._log.flushed < target and self._halt is None:
             self.start()
@@ -119,18 +122,20 @@ class Flusher:
     async def close(self) -> None:
         """Flush the rest and end the thread."""
         if await self.drain() and self._appender.failed_writes:
-            await self._sync_what_was_cleared()
+            await self._sync_cleared()
         self._thread.stop()
         if self._timer is not None:
             self._timer.cancel()
 
-    async def _sync_what_was_cleared(self) -> None:
-        """What was refused may be on the disk behind the end of the log, and not what is there now
-        in its place: behind a power cut the next start would find it."""
+    async def _sync_cleared(self) -> None:
+        """Sync the last file once more after failed writes. Refused bytes may be on the disk after
+        the end of the log while the zeros that replaced them are not; after a power failure the
+        next start would find them.
+        """
         try:
             await self._thread.run(self._log.files[-1].sync)
         except OSError as error:
-            log.error("what was refused may be in the log behind a power cut: %s", error)
+            log.error("refused messages may reappear in the log after a power failure: %s", error)
 
     def _done(self, upto: int, error: Exception | None) -> None:
         self._busy = False
@@ -143,11 +148,11 @@ class Flusher:
         try:
             self.on_flushed()
         except Exception:
-            log_failure("what follows a flush failed")
+            log_failure("a callback after a flush failed")
         covered = [batch for batch in self._waiting if batch.end <= upto]
         self._waiting = self._waiting[len(covered) :]
         if self._waiting:
-            self.start()  # before the replies are sent: the disk works while we do
+            self.start()  # before the replies are sent, so that the disk works meanwhile
         for batch in covered:
             self._deadlines.pop(batch, None)
             self._appender.publisher.publish(batch)
@@ -166,8 +171,10 @@ class Flusher:
             self._appender.publisher.fail(batch, self._halt)
 
     def _time_out(self) -> None:
-        """Tell the senders that have waited long enough. The timer stands for the oldest batch; it
-        is not moved when that one is flushed in time, but finds out here whose turn it is."""
+        """Fail the batches whose timeout has passed. The timer is set for the oldest batch. It is
+        not moved when that batch is flushed in time; this function then sets it for the next
+        one.
+        """
         loop = asyncio.get_running_loop()
         self._timer = None
         timed_out = StoreRefused(

@@ -1,12 +1,14 @@
-"""The key index: which messages have a key (layout.INDEX_*, Java's IndexFile and IndexService).
+"""The key index: finds the messages that have a key (layout.INDEX_*, Java's IndexFile and
+IndexService).
 
 A file is a hash table: a slot holds the number of the newest item whose hash falls in it, an item
-the number of the one before it. Items hold a hash and no text, so whoever looks up a key has to
-compare the messages found. Item 0 is never used.
+the number of the previous item of the slot. Items hold a hash and no text, so the caller of a
+lookup has to compare the messages found. Item 0 is never used.
 
-Slots and items are written through a mapping, because a put touches two far places. Their space is
-allocated before; a full disk is then an error here and not a SIGBUS. A file system that copies on
-write promises nothing by that: there the pages of each put are prepared before they are touched.
+Slots and items are written through a mapping, because a put touches two distant places. Their space
+is allocated before, so that a full disk is an error here and not a SIGBUS. A file system that
+copies on write gives no such guarantee: there the pages of each put are prepared before they are
+touched.
 """
 
 import logging
@@ -28,31 +30,33 @@ _HEADER = layout.INDEX_HEADER
 _SLOT = layout.INDEX_SLOT
 _ITEM = layout.INDEX_ITEM
 _SLOTS_AT = _HEADER.size
-# Bound to module names, because a lookup costs as much as the arithmetic around it.
+# Bound to module names, because an attribute lookup costs as much as the arithmetic around it.
 _unpack_slot, _pack_slot, _pack_item = _SLOT.unpack_from, _SLOT.pack_into, _ITEM.pack_into
 _ALLOCATE = 1024 * 1024  # bytes of items allocated at a time
 _MAX_SECONDS = 0x7FFFFFFF
-_LAST = 2  # characters of a key that are hashed by themselves
-_STARTS = 256  # what is remembered: the hashes of so many texts without their last characters
+_LAST = 2  # characters at the end of a key that are hashed separately
+_STARTS = 256  # size of the cache _starts: hashes of texts without their last characters
 _starts: dict[bytes, int] = {}
 
 
-# What is to be put: the hash of a key, and the physical offset of a message that has it. The items
-# of a batch are bytes, as the native path makes and reads them.
+# An item to put: the hash of a key, and the physical offset of a message that has it. The items of
+# a batch are bytes, because the native path creates and reads them in this form.
 PUT = struct.Struct(">iq")
 
 
 def key_hash(topic: str, key: str) -> int:
-    """The hash of topic#key as items hold it: |hashCode|, 0 for the one that has no opposite."""
+    """The hash of topic#key as in items: |hashCode|, or 0 for the value without a positive
+    counterpart.
+    """
     text = f"{topic}#{key}"
     return raw_hash(text.encode()) if text.isascii() else _without_sign(java_hash(text))
 
 
 def raw_hash(raw: bytes) -> int:
-    """The same of topic#key in UTF-8. Raises UnicodeDecodeError if it is not UTF-8."""
+    """The same for topic#key in UTF-8. Raises UnicodeDecodeError if it is not UTF-8."""
     if not raw.isascii() or len(raw) <= _LAST:
         return _without_sign(java_hash(raw.decode()))
-    # Unique ids count upwards: what stands before the last digits is the same for hundreds.
+    # Unique ids count upwards: the part before the last digits is the same for hundreds of them.
     start = raw[:-_LAST]
     value = _starts.get(start)
     if value is None:
@@ -71,9 +75,9 @@ def _without_sign(hashed: int) -> int:
 def _put_each(
     data: mmap, slots: int, count: int, used: int, items: bytes, seconds: int
 ) -> tuple[int, int]:
-    """Write items into a file: `count` is the number of the next one, `used` the slots in use.
+    """Write items into a file. ``count`` is the number of the next item, ``used`` the slots in use.
 
-    Returns both as they are then. The native path has the same (native/src/index.rs).
+    Returns the new values of both. The native path has the same function (native/src/index.rs).
     """
     position, item_size = _SLOTS_AT + 4 * slots + _ITEM.size * count, _ITEM.size
     for hashed, physical in PUT.iter_unpack(items):
@@ -105,7 +109,7 @@ class IndexFile:
         self._capacity = capacity
         self._items_at = _HEADER.size + _SLOT.size * slots
         size = self._items_at + _ITEM.size * capacity
-        # A file that is there is opened on a full disk, too: its keys are looked up.
+        # An existing file is opened even on a full disk, because its keys are still looked up.
         self._allocated = 0
         self._descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -114,8 +118,8 @@ class IndexFile:
                 self._allocated = self._items_at + _ITEM.size
                 files.posix_fallocate(self._descriptor, 0, self._allocated)
             self._map = files.map_to_write(self._descriptor, size)
-            # Items come one behind the other. With the first of them in a page megabytes of the
-            # hole behind it would be made ready at once, while everybody waits.
+            # Items are written one after another. Without this call, the first write to a page
+            # would make megabytes of the hole after it ready at once, while all senders wait.
             files.touch_singly(self._map, self._items_at)
         except OSError:
             files.close(self._descriptor)
@@ -144,15 +148,15 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many more items there can be."""
+        """The number of items that still fit."""
         return self._capacity - self.count
 
     def put(self, items: bytes, timestamp: int) -> None:
-        """Add items of one time, each as PUT, at most as many as there is room for.
+        """Add items of one time, each as PUT; at most ``room`` items.
 
-        Raises OSError if there is no space.
+        Raises OSError if the disk is full.
         """
-        # The first one sets the time that others count from.
+        # The first item sets the time from which the others count.
         if self.count <= 1 and len(items) > PUT.size:
             self.put(items[: PUT.size], timestamp)
             items = items[PUT.size :]
@@ -176,7 +180,7 @@ class IndexFile:
         self.end_timestamp = timestamp
 
     def _prepare(self, items: bytes) -> None:
-        """Have the pages ready that a put of these items touches. Raises OSError."""
+        """Prepare the pages that a put of these items touches. Raises OSError."""
         if not self._copies:
             return
         begin, end = self._item_at(self.count), self._item_at(self.count + len(items) // PUT.size)
@@ -191,13 +195,14 @@ class IndexFile:
         return _SLOTS_AT + _SLOT.size * (max(hashed, 0) % self._slots)
 
     def continue_from(self, previous: "IndexFile") -> None:
-        """Begin where a full file ended, as Java does."""
+        """Start where a full file ended, as Java does."""
         self.begin_offset = self.end_offset = previous.end_offset
         self.begin_timestamp = self.end_timestamp = previous.end_timestamp
 
     def save_header(self) -> None:
-        """Put what `put` has counted into the file. Raises OSError; the header is then older, and
-        the next start counts again."""
+        """Write the counters of `put` into the file. Raises OSError; the header is then outdated,
+        and the next start counts the items again.
+        """
         header = _HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
@@ -209,8 +214,10 @@ class IndexFile:
         files.write_all(self._descriptor, header)
 
     def find(self, hashed: int, begin: int, end: int) -> Iterator[int]:
-        """Yield physical offsets of items with a hash and a time (ms, to the second), newest
-        first. Read with pread, so that an unreadable page raises OSError."""
+        """Yield the physical offsets of items with a hash and a time between begin and end (ms,
+        precise to a second), newest first. Reads with pread, so that an unreadable page raises
+        OSError.
+        """
         slot = self._slot_at(hashed)
         (number,) = _SLOT.unpack(files.read_all(self._descriptor, _SLOT.size, slot))
         while 0 < number < self.count:
@@ -221,12 +228,12 @@ class IndexFile:
                 return
             if found == hashed and timestamp <= end:
                 yield physical
-            if previous >= number:  # a chain only leads back: this one is damaged
+            if previous >= number:  # a chain only leads to older items: this one is damaged
                 return
             number = previous
 
     def cut(self, physical: int) -> int:
-        """Take back the items of messages at a physical offset or behind it; say how many."""
+        """Remove the items of messages at or after a physical offset; return their number."""
         dropped = -self._find_uncounted()
         while self.count > 1:
             hashed, offset, _, previous = _ITEM.unpack_from(
@@ -249,7 +256,7 @@ class IndexFile:
         return max(dropped, 0)
 
     def _find_uncounted(self) -> int:
-        """Count the items that were put when the process died before it could count them."""
+        """Count the items that were put after the last header was saved before the process died."""
         found = 0
         while self.count < self._capacity:
             hashed, offset, _, _ = _ITEM.unpack_from(self._map, self._item_at(self.count))
@@ -261,7 +268,9 @@ class IndexFile:
         return found
 
     def sync(self) -> None:
-        """Wait until the file is on the disk. Raises OSError. For a thread: it lets the GIL go."""
+        """Wait until the file is on the disk. Raises OSError. Made for a thread: it releases the
+        GIL.
+        """
         files.fdatasync(self._descriptor)
 
     def close(self) -> None:
@@ -269,7 +278,7 @@ class IndexFile:
             try:
                 self.save_header()
             except OSError as error:
-                log.warning("%s: the header cannot be written: %s", self.path, error)
+                log.warning("%s: cannot write the header: %s", self.path, error)
             self._map.close()
             files.close(self._descriptor)
             self._descriptor = -1
@@ -280,35 +289,36 @@ class IndexFile:
 
 
 class Index:
-    """All files of the index, the oldest first. A new one is begun when the last is full."""
+    """All files of the index, oldest first. A new file is created when the last one is full."""
 
     def __init__(self, folder: Path, slots: int, capacity: int) -> None:
         self.files: list[IndexFile] = []
         self.folder = folder
-        # Files were begun since the folder was last given to be fsynced.
+        # Whether files were created since the folder was last passed to an fsync.
         self.renamed = False
         self._slots = slots
         self._capacity = capacity
 
     def load(self) -> None:
-        """Open the files there are; one of another size is left alone and said so."""
+        """Open the existing files. A file of another size is skipped and logged."""
         files.make_folders(self.folder)
         size = _HEADER.size + _SLOT.size * self._slots + _ITEM.size * self._capacity
         for path in files.children(self.folder):
             if not (path.name.isdigit() and len(path.name) == 17):
                 continue
             if files.size(path) != size:
-                log.warning("%s is not an index file of %d bytes: left out", path, size)
+                log.warning("%s is not an index file of %d bytes; skipping it", path, size)
                 continue
             self.files.append(IndexFile(path, self._slots, self._capacity))
 
     def sync_names(self) -> None:
-        """Have the names of the files survive the death of the machine. Raises OSError."""
+        """Sync the folder, so that the names of the files survive a power failure. Raises
+        OSError."""
         files.sync_folder(self.folder)
 
     @property
     def end_offset(self) -> int:
-        """The physical offset of the newest message that is indexed, -1 if none is."""
+        """The physical offset of the newest indexed message, -1 if there is none."""
         for file in reversed(self.files):
             if file.count > 1:
                 return file.end_offset
@@ -320,21 +330,23 @@ class Index:
 
     @property
     def origin(self) -> int:
-        """What the times in the last file count from: the store timestamp of its first item."""
+        """The time from which the items of the last file count: the store timestamp of its first
+        item.
+        """
         return self.files[-1].begin_timestamp if self.files else 0
 
     @property
     def room(self) -> int:
-        """How many items the last file takes behind its first; 0 before that."""
+        """The number of items that the last file takes after its first; 0 before that."""
         file = self.files[-1] if self.files else None
         return file.room if file is not None and file.count > 1 else 0
 
     def put(self, items: bytes, timestamp: int) -> None:
-        """Add items, each as PUT, of messages that have one store timestamp, or are of one second
-        since `origin`.
+        """Add items, each as PUT, of messages that have one store timestamp, or lie in one second
+        counted from `origin`.
 
-        Raises OSError if there is no space. All of them may then be put again, as what is found
-        twice is answered once.
+        Raises OSError if the disk is full. The caller may then put all of them again, because a
+        message that is found twice is returned once.
         """
         while items:
             file = self._writable()
@@ -358,8 +370,9 @@ class Index:
         return file
 
     def _next_name(self) -> str:
-        """The time as Java writes it. A clock that was set back must not change the files' order,
-        which is that of their names."""
+        """The current time in Java's format. Files are ordered by their names, so the name is
+        increased if the clock was set back.
+        """
         now = clock.time()
         milliseconds = int(now * 1000) % 1000
         name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{milliseconds:03d}"
@@ -368,7 +381,9 @@ class Index:
         return name
 
     def find(self, topic: str, key: str, maximum: int, begin: int, end: int) -> list[int]:
-        """Physical offsets of up to maximum messages that may have a key, the newest file first."""
+        """Physical offsets of up to ``maximum`` messages that may have a key, the newest file
+        first.
+        """
         hashed = key_hash(topic, key)
         found: list[int] = []
         for file in reversed(self.files):
@@ -382,7 +397,7 @@ class Index:
         return found
 
     def cut(self, physical: int) -> int:
-        """Take back what is known of messages at a physical offset or behind it."""
+        """Remove the items of messages at or after a physical offset; return their number."""
         dropped = 0
         while self.files:
             file = self.files[-1]
@@ -393,13 +408,14 @@ class Index:
         return dropped
 
     def remove_last(self) -> IndexFile:
-        """Delete the newest file; what it held must be indexed again from its begin_offset."""
+        """Delete the newest file. Its messages must be indexed again, from its begin_offset on."""
         file = self.files.pop()
         file.delete()
         return file
 
     def remove_before(self, physical_minimum: int) -> int:
-        """Delete files, but never the last, whose messages are all gone; say how many."""
+        """Delete files whose messages are all deleted, except the last file; return their
+        number."""
         removed = 0
         while len(self.files) > 1 and self.files[0].end_offset < physical_minimum:
             self.files.pop(0).delete()

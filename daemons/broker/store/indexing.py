@@ -1,4 +1,5 @@
-"""Indexing: what has been published goes into the key index, or waits until that can be written."""
+"""Indexing: puts published batches into the key index, and keeps them while it cannot be
+written."""
 
 import logging
 
@@ -12,28 +13,31 @@ log = logging.getLogger(__name__)
 
 
 class Indexing:
-    """Puts batches into an index, of which there may be none. ``appender`` takes no messages while
-    it cannot be written."""
+    """Puts batches into an index, if there is one. ``appender`` refuses messages while the index
+    cannot be written.
+    """
 
     def __init__(self, index: Index | None, appender: Appender) -> None:
         self._index = index
         self._appender = appender
         self._waiting: list[tuple[bytes, int]] = []  # items, with their store timestamps
-        self._headers_failed = False  # of items that are in the index, the last time
+        self._headers_failed = False  # headers of indexed items could not be saved the last time
 
     @property
     def is_behind(self) -> bool:
-        """Whether something published is not in the index."""
+        """Whether a published batch is not in the index yet."""
         return bool(self._waiting) or self._headers_failed
 
     def put(self, batch: Batch) -> None:
-        """Index a batch that has been published."""
+        """Index a published batch."""
         if batch.keyed and self._index is not None:
             self._waiting.append((bytes(batch.keyed), batch.timestamp))
             self.put_rest()
 
     def put_rest(self) -> None:
-        """Index what has come. Without space for it no more messages are taken until there is."""
+        """Index the batches that wait. If the disk is full, messages are refused until this
+        succeeds.
+        """
         if not self.is_behind or self._index is None:
             return
         put = self._index.put

@@ -1,29 +1,29 @@
-"""Messages by their keys, from the key index of a store."""
+"""Queries messages by key from the key index of a store."""
 
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import decode_record
 
-# So many messages of other topics with the same hash are looked at when a key is asked for. By
-# chance there is hardly ever one.
-_MOST_COLLISIONS = 64
+# Messages of other topics with the same hash that a query skips at most. By chance there is hardly
+# ever one.
+_MAX_COLLISIONS = 64
 
 
 def query_by_key(
     store: MessageStore, topic: str, key: str, max_num: int, begin: int, end: int
 ) -> tuple[int, int, list[bytes]]:
-    """(timestamp and offset of the newest indexed message, records that may have the key).
+    """Return (timestamp and offset of the newest indexed message, records that may have the key).
 
-    Looked for is what was stored from `begin` to `end`, in ms. A hash stands for topic and key.
-    Whether it is this topic is looked at, for a sender finds keys with the hash of another topic's;
-    the key the asker compares. Records come in the order of the log.
+    Searches messages stored from ``begin`` to ``end``, in ms. An item has only a hash of topic and
+    key. The topic is checked here, because a sender can construct keys with the hash of another
+    topic's keys; the client compares the key. Records are in the order of the log.
     """
     index = store.key_index
     if index is None:
         return 0, 0, []
     shown = store.log.written if store.bound is None else store.bound.offset
     records: dict[int, bytes] = {}
-    for physical in index.find(topic, key, max_num + _MOST_COLLISIONS, begin, end):
+    for physical in index.find(topic, key, max_num + _MAX_COLLISIONS, begin, end):
         if len(records) >= max_num:
             break
         record = store.record_at(physical) if physical < shown else None

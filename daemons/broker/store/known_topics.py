@@ -1,4 +1,6 @@
-"""Which topics a store has by its configuration, ours or Java's, without a broker."""
+"""The topics of a store according to its configuration, this broker's or Java's, read without a
+broker.
+"""
 
 from pathlib import Path
 
@@ -8,15 +10,15 @@ from mq.protocol import fastjson
 
 
 def known_topics(root: Path) -> frozenset[str] | None:
-    """The names of the topics; None where no file says.
+    """Return the names of the topics, or None if no file has them.
 
-    Then a topic without queues need not be one that was deleted: a log may have been saved alone.
-    Raises OSError for a file that is there and cannot be read.
+    Without that file, a topic without queues need not be deleted: the log may have been restored
+    alone. Raises OSError if an existing file cannot be read.
     """
     folder = layout.config_path(root)
     if files.is_folder(folder / "topics"):
         return None  # in RocksDB, as of 5.x (RocksDBTopicConfigManager.rocksdbConfigFilePath)
-    for name in ("topics.json", "topics.json.bak"):  # as a start looks for them
+    for name in ("topics.json", "topics.json.bak"):  # in the order of a start
         try:
             found = frozenset(fastjson.loads(files.read_bytes(folder / name))["topicConfigTable"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):

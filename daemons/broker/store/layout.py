@@ -1,4 +1,4 @@
-"""The bytes of a store, as Java 4.9.x lays them out. docs/store-format.md works an example.
+"""The binary layout of a store, as in Java 4.9.x. docs/store-format.md explains an example.
 
 All numbers are signed and big-endian, all times are milliseconds since 1970. Reader, writer and
 recovery take every size, magic and name from here.
@@ -20,7 +20,7 @@ def file_name(offset: int) -> str:
 
 
 def file_offset(name: str) -> int | None:
-    """The offset a file name stands for, or None for a name that is not one."""
+    """The offset in a file name; None if the name is not an offset."""
     return (
         int(name) if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit() else None
     )
@@ -47,7 +47,7 @@ def config_path(root: Path) -> Path:
 
 
 CHECKPOINT_FILE = "checkpoint"
-ABORT_FILE = "abort"  # there while a broker runs; there at a start means the last one crashed
+ABORT_FILE = "abort"  # exists while a broker runs; at a start it means that the last one crashed
 LOCK_FILE = "lock"
 DELETIONS_FILE = "deletions.json"  # ours: Java neither reads nor writes it
 
@@ -57,16 +57,16 @@ INT = struct.Struct(">i")
 LONG = struct.Struct(">q")
 SHORT = struct.Struct(">h")
 
-SECTOR = 512  # bytes that a disk writes all or none
-# What of a record's properties may not be zeros: a sector of them that a power cut has kept from
-# the disk would look the same (mq.daemons.broker.store.records.is_torn).
+SECTOR = 512  # bytes that a disk writes all or not at all
+# The properties of a record must not contain this: a sector that did not reach the disk before a
+# power failure reads the same (mq.daemons.broker.store.records.is_torn).
 UNWRITTEN = bytes(SECTOR)
 
-# The records themselves are in mq.protocol.record. One is only put where this much is left behind
-# it, so that a blank always fits.
+# The records themselves are defined in mq.protocol.record. A record is only written if this much
+# room is left after it, so that a blank always fits.
 END_OF_FILE_ROOM = BLANK.size
 
-# The record body may be maxMessageSize; topic, properties and the head come on top.
+# maxMessageSize limits the body; topic, properties and head come on top.
 RECORD_OVER_BODY = 65536
 
 # Consume queues -----------------------------------------------------------------------------
@@ -78,7 +78,7 @@ ENTRY = struct.Struct(
 )
 ENTRY_SIZE = ENTRY.size  # 20
 ENTRY_PLACE = "qi8x"  # of `struct`: an entry without its tags code
-# What stands before the first entry when a queue begins at an offset that is not 0.
+# Precedes the first entry if a queue starts at an offset other than 0.
 FILLER_SIZE = 0x7FFFFFFF
 FILLER_ENTRY = ENTRY.pack(0, FILLER_SIZE, 0)
 
@@ -129,11 +129,11 @@ CHECKPOINT = struct.Struct(
     "q"  # store timestamp of the last message in flushed consume queues
     "q"  # end timestamp of the last full and flushed index file
 )
-# Behind them and the offset that a master has flushed (StoreCheckpoint of 5.x).
+# Followed by the flushed offset of the master (StoreCheckpoint of 5.x).
 CONFIRM_AT = 32
-# Ours, in bytes that Java neither reads nor writes. It says up to which physical offset log, queues
-# and index are known to be on disk. It counts only while Java's three fields are still those that
-# it was written with: otherwise a Java broker has run on this store since.
+# Added by this broker, in bytes that Java neither reads nor writes: the physical offset up to which
+# log, queues and index are known to be on disk. It is valid only while Java's three fields have the
+# values with which it was written; otherwise a Java broker has used this store since.
 FINE_CHECKPOINT_AT = 1024
 FINE_CHECKPOINT = struct.Struct(
     ">8s"  # FINE_CHECKPOINT_MAGIC
@@ -141,14 +141,14 @@ FINE_CHECKPOINT = struct.Struct(
     "q"  # the three of CHECKPOINT, repeated
     "q"
     "q"
-    "I"  # CRC-32 of what stands before it
+    "I"  # CRC-32 of the preceding bytes
 )
 FINE_CHECKPOINT_MAGIC = b"mq-safe1"
-# Ours, too, behind that: where the log ended when it may have lost its end.
+# Added by this broker, too: the end of the log when it may have lost its end.
 FOUND_END_AT = 2048
 FOUND_END = struct.Struct(
     ">8s"  # FOUND_END_MAGIC
     "q"  # physical offset
-    "I"  # CRC-32 of what stands before it
+    "I"  # CRC-32 of the preceding bytes
 )
 FOUND_END_MAGIC = b"mq-ends1"

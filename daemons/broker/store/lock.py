@@ -1,4 +1,4 @@
-"""The lock of a store's folder: one broker at a time has it open.
+"""The lock of a store's folder: one broker at a time uses it.
 
 Java locks a part of the file with fcntl (BrokerController's FileChannel.tryLock).
 """
@@ -12,7 +12,7 @@ from mq.daemons.broker.store.errors import StoreLocked
 
 
 class StoreLock:
-    """Of the store at ``root``."""
+    """The lock of the store at ``root``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -23,7 +23,7 @@ class StoreLock:
         return self._descriptor >= 0
 
     def take(self) -> None:
-        """Make the folder where there is none, and lock it. Raises StoreLocked or OSError."""
+        """Create the folder if it is missing, and lock it. Raises StoreLocked or OSError."""
         files.make_folders(self._root)
         path = self._root / layout.LOCK_FILE
         self._descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -35,7 +35,7 @@ class StoreLock:
             ) from None
         try:
             files.pwrite(self._descriptor, b"lock", 0)
-        except OSError as error:  # the lock holds without its content
+        except OSError as error:  # the lock is held without the content
             if error.errno not in files.FULL:
                 raise
 

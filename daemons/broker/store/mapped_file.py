@@ -1,10 +1,11 @@
 """Files of a fixed size: written with pwrite, read through a read-only mapping.
 
-Java writes through the mapping too. A store to a mapped page of a sparse file on a full disk ends a
-process with SIGBUS, and in CPython that cannot be caught; pwrite says ENOSPC instead, and writes a
-batch in one call with no page fault. The kernel keeps file and mapping the same (docs/decisions/).
+Java writes through the mapping, too. A store to a mapped page of a sparse file on a full disk ends
+the process with SIGBUS, which CPython cannot catch; pwrite returns ENOSPC instead, and writes a
+batch in one call without page faults. The kernel keeps file and mapping consistent
+(docs/decisions/).
 
-A load from a mapped page that the disk cannot give is a SIGBUS, too. So only pages that were read
+A load from a mapped page that the disk cannot read is a SIGBUS, too. So only pages that were read
 into memory just before are read through the mapping (`MappedFile.admit`).
 """
 
@@ -21,11 +22,11 @@ from mq.client.machine import files
 log = logging.getLogger(__name__)
 
 _CREATED_MODE = 0o644
-_READ_AT_ONCE = 1024 * 1024  # bytes; in smaller pieces a disk is asked more often
+_READ_AT_ONCE = 1024 * 1024  # bytes; smaller reads would need more disk requests
 
 
 def _extents(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
-    """Where the parts of a file, from a position on, begin and end that are not holes.
+    """Yield start and end of the parts of a file that are not holes, from a position on.
 
     Raises OSError.
     """
@@ -35,14 +36,14 @@ def _extents(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
             position = files.lseek(descriptor, start, os.SEEK_HOLE)
             yield start, position
     except OSError as error:
-        if error.errno != errno.ENXIO:  # which says that only a hole is left
+        if error.errno != errno.ENXIO:  # ENXIO: only a hole is left
             raise
 
 
 def extent_end(descriptor: int, position: int = 0) -> int:
     """One past the last byte of a file, from a position on, that is not in a hole.
 
-    A file of the log is as long as its room from the start.
+    A file of the log has its full length from the start.
     """
     return max((end for _, end in _extents(descriptor, position)), default=position)
 
@@ -50,9 +51,9 @@ def extent_end(descriptor: int, position: int = 0) -> int:
 def data_end(descriptor: int, position: int = 0) -> int:
     """One past the last byte of a file, from a position on, that is not zero.
 
-    The position if there is none. Zeros may be in a hole or written: Java can fill its files with
-    them beforehand (warmMapedFileEnable), and a power cut leaves them where data had no time.
-    A block that cannot be read counts as data.
+    Returns the position if there is none. Zeros may be a hole or written: Java can fill its files
+    with zeros beforehand (warmMapedFileEnable), and a power failure leaves zeros where data had not
+    reached the disk. A block that cannot be read counts as data.
     """
     for start, stop in reversed(list(_extents(descriptor, position))):
         while stop > start:
@@ -68,13 +69,13 @@ def data_end(descriptor: int, position: int = 0) -> int:
 
 
 class ReadFailures:
-    """Counts and logs reads that a disk refuses."""
+    """Counts and logs failed reads of the disk."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def note(self, path: Path, offset: int, error: OSError) -> None:
-        """Of a read at an offset, which is a physical one for the commit log."""
+        """Count a failed read at an offset, which is a physical offset for the commit log."""
         self.count += 1
         log.error(
             "%s cannot be read at offset %d: %s; the disk has failed there",
@@ -86,14 +87,14 @@ class ReadFailures:
 
 
 class MappedFile:
-    """One file of a log. Its full length is there, as a hole, from its creation."""
+    """One file of a log. It has its full length, as a hole, from its creation."""
 
     __slots__ = ("_map", "_view", "descriptor", "end", "failures", "path", "size", "start")
 
     def __init__(
         self, path: Path, start: int, size: int, failures: ReadFailures | None = None
     ) -> None:
-        """``failures`` counts the reads that the disk refuses."""
+        """``failures`` counts the failed reads."""
         self.failures = failures or ReadFailures()
         self.path = path
         self.start = start
@@ -105,9 +106,9 @@ class MappedFile:
 
     @property
     def view(self) -> memoryview:
-        """The whole file as memory, of which only parts may be read that `admit` has let in.
+        """The whole file as memory. Only parts that `admit` has read into memory may be accessed.
 
-        Elsewhere a disk that fails ends the process with SIGBUS. Slices stay valid when the file is
+        Elsewhere a failing disk ends the process with SIGBUS. Slices stay valid after the file is
         closed or deleted.
         """
         if self._view is None:
@@ -120,9 +121,9 @@ class MappedFile:
         return self._map
 
     def admit(self, position: int, size: int) -> bool:
-        """Read a part of the file into memory, so that it may be read in `view`.
+        """Read a part of the file into memory, so that it may be accessed in `view`.
 
-        False if the disk cannot give it. Waits for the disk where the part is not in memory.
+        Returns False if the disk cannot read it. Waits for the disk if the part is not in memory.
         """
         try:
             files.populate(self._mapped(), position, size)
@@ -136,14 +137,16 @@ class MappedFile:
         return True
 
     def write(self, data: bytes | memoryview, position: int) -> None:
-        """Write all of data at a position in the file. Raises OSError, having written a part."""
+        """Write all of data at a position in the file. Raises OSError, after which a part may be
+        written.
+        """
         files.write_all(self.descriptor, data, position)
 
     def read(self, position: int, size: int) -> bytes:
-        """Read with a system call, which lets other threads run while the disk is waited for.
+        """Read with a system call, so that other threads run while the disk works.
 
-        Raises OSError, also when the file is closed meanwhile: its descriptor may then already be
-        that of another file.
+        Raises OSError, also if the file is closed meanwhile, because its descriptor may then
+        already belong to another file.
         """
         try:
             data = files.read_all(self.descriptor, size, position)
@@ -159,8 +162,9 @@ class MappedFile:
         return OSError(error.errno, error.strerror, str(self.path))
 
     def read_part(self, position: int, size: int) -> bytes:
-        """Like `read`, but ends before the first block that cannot be read. Empty if that is the
-        first one."""
+        """As `read`, but ends before the first block that cannot be read. Empty if that is the
+        first one.
+        """
         try:
             return files.pread(self.descriptor, size, position)
         except OSError as error:
@@ -170,14 +174,15 @@ class MappedFile:
             raise failed from None
 
     def read_if_in_memory(self, position: int, size: int) -> bytes | None:
-        """Read without waiting for a disk; None if not all of the part is in memory."""
+        """Read without waiting for a disk; None if a part is not in memory."""
         buffer = bytearray(size)
         try:
             count = files.preadv(self.descriptor, (buffer,), position, os.RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # as tmpfs says it: memory is all that it has
+            # tmpfs does not support the flag: it is always in memory
+            if error.errno != errno.EOPNOTSUPP:
                 return None
             return self.read(position, size)
         return bytes(buffer) if count == size else None
@@ -185,7 +190,7 @@ class MappedFile:
     def is_in_memory(self, position: int) -> bool:
         """Whether a byte can be read without waiting for a disk.
 
-        Also true where the file system cannot tell, and for a file that has been closed.
+        Also true if the file system cannot tell, and for a closed file.
         """
         try:
             files.preadv(self.descriptor, (bytearray(1),), position, os.RWF_NOWAIT)
@@ -196,13 +201,14 @@ class MappedFile:
         return True
 
     def begin_reading(self, position: int, size: int) -> None:
-        """Have the kernel begin to read a part of the file into memory. Raises OSError."""
+        """Ask the kernel to read a part of the file into memory in the background. Raises
+        OSError."""
         files.posix_fadvise(self.descriptor, position, size, os.POSIX_FADV_WILLNEED)
 
     def read_into(self, buffer: memoryview, position: int) -> bool:
-        """Read as much as a buffer holds, for a thread: it lets the GIL go.
+        """Fill a buffer from the file. Made for a thread: it releases the GIL.
 
-        False if the disk does not give all of it. Raises OSError for other errors.
+        Returns False if the disk cannot read all of it. Raises OSError for other errors.
         """
         try:
             return files.preadv(self.descriptor, (buffer,), position) == len(buffer)
@@ -212,7 +218,7 @@ class MappedFile:
             raise
 
     def failed_blocks(self, position: int, size: int) -> list[int]:
-        """The positions of the unreadable blocks of a part. Raises OSError."""
+        """Return the positions of the unreadable blocks of a part. Raises OSError."""
         _, failed = files.read_around(self.descriptor, size, position)
         if failed:
             self.failures.note(
@@ -221,10 +227,10 @@ class MappedFile:
         return failed
 
     def clear_after(self, position: int) -> None:
-        """Write zeros over everything from a position on. Raises OSError.
+        """Overwrite everything from a position on with zeros. Raises OSError.
 
-        The file has its length at every moment: one that a crash, or a disk that fails, left
-        shorter would look as if it was of a store with smaller files, and no start would take it.
+        The file keeps its length all the time: a file that a crash or a failing disk left shorter
+        would look like a file of a store with smaller files, which no start accepts.
         """
         begin, end = position, data_end(self.descriptor, position)
         try:
@@ -235,24 +241,25 @@ class MappedFile:
         except OSError as error:
             if error.errno not in files.FULL:
                 raise
-            self.clear_by_a_hole(begin)
+            self.clear_by_hole(begin)
 
-    def clear_by_a_hole(self, position: int) -> None:
-        """The same on a full disk that writes nothing in its place: for a moment the file is
-        shorter. Raises OSError."""
+    def clear_by_hole(self, position: int) -> None:
+        """As `clear_after`, by a hole, on a full disk that cannot write zeros. The file is shorter
+        for a moment. Raises OSError.
+        """
         files.ftruncate(self.descriptor, position)
         files.ftruncate(self.descriptor, self.size)
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk. Raises OSError if it is not."""
+        """Wait until the written bytes are on the disk. Raises OSError."""
         files.fdatasync(self.descriptor)
 
     def modified_at(self) -> float:
-        """Seconds since 1970 of the last write."""
+        """The time of the last write, in seconds since 1970."""
         return files.fstat(self.descriptor).st_mtime
 
     def close(self) -> None:
-        """Close the file. Idempotent. The memory goes when the last slice of it goes."""
+        """Close the file. Idempotent. The mapping is released with its last slice."""
         self._view = None
         self._map = None
         descriptor, self.descriptor = self.descriptor, -1
@@ -260,23 +267,23 @@ class MappedFile:
             files.close(descriptor)
 
     def delete(self) -> None:
-        """Take the file off the disk and close it. Raises OSError; the file then is still open."""
+        """Delete the file and close it. Raises OSError; the file then stays open."""
         files.remove(self.path)
         self.close()
 
 
 class DescriptorCache:
-    """Open files of consume queues: at most so many at once, the least used closed first.
+    """The open files of consume queues: a limited number; the least recently used is closed first.
 
     A broker with ten thousand topics has more queue files than a process may hold open.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._open: OrderedDict[str, int] = OrderedDict()  # in the order of use, the newest last
+        self._open: OrderedDict[str, int] = OrderedDict()  # in the order of use, newest last
 
     def open(self, path: str | Path, size: int | None = None) -> int:
-        """The descriptor of a file, good until the next call.
+        """The descriptor of a file, valid until the next call.
 
         ``size`` creates a missing file with that length; without it FileNotFoundError is raised.
         """
@@ -305,7 +312,7 @@ class DescriptorCache:
 
 
 def _open_sized(path: str | Path, size: int) -> int:
-    """Open a file, made if there is none, that has a size. Raises OSError with nothing open."""
+    """Open a file and set its size; creates a missing file. Raises OSError with nothing open."""
     descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
     try:
         if files.fstat(descriptor).st_size != size:

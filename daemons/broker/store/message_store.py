@@ -1,7 +1,7 @@
-"""The store as the rest of the broker sees it.
+"""The message store, as the rest of the broker uses it.
 
-It is composed of parts that each do one thing; this module starts them in order and stops them in
-reverse, and answers questions about what is stored. Messages come in through `appender`.
+It composes components that do one thing each; this module starts them in order, stops them in
+reverse, and answers questions about the stored messages. Messages come in through `appender`.
 """
 
 import asyncio
@@ -46,19 +46,20 @@ from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-# Why a slave takes no messages.
+# The cause for which a slave refuses messages.
 SLAVE_CAUSE = "slave"
 
-FULL_DISK_SECONDS = 1.0  # between two tries to write what the start could not
+FULL_DISK_SECONDS = 1.0  # between two attempts to write what the start could not write
 
 
 class MessageStore:
     """The messages of one broker.
 
-    ``config`` gives the settings in force. ``store_host`` is the broker's address and port as
-    records hold it. ``extender`` makes the `extend` of an Appender for the store's queues. Used as
-    an async context manager: entering recovers and starts, leaving stops. ``bound`` keeps from
-    consumers what other brokers do not have yet. ``is_verified``: as of `Recovery`.
+    ``config`` returns the current settings. ``store_host`` is the broker's address and port as in
+    records. ``extender`` creates the `extend` function of an Appender from the store's queues. Used
+    as an async context manager: entering recovers and starts the store, leaving stops it. ``bound``
+    hides messages from consumers that other brokers do not have yet. ``is_verified``: see
+    `Recovery`.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class MessageStore:
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
         self.replica: Replica | None = None  # of a slave
-        #: Called with the queues, by topic and id, that have begun again: callers that remember one
-        #: ask again.
-        self.on_begun_anew: list[Callable[[Collection[tuple[str, int]]], None]] = []
+        # Called with the queues, by topic and id, that have restarted; callers that keep a
+        # reference to a queue must fetch it again.
+        self.on_queues_restarted: list[Callable[[Collection[tuple[str, int]]], None]] = []
         self._lock = StoreLock(self.root)
         self._parts = AsyncExitStack()
 
     def _make_files(self) -> None:
-        """Make the log, the queues, the index and the checkpoint, with no file open yet."""
+        """Create the log, the queues, the index and the checkpoint, without opening files."""
         settings = self._config()
         self.log = CommitLog(
             self._commit_log_folders(settings), settings.mapped_file_size_commit_log
@@ -109,7 +110,7 @@ class MessageStore:
         #: Admits records to reads through the mapping, waiting for the disk.
         self.present = Residency(self.log, waits=True)
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
-        self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
+        self._lowered_checkpoint = self._checkpoint  # as recovery left it
         self._deletions = Deletions(self.root)
         self.entries = EntryVerifier(self.log, self.queues, self._deletions, self._delays)
 
@@ -131,7 +132,7 @@ class MessageStore:
         await self.close()
 
     async def start(self) -> None:
-        """Lock, load, recover, and begin to take messages.
+        """Lock, load, recover, and start to accept messages.
 
         Raises StoreLocked, StoreLoadError or OSError; nothing of the store is open then.
         """
@@ -144,7 +145,7 @@ class MessageStore:
             raise
 
     def _recover_or_read_only(self) -> None:
-        """Recover, and if the disk has no space for that, do it again without writing."""
+        """Recover; if the disk is full, do it again without writing."""
         try:
             self._recover()
         except (OSError, StoreLoadError) as error:
@@ -158,10 +159,11 @@ class MessageStore:
             self._recover()
 
     def _begin_read_only(self, error: OSError | StoreLoadError) -> bool:
-        """Whether an error at the start is one of a full disk, with which readers are served and
-        messages refused until `_leave_read_only`.
+        """Return whether an error at the start is that of a full disk. If so, the store becomes
+        read-only: it serves readers and refuses messages until `_leave_read_only`.
 
-        Not on a slave, nor in a set of brokers that controllers keep: another one can serve.
+        Returns False on a slave and in a replica set with controllers, where another replica can
+        serve.
         """
         cause = error if isinstance(error, OSError) else error.__cause__
         is_master = self._config().broker_role is not BrokerRole.SLAVE
@@ -173,14 +175,15 @@ class MessageStore:
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"store refused: it is read-only, because the disk was full at the start: {error}",
         )
-        log.critical("%s; free some space, and it takes messages again", self._read_only)
+        log.critical("%s; free some space to leave this state", self._read_only)
         return True
 
     def _recover(self) -> None:
         crashed = files.exists(self.root / layout.ABORT_FILE)
         if crashed:
-            # Its name may not be on the disk yet. What is taken away now would look, behind a power
-            # cut that takes it, like a clean stop.
+            # The name of the abort file may not be on the disk yet. Without this sync, a power
+            # failure could lose the file after recovery has removed something, and the next start
+            # would assume a clean stop.
             files.sync_folder(self.root)
         self.log.load(crashed=crashed)
         self.queues.load()
@@ -223,7 +226,7 @@ class MessageStore:
         self._parts.callback(self.next_file.close)
         prefault = Prefault(self.log)
         self._parts.callback(prefault.close)
-        self.appender.look_ahead = lambda: min(self.next_file.look(), prefault.look())
+        self.appender.on_growth = lambda: min(self.next_file.check(), prefault.check())
         is_master = settings.broker_role is not BrokerRole.SLAVE
         note_recovered_end(
             self._lowered_checkpoint,
@@ -249,7 +252,7 @@ class MessageStore:
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self.queues.on_deleted = self._queue_deleted
         if self.bound is not None:
-            self._show_what_is_confirmed(self.bound)
+            self._show_confirmed(self.bound)
         self._parts.push_async_callback(self.checkpointer.close)
         self.retention = Retention(
             self._config,
@@ -263,26 +266,27 @@ class MessageStore:
         if settings.broker_role is BrokerRole.SLAVE:
             self._become_replica()
         self._begin_to_take()
-        # From here on a start that finds this file knows that the store was not closed.
+        # From here on the abort file shows the next start whether the store was closed.
         self._parts.callback(self.stop_taking)
 
     def _was_anothers(self) -> bool:
-        """Whether another broker took what came last: this one was its slave, and groups may be
-        ahead of what has come here."""
+        """Whether another broker stored the newest message. Then this broker was a slave of it, and
+        offsets of groups may be past the end of this log.
+        """
         try:
             record = self.log.record_at(self.queues.newest())
         except OSError:  # it has been counted and logged
             return False
         return record is not None and record_store_host(record) != self._store_host
 
-    def _show_what_is_confirmed(self, bound: ConfirmOffset) -> None:
+    def _show_confirmed(self, bound: ConfirmOffset) -> None:
         saved = self._lowered_checkpoint.confirm_offset
         bound.begin(self.queues, self.log.written, saved, self.appender.publisher.show)
         self.appender.publisher.bound = bound
         self.checkpointer.confirmed = lambda: bound.offset
 
     def _become_replica(self) -> None:
-        """Take no messages but those of a master."""
+        """Refuse messages that are not from a master."""
         self.appender.refuse(
             SLAVE_CAUSE,
             StoreRefused(
@@ -296,12 +300,12 @@ class MessageStore:
             self.appender,
             self.flusher,
             self._delays(),
-            self._begin_anew,
+            self._restart_queues,
             makes_index=self.key_index is not None,
         )
 
     def _begin_to_take(self) -> None:
-        """Mark the store as running and take messages, unless the disk has no space for that."""
+        """Mark the store as running and accept messages, unless the disk is full."""
         if self._read_only is None:
             try:
                 self._mark_running()
@@ -314,30 +318,32 @@ class MessageStore:
         self.checkpointer.dirty.clear()
 
     def _mark_running(self) -> None:
-        """Leave the file that a clean stop takes away.
+        """Create the abort file, which a clean stop deletes.
 
-        It is on the disk before a message is taken, as are the names of the folders: a power cut
-        before the first checkpoint must not leave a store that looks closed, or none.
+        The file and the names of the folders are on the disk before a message is accepted: a power
+        failure before the first checkpoint must not leave a store that looks closed, or none at
+        all.
         """
         mark_running(self.root)
         for folder in {self.root.parent, *(path.parent for path in self.log.paths)} - {self.root}:
-            # One that we may pass through and not list is an administrator's, who made what is in
-            # it long before this start.
+            # A folder that this user may enter but not list was created by an administrator, long
+            # before this start.
             with contextlib.suppress(PermissionError):
                 files.sync_folder(folder)
 
     def stop_taking(self) -> None:
-        """Write what was appended, or put off, and refuse messages from now on: the store is being
-        stopped."""
+        """Append deferred messages, write all, and refuse messages from now on, because the store
+        stops.
+        """
         self.appender.end_turn()
-        self.appender.clear_again()  # the next start would find what was refused
+        self.appender.clear_again()  # else the next start would find refused messages
         self.appender.refuse(
             "stopped",
             StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: it is being stopped"),
         )
 
     async def _take_again(self) -> None:
-        """Leave the read-only state of a start on a full disk when there is space."""
+        """Leave the read-only state of a start on a full disk as soon as there is space."""
         last = ""
         while self._read_only is not None:
             await asyncio.sleep(FULL_DISK_SECONDS)
@@ -349,7 +355,9 @@ class MessageStore:
                 last = str(error)
 
     def _leave_read_only(self) -> None:
-        """Write what the start could not, and take messages. Raises OSError, StoreLoadError."""
+        """Write what the start could not write, and accept messages. Raises OSError,
+        StoreLoadError.
+        """
         self._recovery.finish()
         self._deletions.cut(self.log.position, self.log)
         self._mark_running()
@@ -358,10 +366,10 @@ class MessageStore:
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self._read_only = None
         self.appender.accept("start")
-        log.warning("the store takes messages again: the disk has space")
+        log.warning("the disk has space again; accepting messages")
 
     def works(self) -> Iterator[tuple[Work, str]]:
-        """The store's own work, each until cancelled, and its name."""
+        """The store's tasks, each of which runs until cancelled, and their names."""
         yield self._flush_log, "store: flush"
         yield self.checkpointer.run, "store: checkpoint"
         yield self.retention.run, "store: cleaning"
@@ -376,7 +384,7 @@ class MessageStore:
             self.indexing.put_rest()
 
     async def close(self) -> None:
-        """Flush all and close. Idempotent."""
+        """Flush everything and close. Idempotent."""
         started = hasattr(self, "checkpointer")
         await self._parts.aclose()
         clean = (
@@ -402,11 +410,11 @@ class MessageStore:
         self.checkpointer.dirty.update(batch.touched)
         self.indexing.put(batch)
 
-    def forget_behind(self, end: int) -> None:
-        """The end of the log has been cut off there."""
+    def truncated_at(self, end: int) -> None:
+        """Adapt the store after the log was truncated at an offset."""
         self._deletions.cut(end, self.log)
-        self.checkpointer.lost_behind(end)
-        self.appender.look_from = 0
+        self.checkpointer.lost_after(end)
+        self.appender.growth_mark = 0
         if self.replica is not None:
             self.replica.begin()
 
@@ -425,11 +433,11 @@ class MessageStore:
         return self.log.flushed
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue, made in memory where there is none yet."""
+        """The queue, created in memory if it is missing."""
         return self.queues.get_or_make(topic, queue_id)
 
     def queue_counts(self) -> dict[str, int]:
-        """The topics that have queues, with one more than the highest queue id of each."""
+        """The topics that have queues, each with its highest queue id plus one."""
         counts: dict[str, int] = {}
         for queue in self.queues:
             counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
@@ -439,26 +447,28 @@ class MessageStore:
         return [queue.queue_id for queue in self.queues.of_topic(topic)]
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """One past the last message that can be read, 0 for a queue that is not there."""
+        """One past the last message that can be read, 0 for a missing queue."""
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.readable
 
     def end_offset(self, topic: str, queue_id: int) -> int:
-        """One past the last message, also where that cannot be read yet."""
+        """One past the last message, even if that cannot be read yet."""
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.appended
 
     def all_in_sight(self) -> AbstractContextManager[None]:
-        """As `ConfirmOffset.all_in_sight`; without a bound all is in sight."""
+        """As `ConfirmOffset.all_in_sight`; does nothing without a bound."""
         return contextlib.nullcontext() if self.bound is None else self.bound.all_in_sight()
 
     def end_before(self, queue: ConsumeQueue) -> int:
-        """Where to go on who is ahead of a queue: where it ended when the store was last opened
-        after a crash that may have taken its end, or as that of a slave until then; where it ends
-        now if it never was. Of one that was deleted or cleaned since, where it begins: who is ahead
-        was in what is gone, and has seen nothing of what came since.
+        """The queue offset at which a consumer continues whose offset is past the end of a queue.
 
-        Also for a slave, if it has crashed: it lags behind its master without having lost anything.
+        If the queue was deleted or cleaned since, this is its minimum: the consumer's offset is of
+        an earlier queue generation, so it has seen none of the new messages. Otherwise it is the
+        queue's end at the recovered end of the log: where the log ended when the store was opened
+        after a crash that may have lost the end of the log, or when this broker stopped being a
+        slave. Without a recovered end it is the current end; so, too, on a slave that has not
+        crashed, because that lags its master without having lost anything.
         """
         found = self.checkpointer.recovered_end
         if self._has_begun_anew(queue.topic, queue.queue_id):
@@ -468,9 +478,12 @@ class MessageStore:
         return queue.first_at_or_after(found)
 
     def reached(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """How far a group has come that says so: where the end of a queue may have been lost, no
-        further than there are messages, for what comes next would be passed over. None for one that
-        was in what is gone: it has come nowhere in what is there now."""
+        """The offset that a group has reached, which it reports as ``offset``.
+
+        If the end of the queue may have been lost, the offset is limited to the end, so that the
+        group does not skip the next messages. Returns None for an offset of an earlier queue
+        generation.
+        """
         end = self.end_offset(topic, queue_id)
         if offset <= end:
             return offset
@@ -479,8 +492,9 @@ class MessageStore:
         return offset if self.checkpointer.recovered_end is None else end
 
     def _has_begun_anew(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue that somebody is ahead of was deleted or cleaned, as far as is known,
-        rather than that its end was lost since then."""
+        """Whether a queue that is shorter than a reported offset was deleted or cleaned, as far as
+        is known, and has not lost its end since then.
+        """
         last = self._deletions.last_of(topic, queue_id)
         return self.replica is None and last > 0 and last >= (self.checkpointer.recovered_end or 0)
 
@@ -489,32 +503,31 @@ class MessageStore:
         return 0 if queue is None else queue.minimum
 
     def queue_unit(self, topic: str, queue_id: int, address: int) -> Unit | None:
-        """What the queue's extension has at an address, or None."""
+        """The unit at an address of the queue's extension, or None."""
         queue = self.queues.get(topic, queue_id)
         extension = None if queue is None else queue.extension
         return None if extension is None else extension.unit(address)
 
     def record_at(self, physical: int) -> bytes | None:
-        """A whole record as it is stored, or None if none begins at that offset. Raises OSError."""
+        """A whole record as stored, or None if no record starts at that offset. Raises OSError."""
         if not self.log.minimum <= physical < self.readable_end:
             return None
         return self.log.record_at(physical)
 
     @property
     def readable_end(self) -> int:
-        """With sync flush nothing behind the flushed offset is shown to anyone."""
+        """With sync flush no reader sees anything past the flushed offset."""
         return self.log.written if self.appender.await_flush is None else self.log.flushed
 
     def delete_topic(self, topic: str) -> None:
-        """As `delete_topics`, one."""
+        """Delete one topic, as `delete_topics`."""
         self.delete_topics([topic])
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Forget the queues of topics and their files; what was on its way to them is gone, too.
+        """Delete the queues of topics and their files, with the messages in flight to them.
 
-        Raises OSError if that cannot be noted; the topics' queues are then still there. Raises
-        QueuesLeft where files cannot be taken away; their queues are there until they are deleted
-        again.
+        Raises OSError if the deletion cannot be recorded; the queues then still exist. Raises
+        QueuesLeft if files cannot be deleted; their queues exist until they are deleted again.
         """
         self.appender.commit()
         self._deletions.add(topics, self.log.position, self.log)
@@ -528,8 +541,9 @@ class MessageStore:
             raise QueuesLeft(stuck.errno, stuck.strerror) from stuck
 
     def note_cleared(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Note that what the log has had for queues by now is in none of them any more, however
-        often they are read from it: they begin at offset 0 again. Raises OSError."""
+        """Record that all messages that the log has for these queues now are deleted from them,
+        also for later replays of the log: the queues restart at offset 0. Raises OSError.
+        """
         self.appender.commit()
         cleared = {(queue.topic, queue.queue_id): self.log.position for queue in queues}
         if cleared:
@@ -538,17 +552,18 @@ class MessageStore:
     def _queue_deleted(self, queue: ConsumeQueue) -> None:
         self.checkpointer.dirty.pop(queue, None)
         if queue.waiting:
-            # No message will come that ends their wait. In a turn of its own: whoever remembers the
-            # queue is to forget it first.
+            # No message will come that ends their wait. Called later in the event loop, because
+            # callers that remember the queue have to forget it first.
             asyncio.get_running_loop().call_soon(wake, [queue])
 
     def was_deleted(self, topic: str, queue_id: int, physical: int) -> bool:
-        """Whether what the log has at an offset is older than the last deletion of a queue."""
+        """Whether the record at an offset is older than the last deletion of a queue."""
         return self._deletions.covers(topic, queue_id, physical)
 
-    def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
-        """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the
-        log, as at its master, where their topic was deleted and made again. Raises OSError."""
+    def _restart_queues(self, began: Mapping[tuple[str, int], int]) -> None:
+        """Restart queues of a slave, by topic and id, with the messages at physical offsets, as at
+        its master, where their topic was deleted and created again. Raises OSError.
+        """
         self._deletions.add_queues(began, self.log)
         try:
             for topic, queue_id in began:
@@ -556,5 +571,5 @@ class MessageStore:
                 if queue is not None:
                     self.queues.delete_queue(queue)
         finally:
-            for callback in self.on_begun_anew:
+            for callback in self.on_queues_restarted:
                 callback(began.keys())

@@ -1,9 +1,9 @@
-"""Next file: the one that the log goes on in, made before the last one is full.
+"""Creates the next file of the log before the last one is full.
 
-A new file is worth nothing before its folder is on the disk, and a disk that is busy with what has
-just been written takes a third of a second for that: too long for every sender to stand still.
-Java makes its files beforehand, too (AllocateMappedFileService); one that was never needed may be
-found behind a crash, empty, and a start takes it away.
+A new file is of no use before its folder is synced. A disk that is busy with recent writes takes a
+third of a second for that, for which all senders would wait. Java creates its files beforehand, too
+(AllocateMappedFileService). After a crash an unused next file may exist, empty; the start deletes
+it.
 """
 
 import asyncio
@@ -16,29 +16,31 @@ from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import MappedFile
 
-# It is made when so much of the last one is left: of a gigabyte a second's worth at least.
+# The next file is created when this part of the last one is left: with files of 1 GiB, at least the
+# writes of one second.
 _LEFT = 1 / 4
 
 
 class NextFile:
-    """Makes the next file of a log in a thread of its own, with its first blocks."""
+    """Creates the next file of a log in its own thread, and allocates its first blocks."""
 
     def __init__(self, commit_log: CommitLog, allocation: Allocation) -> None:
         self._log = commit_log
         self._allocation = allocation
         self._thread = DiskThread("log-next")
-        self._asked = -1  # where the file begins that was last asked for
-        self._made: deque[MappedFile] = deque()  # the thread puts in, the loop takes out
+        self._asked = -1  # start of the file that was requested last
+        self._made: deque[MappedFile] = deque()  # the thread appends, the event loop removes
         commit_log.take_ready = self.take
 
     @property
     def is_ready(self) -> bool:
-        """Whether a file is there that the log has not yet."""
+        """Whether a file is ready that the log does not use yet."""
         return bool(self._made)
 
-    def look(self) -> int:
-        """Have the next file made if it will be needed soon; returns from which physical offset on
-        to look again."""
+    def check(self) -> int:
+        """Request the next file if it will be needed soon. Returns the physical offset at which to
+        check again.
+        """
         last = self._log.files[-1]
         due = last.end - int(last.size * _LEFT)
         if self._log.position < due:
@@ -54,24 +56,26 @@ class NextFile:
             self._allocation.begin(file)
             self._made.append(file)
 
-        # If it cannot be made now, who needs it tries again, and tells why it cannot be.
+        # If it fails, `add_file` tries again and raises the reason.
         self._thread.submit(make, lambda result, error: None)
 
     def take(self, start: int) -> MappedFile | None:
-        """The file that begins at an offset, if it is ready. Nobody else gets it."""
+        """Return the file that starts at an offset if it is ready, and pass ownership to the
+        caller.
+        """
         while self._made:
             file = self._made.popleft()
             if file.start == start:
                 return file
-            file.close()  # it came too late: the log has one of its own for these bytes
+            file.close()  # too late: the log already has a file for these bytes
         return None
 
     async def discard(self) -> None:
-        """Take away a file that was made for an end of the log that is none any more.
+        """Delete a prepared file that no longer follows the end of the log, which was truncated.
 
-        Not one that came too late: the log has made its own for these bytes, by the same name.
+        A file that came too late is only closed: the log has created its own with the same name.
         """
-        await self._thread.run(lambda: None)  # one that is being made
+        await self._thread.run(lambda: None)  # wait for a file that is being created
         while self._made:
             file = self._made.popleft()
             if self._log.file_at(file.start) is not None:
@@ -82,12 +86,12 @@ class NextFile:
         self._asked = -1
 
     def close(self) -> None:
-        """End the thread, and take away a file that was not needed."""
+        """End the thread, and delete an unused file."""
         self._thread.stop()
         self._log.take_ready = lambda start: None
         end = self._log.files[-1].end if self._log.files else -1
         unused = self.take(end)
         if unused is not None:
-            with contextlib.suppress(OSError):  # the next start does it
+            with contextlib.suppress(OSError):  # the next start deletes it
                 unused.delete()
             unused.close()

@@ -1,7 +1,7 @@
-"""A store that no broker serves, read without changing a byte of it: ours or Java's.
+"""Reads a store, this broker's or Java's, that no broker serves, without changing a byte of it.
 
-The log is read from its first file to its last. Where something is not a record, reading goes on at
-the next one that says it lies where it lies, so that one damaged place does not hide the others.
+The log is read from its first file to its last. After damage, reading continues at the next record
+whose own physical offset is right, so that one damaged place does not hide the rest.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from mq.daemons.broker.store.resync import RecordSearch
 
 @dataclass(frozen=True)
 class Hole:
-    """A part of the log that is no record. `offset` is a physical one; sizes are in bytes."""
+    """A part of the log without records. ``offset`` is a physical offset; sizes are in bytes."""
 
     path: Path
     offset: int
@@ -28,8 +28,9 @@ class Hole:
 
 
 class OfflineLog:
-    """The commit log of a store, in a context manager. Its files are in `opened`, which may
-    have other files of the store, too."""
+    """The commit log of a store, as a context manager. ``opened`` has its open files; callers may
+    add other files of the store.
+    """
 
     def __init__(self, folders: list[Path]) -> None:
         """Raises OSError for a folder or file that cannot be read."""
@@ -58,7 +59,7 @@ class OfflineLog:
 
     @property
     def minimum(self) -> int:
-        """The physical offset of the first byte that is there."""
+        """The physical offset of the first byte that exists."""
         return self.files[0].start if self.files else 0
 
     @property
@@ -68,12 +69,12 @@ class OfflineLog:
 
     @property
     def file_size(self) -> int:
-        """The size that files have, if they are whole."""
+        """The size of whole files."""
         return max((file.size for file in self.files), default=0)
 
     @property
     def data_size(self) -> int:
-        """Bytes that hold something, of all files together."""
+        """The number of bytes with data in all files."""
         return sum(file.data_end for file in self.files)
 
     def file_at(self, physical: int) -> ReadOnlyFile | None:
@@ -83,11 +84,11 @@ class OfflineLog:
         return self.files[number]
 
     def record_at(self, physical: int) -> Record | None:
-        """The record at an offset, if one begins there and is whole."""
+        """The record at an offset, if a whole record starts there."""
         file = self.file_at(physical)
         if file is None:
             return None
-        for _ in range(2):  # a broker may have written it behind what was read last
+        for _ in range(2):  # a broker may have written it after the last read
             with suppress(BadRecord, EndOfLog):
                 if found := next(read_file(file, physical - file.start), None):
                     return found
@@ -95,7 +96,7 @@ class OfflineLog:
         return None
 
     def is_blank(self, start: int, end: int) -> bool:
-        """Whether there is a blank at an offset, up to another, or further."""
+        """Whether a blank starts at an offset and reaches another offset."""
         file = self.file_at(start)
         if file is None or end > file.end:
             return False
@@ -111,9 +112,9 @@ class OfflineLog:
         return file.read(record.physical - file.start, record.size)
 
     def walk(self, start: int = 0) -> Iterator[Record | Hole]:
-        """Every record in its order, each verified with its checksum, and what lies between.
+        """Yield all records in order, each verified by its checksum, and the holes between them.
 
-        What was never written, at the end of the log, is no hole.
+        The unwritten end of the log is not a hole.
         """
         for number, file in enumerate(self.files):
             if file.end <= start:
@@ -132,7 +133,8 @@ class OfflineLog:
 
 def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Record | Hole]:
     heads = RecordSearch(file)
-    _ = file.data_end  # what is read from now on is no older: a broker may write behind it
+    # evaluated first: a broker may append meanwhile, and later reads are no older
+    _ = file.data_end
     while position < file.size:
         try:
             for record in read_file(file, position):

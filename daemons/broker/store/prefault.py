@@ -1,11 +1,11 @@
-"""Prefault: where memory is dear, a thread touches the pages that are written next.
+"""Prefault: a thread prepares the memory pages that are written next, if page faults are slow.
 
-A virtual machine may have to wait for its host at the first touch of memory that the host has taken
-back, or never gave: then six of ten samples of a broker that writes fast are the copy into such
-pages, and a gigabyte takes 2 s of the processor instead of 0.2. Having the kernel read the hole
-ahead of the log lets a thread wait for them, without the GIL. Where memory is had at once that
-would cost more than it saves, so what writes take is measured, and what the thread takes
-(docs/decisions/0013).
+A virtual machine may have to wait for its host at the first touch of memory that the host has
+reclaimed or never assigned. Then six of ten samples of a broker that writes fast are in the copy
+into such pages, and a gigabyte takes 2 s of processor time instead of 0.2 s. If the kernel reads
+the hole after the end of the log, a thread waits for these pages instead, without the GIL. With
+fast page faults that would cost more than it saves, so the cost of the writes and that of the
+thread are measured (docs/decisions/0013).
 """
 
 import os
@@ -14,30 +14,30 @@ from mq.client.machine import clock, files
 from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.store.commit_log import CommitLog
 
-_PIECE = 1024 * 1024  # bytes that the kernel is asked for at once
-_AHEAD = 16 * _PIECE  # bytes that there should be
-_STEP = 4 * _PIECE  # bytes written between two looks
-# A copy into memory that is there takes 0.2 to 0.3 ns a byte, into what a host must give first 2.
-_DEAR = 0.8e-9  # seconds of the processor for a byte
-_LEAST_MEASURED = 256 * 1024  # bytes; in a few small writes the calls count for more than the copy
+_PIECE = 1024 * 1024  # bytes of one request to the kernel
+_AHEAD = 16 * _PIECE  # bytes to keep prepared after the end of the log
+_STEP = 4 * _PIECE  # bytes written between two checks
+# A copy into prepared memory takes 0.2 to 0.3 ns a byte; into memory that a host must assign first,
+# 2 ns.
+_DEAR = 0.8e-9  # seconds of processor time for a byte
+_MIN_MEASURED = 256 * 1024  # bytes; with fewer small writes the calls cost more than the copy
 
 
 class Prefault:
-    """Keeps pages of the last log file ready ahead of the writes, while those would wait."""
+    """Keeps pages after the end of the last log file prepared while page faults are slow."""
 
     def __init__(self, commit_log: CommitLog) -> None:
         self._log = commit_log
         self._thread = DiskThread("log-prefault")
-        self._upto = 0  # the physical offset behind what has been asked for
+        self._upto = 0  # physical offset up to which pages were requested
         self.is_on = False
-        self.is_busy = False  # the thread is
+        self.is_busy = False  # the thread is working
 
-    def look(self) -> int:
-        """Have pages made ready if that pays; returns from which physical offset on to look
-        again."""
+    def check(self) -> int:
+        """Request pages if that pays. Returns the physical offset at which to check again."""
         position = self._log.position
         if not self.is_on:
-            self.is_on = self._log.cost_of_writes(_LEAST_MEASURED) > _DEAR
+            self.is_on = self._log.cost_of_writes(_MIN_MEASURED) > _DEAR
         if self.is_on and not self.is_busy:
             self._begin(position)
         return position + _STEP

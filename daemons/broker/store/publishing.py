@@ -1,7 +1,7 @@
-"""Publishing: what becomes of a batch that is stored as the flush mode promises, or is not.
+"""Publishing: the steps after a batch is stored as the flush mode guarantees, or has failed.
 
-Queues show its messages, its senders are answered and held pulls are woken; both may be later, for
-there may be slaves that senders wait for, and a bound up to which consumers may read.
+Its messages become readable, its senders get replies, and suspended pulls are woken. Replies may
+have to wait for slaves, and reading for the confirm offset.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from mq.daemons.broker.store.errors import StoreRefused
 
 
 class Publisher:
-    """Of one store.
+    """Publishes the batches of one store.
 
-    ``on_published`` is called with every published batch, after its replies have left. ``slaves``
-    has senders wait for slaves; without it they do not. ``bound`` keeps from consumers what other
-    brokers do not have; without it nothing is.
+    ``on_published`` is called with every published batch, after its replies are sent. ``slaves``
+    delays replies until slaves have the batch; None for no delay. ``bound`` hides messages from
+    consumers that other brokers do not have yet; None to show everything.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Publisher:
         self.last_timestamp = 0  # of the last published message
 
     def publish(self, batch: Batch) -> None:
-        """Let consumers read a batch, and answer its senders."""
+        """Make a batch readable, and answer its senders, if nothing delays that."""
         self.last_timestamp = batch.timestamp
         self.messages += batch.messages
         self.size += batch.end - batch.start
@@ -39,10 +39,10 @@ class Publisher:
         try:
             self.on_published(batch)
         except Exception:
-            waiters.log_failure("what follows a stored batch failed")
+            waiters.log_failure("a callback after a stored batch failed")
 
     def show(self, batch: Batch) -> None:
-        """Let consumers read a batch that is stored, and answer its senders."""
+        """Make a stored batch readable, and answer its senders."""
         woken = []
         for queue, end in batch.touched.items():
             queue.puts += end - queue.readable
@@ -55,7 +55,8 @@ class Publisher:
         waiters.wake(woken)
 
     def fail(self, batch: Batch, refusal: StoreRefused) -> None:
-        """Tell who waits for a batch that it is not stored, or not known to be on the disk."""
+        """Report to all waiters of a batch that it is not stored, or not known to be on the
+        disk."""
         if self.slaves is None or not self.slaves.stored(batch, refusal):
             self.answer(batch, refusal)
         waiters.refuse(batch.prompt_replies, refusal)

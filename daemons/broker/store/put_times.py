@@ -1,7 +1,7 @@
-"""How long messages took to be stored, from the turn in which they came to their replies.
+"""Put times: how long messages took from the turn in which they arrived to their replies.
 
-Counted batch by batch, in whole milliseconds, over windows of a minute: what is shown is the last
-whole minute, or what there is of the first one (StoreStatsService.printTps).
+Counted by batch, in whole milliseconds, over windows of a minute. The last complete minute is
+shown, or the first one while it lasts (StoreStatsService.printTps).
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ from mq.client.machine import clock
 
 WINDOW_SECONDS = 60.0
 
-# The steps of putMessageDistributeTime: names of Java's, and the ms from which the next one begins.
+# The steps of putMessageDistributeTime: Java's names, and the ms at which the next step starts.
 _STEPS = (
     *(("<=0ms", 1), ("0~10ms", 10), ("10~50ms", 50), ("50~100ms", 100), ("100~200ms", 200)),
     *(("200~500ms", 500), ("500ms~1s", 1000), ("1~2s", 2000), ("2~3s", 3000), ("3~4s", 4000)),
@@ -20,12 +20,12 @@ _STEPS = (
 )
 _NAMES = (*(name for name, _ in _STEPS), "10s~")
 _ENDS = tuple(end - 1 for _, end in _STEPS)
-# Times above are kept in steps of so many ms: few numbers, whatever happens.
+# Longer times are rounded down to steps of this many ms, which limits the number of counters.
 _COARSE_FROM, _COARSE = 1000, 100
 
 
 class PutTimes:
-    """Milliseconds by the number of messages that took them."""
+    """Numbers of messages by the milliseconds that they took."""
 
     def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
@@ -47,14 +47,16 @@ class PutTimes:
             self.longest = milliseconds
 
     def distribution(self) -> str:
-        """Messages by steps of time, as Java prints them: "[<=0ms]:5 [0~10ms]:2 … "."""
+        """The number of messages by steps of time, as Java prints them: "[<=0ms]:5 [0~10ms]:2 …
+        "."""
         counts = [0] * len(_NAMES)
         for milliseconds, messages in self._shown().items():
             counts[bisect_left(_ENDS, milliseconds)] += messages
         return "".join(f"[{name}]:{count} " for name, count in zip(_NAMES, counts, strict=True))
 
     def percentile(self, share: float) -> float:
-        """The milliseconds within which this share of the messages was stored; 0 without any."""
+        """The milliseconds within which this share of the messages was stored; 0 without
+        messages."""
         shown = self._shown()
         wanted = sum(shown.values()) * share
         passed = 0

@@ -1,7 +1,8 @@
-"""Keeping for a human what is about to be taken out of the log: the folder `damaged` of a store.
+"""Quarantine of the log: keeps removed parts in the folder `damaged` of a store, for an
+administrator.
 
-Nothing is cut or deleted before its copy, with its name, is on the disk, and no copy ever takes the
-place of another: the same offset may be cut again by a later start.
+Nothing is truncated or deleted before its copy, with its name, is on the disk, and no copy replaces
+another: a later start may truncate at the same offset again.
 """
 
 import itertools
@@ -20,13 +21,13 @@ log = logging.getLogger(__name__)
 DAMAGED_FOLDER = "damaged"
 
 
-def put_aside(root: Path, files: list[MappedFile], end: int, why: str) -> list[Damage]:
-    """Keep what the files of a log hold behind its end; returns what there is to say about it.
+def keep_after(root: Path, files: list[MappedFile], end: int, why: str) -> list[Damage]:
+    """Keep the data of a log's files after its end; returns the damages to report.
 
-    ``why`` is what is wrong with the record there, "" if there are only zeros. Behind zeros there
-    may still be records: of what a power cut interrupts any part may be on the disk.
+    ``why`` says what is wrong with the record there; "" if there are only zeros. Records may follow
+    zeros: any part of an interrupted write may be on the disk after a power failure.
 
-    Raises StoreLoadError; nothing has been cut then, and nothing may be.
+    Raises StoreLoadError; nothing was removed then, and nothing may be.
     """
     folder = root / DAMAGED_FOLDER
     damages = []
@@ -41,7 +42,7 @@ def put_aside(root: Path, files: list[MappedFile], end: int, why: str) -> list[D
                 damages.append(Damage(str(file.path), file.start, last, what))
                 keep_file(folder, file.path, file.descriptor, file.start, last)
         elif not _is_blank(file, within) and (why or last > within):
-            what = why or "zeros, with something behind them"
+            what = why or "zeros, with data after them"
             damages.append(Damage(str(file.path), end, last - within, what))
             keep_part(folder, file.descriptor, within, last, end)
             why = ""
@@ -49,17 +50,17 @@ def put_aside(root: Path, files: list[MappedFile], end: int, why: str) -> list[D
 
 
 def _is_blank(file: MappedFile, position: int) -> bool:
-    """Whether the file was closed there: the log goes on, or does not, in the next one."""
+    """Whether a blank ends the file at the position; the log may continue in the next file."""
     left = file.size - position
     blank = file.read_part(position, BLANK.size)
     return len(blank) == BLANK.size and BLANK.unpack(blank) == (left, MAGIC_BLANK)
 
 
 def keep_part(folder: Path, descriptor: int, position: int, end: int, offset: int) -> Path:
-    """Copy a part of an open file, from a position up to another; returns where it is kept.
+    """Copy a part of an open file, from a position up to another; returns the path of the copy.
 
-    The copy is named after ``offset``, the physical one of its first byte. Raises StoreLoadError,
-    which says what to do, if it cannot be kept.
+    The copy is named after ``offset``, the physical offset of its first byte. Raises
+    StoreLoadError, with a remedy, if it cannot be kept.
     """
     part = folder / f"{layout.file_name(offset)}.part"
     try:
@@ -78,10 +79,10 @@ def keep_part(folder: Path, descriptor: int, position: int, end: int, offset: in
 
 
 def keep_file(folder: Path, path: Path, descriptor: int, offset: int, end: int) -> Path:
-    """Keep a file that is about to be deleted, whose last data is before ``end``.
+    """Keep a file that is about to be deleted and whose last data is before ``end``.
 
-    It gets a second name where that is possible, which needs no room, and is copied where not: to
-    another file system, or on one without links. Raises StoreLoadError.
+    The file gets a second name if possible, which needs no space. It is copied to another file
+    system and on one without links. Raises StoreLoadError.
     """
     try:
         _make(folder)
@@ -101,9 +102,9 @@ def _make(folder: Path) -> None:
 
 
 def _find_name(path: Path, folder: Path, name: str) -> tuple[Path, bool]:
-    """A name that no other content has, and whether this one has it already.
+    """Return a free name, or one that already has the same content, and whether it has.
 
-    It has where a start was killed between keeping and cutting.
+    The content is already there if a start was killed between the copy and the truncation.
     """
     for number in itertools.count():
         kept = folder / (f"{name}.{number}" if number else name)
@@ -115,7 +116,7 @@ def _find_name(path: Path, folder: Path, name: str) -> tuple[Path, bool]:
 
 
 def _copy(descriptor: int, position: int, end: int, target: Path) -> None:
-    """Copy and fsync; holes stay holes, and blocks that cannot be read become holes."""
+    """Copy and fsync; holes stay holes, and unreadable blocks become holes."""
     with files.opened(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as copy:
         files.ftruncate(copy, end - position)
         try:
@@ -124,13 +125,14 @@ def _copy(descriptor: int, position: int, end: int, target: Path) -> None:
             if error.errno not in files.UNREADABLE:
                 raise
             count = files.copy_around(descriptor, position, end, copy, 0)
-            log.error("%d blocks cannot be read and are zeros in the copy %s", count, target)
+            log.error("%d blocks are unreadable and zeros in the copy %s", count, target)
         files.fsync(copy)
 
 
 def _cannot_keep(folder: Path, offset: int, size: int, error: OSError) -> StoreLoadError:
     return StoreLoadError(
-        f"what lies at {offset} of the log is no part of it and has to go, but cannot be kept in "
-        f"{folder}: {error.strerror or error}. Nothing was deleted: make room for {size} bytes "
-        f"there, or make {folder} a link to a folder on a disk that has it, and start again"
+        f"the data at offset {offset} is not a valid part of the log, but cannot be copied to "
+        f"{folder} before it is removed: {error.strerror or error}. Nothing was deleted: free "
+        f"{size} bytes there, or make {folder} a link to a folder on a disk with more space, and "
+        f"start again"
     )

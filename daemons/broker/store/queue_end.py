@@ -1,4 +1,4 @@
-"""Where the entries of a queue end in its files, which were left by whatever stopped a broker."""
+"""Finds the end of the entries in the files of a queue, in whatever state a broker left them."""
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.queue_files import QueueFiles
@@ -9,14 +9,14 @@ _ZEROS = bytes(_FIRST_ENTRIES * _ENTRY_SIZE)
 
 
 def find_end(files: QueueFiles) -> tuple[int, bytes]:
-    """One past the index of the last entry, in the last file that begins with one, and that entry;
-    0 and b"" where there is none. Files behind it are deleted.
+    """Return one past the index of the last entry, in the last file that starts with an entry, and
+    that entry; 0 and b"" without entries. Later files are deleted.
 
-    Most queues end among the first entries of their last file, which are read at once; the end of
-    the others is found by halving. Raises OSError.
+    Most queues end among the first entries of their last file, which are read at once; for the
+    others, the end is found by bisection. Raises OSError.
     """
     while (start := files.last) is not None:
-        high = files.behind(start)
+        high = files.file_end(start)
         low, last = _last_of_first(files, start)
         if low == start + _FIRST_ENTRIES:
             while low < high:
@@ -33,7 +33,7 @@ def find_end(files: QueueFiles) -> tuple[int, bytes]:
 
 
 def _last_of_first(files: QueueFiles, start: int) -> tuple[int, bytes]:
-    """One past the last that is an entry among the first of a file, and that one."""
+    """One past the last valid entry among the first of a file, and that entry."""
     raw = files.read(start, _FIRST_ENTRIES)
     for number in range(-(-_end_of_data(raw) // _ENTRY_SIZE), 0, -1):
         entry = raw[(number - 1) * _ENTRY_SIZE : number * _ENTRY_SIZE]
@@ -50,8 +50,9 @@ def _is_entry(raw: bytes) -> bool:
 
 
 def _end_of_data(raw: bytes) -> int:
-    """How long up to a page of bytes is without the zeros at its end: halved, for that takes half
-    of what `rstrip` does, at each of the ten thousand queues of a start."""
+    """The length of up to a page of bytes without the zeros at its end. Bisection takes half the
+    time of `rstrip`, for each of the ten thousand queues of a start.
+    """
     low, high = 0, len(raw)
     while low < high:
         middle = (low + high) // 2

@@ -1,11 +1,11 @@
-"""Extensions of consume queues: what is to be known of a message but does not fit in its entry.
+"""Extensions of consume queues: data about a message that does not fit in its queue entry.
 
-An entry whose tags code is an address has a unit here, with the tags code proper, the store
-timestamp, and a map of the groups whose filter the message matched when it was stored. Units are
-only ever added; a unit whose entry was taken back stays behind, and nothing points at it. New units
-are kept in memory and go to the file before the entries that point at them. Entries that are made
-again from the log at a start get back the address of their unit if it is still there; if not they
-have plain tags codes, which is as good but slower to filter.
+An entry whose tags code is an address has a unit here, with the real tags code, the store
+timestamp, and a bit map of the groups whose filter the message matched when it was stored. Units
+are only added; a unit whose entry was removed stays, unreferenced. New units are kept in memory and
+written to the file before the entries that refer to them. Entries that a start rebuilds from the
+log get the address of their unit back if it still exists; otherwise they have plain tags codes,
+which work as well but are slower to filter.
 
 Source: ConsumeQueueExt of Java 4.9.8.
 """
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 _START = layout.EXTENSION_START
 _END = layout.SHORT.pack(-1)
-_GUESS = 64  # bytes read for a unit at first: most have a map of 112 bits
+_GUESS = 64  # bytes read first for a unit: most have a bit map of 112 bits
 
 
 class Unit(NamedTuple):
-    """What is known of a message; an empty map says nothing."""
+    """The extended data of a message; an empty bit map has no information."""
 
     tags_code: int
     store_timestamp: int
@@ -57,12 +57,12 @@ class QueueExtension:
         self._persisted = 0  # bytes before it are in files, the others in _tail
         self._end = 0
         self._tail = bytearray()
-        self._cut: tuple[int, bytes] = (0, b"")  # while recovering: first index, entries
+        self._cut: tuple[int, bytes] = (0, b"")  # during recovery: first index, entries
 
     def load(self) -> None:
-        """Find the files and the end of the units in them.
+        """Find the files and the end of their units.
 
-        Raises StoreLoadError if they were made with another size.
+        Raises StoreLoadError if they were created with another size.
         """
         self._files = sorted(
             offset
@@ -74,7 +74,7 @@ class QueueExtension:
             if start % self._file_size or files.size(path) > self._file_size:
                 raise StoreLoadError(
                     f"{path} does not fit mappedFileSizeConsumeQueueExt, which is "
-                    f"{self._file_size}: start with the size that the store was made with"
+                    f"{self._file_size}: start with the size with which the store was created"
                 )
         if self._files:
             last = self._files[-1]
@@ -84,7 +84,7 @@ class QueueExtension:
     # reading --------------------------------------------------------------------------------
 
     def unit(self, address: int) -> Unit | None:
-        """The unit at an address, or None if there is none (any more)."""
+        """The unit at an address, or None if there is none, or none any more."""
         offset = address - layout.EXTENSION_BASE
         if not layout.is_extension_address(address) or not 0 <= offset < self._end:
             return None
@@ -115,10 +115,10 @@ class QueueExtension:
         return files.pread(descriptor, max(0, min(size, end - offset)), offset - start)
 
     def resolve(self, entries: bytes, unknown: int) -> bytes:
-        """Entries with the tags codes proper where they have addresses.
+        """Return entries in which real tags codes replace addresses.
 
-        An address without a unit becomes the code ``unknown``: whoever filters by tags is to let
-        such a message through, for the consumer looks at the tag itself.
+        An address without a unit becomes the code ``unknown``: a filter by tags must let such a
+        message through, because the consumer checks the tag itself.
         """
         resolved = bytearray(entries)
         for at in range(0, len(entries), layout.ENTRY_SIZE):
@@ -132,7 +132,7 @@ class QueueExtension:
     # writing --------------------------------------------------------------------------------
 
     def append(self, unit: Unit) -> int | None:
-        """Add a unit in memory; returns its address, None if it is too long for one."""
+        """Add a unit in memory; returns its address, or None if it is too long."""
         size = _START.size + len(unit.bit_map)
         if size > layout.EXTENSION_LARGEST or self._end + size > layout.EXTENSION_END:
             return None
@@ -147,12 +147,12 @@ class QueueExtension:
         return address
 
     def remember(self, index: int, entries: bytes) -> None:
-        """Keep entries, from an index on, that recovery drops and may make again."""
+        """Keep entries, from an index on, that recovery drops and may rebuild."""
         if not self._cut[1]:
             self._cut = index, entries
 
     def restored(self, index: int, entry: bytes) -> bytes:
-        """An entry that is made again, with the address of its unit if that is still there."""
+        """Return a rebuilt entry with the address of its unit, if that still exists."""
         first, entries = self._cut
         at = (index - first) * layout.ENTRY_SIZE
         if not 0 <= at < len(entries):
@@ -164,14 +164,14 @@ class QueueExtension:
             return entry
         return entries[at : at + layout.ENTRY_SIZE]
 
-    def go_behind(self, address: int) -> None:
-        """Add no unit at this address or before it, even if the one there has been lost."""
+    def start_after(self, address: int) -> None:
+        """Add no unit at or before an address, even if the one there was lost."""
         offset = address - layout.EXTENSION_BASE
         if offset >= self._end:
             self._persisted = self._end = offset - offset % self._file_size + self._file_size
 
     def persist(self) -> None:
-        """Write the units to the file. Raises OSError; none is lost then."""
+        """Write the units to the file. Raises OSError; no unit is lost then."""
         self._cut = (0, b"")  # recovery is over
         while self._tail:
             start = self._persisted - self._persisted % self._file_size
@@ -188,7 +188,7 @@ class QueueExtension:
             self._persisted += written
 
     def sync_paths(self) -> list[str]:
-        """The files and folders that a checkpoint has to fsync: those that may have grown."""
+        """The files and folders that may have changed, which a checkpoint has to fsync."""
         grown = [self._folder / layout.file_name(start) for start in self._files[-2:]]
         folders = [self._folder, self._folder.parent, self._folder.parent.parent]
         return [str(path) for path in grown + folders]
@@ -196,7 +196,8 @@ class QueueExtension:
     # cutting --------------------------------------------------------------------------------
 
     def remove_files_before(self, address: int) -> int:
-        """Delete files, but never the last, whose units lie before an address; say how many."""
+        """Delete files whose units are all before an address, except the last; return their
+        number."""
         offset = address - layout.EXTENSION_BASE
         removed = 0
         while len(self._files) > 1 and self._files[1] <= offset:
@@ -211,7 +212,7 @@ class QueueExtension:
         self._files.remove(start)
 
     def clear(self) -> None:
-        """Take the files off the disk: the queue was emptied."""
+        """Delete the files, because the queue was emptied."""
         for start in list(self._files):
             self._remove_file(start)
         files.remove_tree(self._folder)
@@ -221,7 +222,7 @@ class QueueExtension:
 
 
 def _end_of_units(content: bytes) -> int:
-    """One past the last whole unit of a file, or the file's size if it was closed."""
+    """One past the last whole unit of a file, or the file's size if the file was ended."""
     at = 0
     while at + _START.size <= len(content):
         size, _, _, map_size = _START.unpack_from(content, at)

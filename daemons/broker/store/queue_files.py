@@ -1,6 +1,6 @@
-"""The files of one queue: its entries on the disk, so many to a file.
+"""The files of one queue, with a fixed number of entries each.
 
-A file's name is the offset in bytes of its first entry; entries are asked for by their index.
+The name of a file is the byte offset of its first entry; entries are addressed by index.
 """
 
 from bisect import bisect_right
@@ -15,21 +15,22 @@ _ENTRY_SIZE = layout.ENTRY_SIZE
 
 
 class QueueFiles:
-    """In ``folder``; each is of ``size`` bytes, a multiple of 20."""
+    """The files in ``folder``, each of ``size`` bytes, a multiple of 20."""
 
     __slots__ = ("_base", "_descriptors", "_last_path", "_size", "_starts", "renamed")
 
     def __init__(self, folder: Path | str, size: int, descriptors: DescriptorCache) -> None:
-        self._base = f"{folder}/"  # a start opens each file of ten thousand queues: no Path
+        # str and not Path: a start opens the files of ten thousand queues
+        self._base = f"{folder}/"
         self._size = size
         self._descriptors = descriptors
-        self._starts: list[int] = []  # byte offsets of the files there are, sorted
-        self._last_path = -1, ""  # where a file begins, and its path: each read needs one
-        #: Files were begun or deleted since the folder was last given to be fsynced.
+        self._starts: list[int] = []  # sorted byte offsets of the existing files
+        self._last_path = -1, ""  # start and path of the file used last: each read needs a path
+        # Whether files were created or deleted since the folder was last passed to an fsync.
         self.renamed = False
 
     def load(self) -> None:
-        """Find the files. Raises StoreLoadError if they were made with another size."""
+        """Find the files. Raises StoreLoadError if they were created with another size."""
         self._starts = sorted(
             offset
             for name in files.listdir(self._base)
@@ -37,16 +38,16 @@ class QueueFiles:
         )
         for start in self._starts[:-1]:
             self._check_size(start, files.size(self._path(start)))
-        if self._starts:  # what the last one ends with is read next
+        if self._starts:  # the end of the last file is read next
             last = self._descriptors.open(self._path(self._starts[-1]))
             self._check_size(self._starts[-1], files.fstat(last).st_size)
 
     def _check_size(self, start: int, size: int) -> None:
-        # A shorter file is damage, or grows: what it holds is where it is looked for.
+        # A shorter file is damaged or still growing; its entries are at the right offsets.
         if size > self._size or start % self._size:
             raise StoreLoadError(
                 f"{self._path(start)} of {size} bytes does not fit mappedFileSizeConsumeQueue, "
-                f"which is {self._size}: start with the size that the store was made with"
+                f"which is {self._size}: start with the size with which the store was created"
             )
 
     @property
@@ -55,7 +56,9 @@ class QueueFiles:
 
     @property
     def folders(self) -> list[str]:
-        """That of the queue, of its topic and of all topics: what holds the names of files."""
+        """The folders of the queue, of its topic and of all topics, which hold the names of the
+        files.
+        """
         queue = self._base[:-1]
         topic = queue.rpartition("/")[0]
         return [queue, topic, topic.rpartition("/")[0]]
@@ -71,32 +74,32 @@ class QueueFiles:
 
     @property
     def first(self) -> int | None:
-        """The index that the first file begins with, None if there is none."""
+        """The first index of the first file, None without files."""
         return self._starts[0] // _ENTRY_SIZE if self._starts else None
 
     @property
     def last(self) -> int | None:
-        """That of the last file."""
+        """The first index of the last file, None without files."""
         return self._starts[-1] // _ENTRY_SIZE if self._starts else None
 
-    def begin_of(self, index: int) -> int:
-        """The first index of the file that an index is in, or would be."""
+    def file_start(self, index: int) -> int:
+        """The first index of the file that holds, or would hold, an index."""
         return index - index % (self._size // _ENTRY_SIZE)
 
-    def behind(self, index: int) -> int:
-        """The first index of the file behind the one that an index is in."""
+    def file_end(self, index: int) -> int:
+        """The first index after the file that holds an index."""
         per_file = self._size // _ENTRY_SIZE
         return index - index % per_file + per_file
 
     def sync_paths(self, since: int) -> list[str]:
         """The files that hold entries from an index on."""
-        first = self.begin_of(since) * _ENTRY_SIZE
+        first = self.file_start(since) * _ENTRY_SIZE
         return [self._path(start) for start in self._starts if start >= first]
 
     # reading and writing ----------------------------------------------------------------------
 
     def read(self, index: int, count: int) -> bytes:
-        """Up to so many entries: those that are there and in the same file."""
+        """Read up to ``count`` entries: those that exist and are in the same file."""
         position = index * _ENTRY_SIZE
         number = bisect_right(self._starts, position) - 1
         if number < 0:
@@ -111,13 +114,14 @@ class QueueFiles:
         except FileNotFoundError:
             return b""
         data = files.pread(descriptor, size, within)
-        if 0 < len(data) < _ENTRY_SIZE:  # it ended before a block that may be unreadable
+        if 0 < len(data) < _ENTRY_SIZE:  # the read ended before a block that may be unreadable
             data = files.read_all(descriptor, size, within)
         return data if len(data) == size else data[: len(data) - len(data) % _ENTRY_SIZE]
 
     def write(self, index: int, entries: bytes) -> int:
-        """Write entries from an index on, as many as the file has room for, which may have to be
-        made; returns how many. Raises OSError."""
+        """Write entries from an index on, as many as fit into the file, which is created if needed;
+        return their number. Raises OSError.
+        """
         position = index * _ENTRY_SIZE
         start = position - position % self._size
         if not self._starts or self._starts[-1] != start:
@@ -133,7 +137,7 @@ class QueueFiles:
         return written
 
     def mend(self, index: int, entry: bytes) -> None:
-        """Replace an entry of a file there is. Raises OSError."""
+        """Replace an entry of an existing file. Raises OSError."""
         position = index * _ENTRY_SIZE
         start = self._starts[bisect_right(self._starts, position) - 1]
         descriptor = self._descriptors.open(self._path(start))
@@ -142,12 +146,13 @@ class QueueFiles:
     # taking away ------------------------------------------------------------------------------
 
     def remove_from(self, index: int) -> None:
-        """Delete the files that begin with an index or behind it."""
+        """Delete the files that start at or after an index."""
         while self._starts and self._starts[-1] // _ENTRY_SIZE >= index:
             self._remove(self._starts[-1])
 
     def remove_before(self, index: int) -> int:
-        """Delete files, but never the last, whose entries are all before an index; say how many."""
+        """Delete files whose entries are all before an index, except the last; return their
+        number."""
         removed = 0
         while len(self._starts) > 1 and self._starts[1] <= index * _ENTRY_SIZE:
             self._remove(self._starts[0])
@@ -155,7 +160,7 @@ class QueueFiles:
         return removed
 
     def remove_all(self) -> None:
-        """Delete the files, and the folder with what else is in it."""
+        """Delete the files, and the folder with everything in it."""
         for start in list(self._starts):
             self._remove(start)
         files.remove_tree(self.folder)
@@ -168,14 +173,14 @@ class QueueFiles:
         self.renamed = True
 
     def has_data_from(self, index: int) -> bool:
-        """Whether the last file has more than zeros from an index on."""
+        """Whether the last file has nonzero bytes from an index on."""
         if not self._starts:
             return False
         position = index * _ENTRY_SIZE - self._starts[-1]
         return data_end(self._descriptors.open(self._path(self._starts[-1])), position) > position
 
     def clear_from(self, index: int) -> None:
-        """Leave zeros in the last file from an index on."""
+        """Fill the last file with zeros from an index on."""
         if self._starts:
             descriptor = self._descriptors.open(self._path(self._starts[-1]))
             files.ftruncate(descriptor, index * _ENTRY_SIZE - self._starts[-1])

@@ -1,9 +1,10 @@
-"""Lives of queues: which records of the log belong to an earlier life of their queue.
+"""Queue generations: decides which records of the log belong to an earlier generation of their
+queue.
 
 If a topic is deleted and created again, its queues restart at queue offset 0, and the log has the
-records of both lives until retention deletes them. The list of deletions has the end of each life,
-but Java writes no such list. The first entry of a queue, if its record agrees, is the begin of the
-current life.
+records of both generations until retention deletes them. The list of deletions has the end of each
+generation, but Java writes no such list. The first entry of a queue, if its record agrees, is the
+start of the current generation.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from mq.daemons.broker.store.records import Record, record_in
 from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.names import is_system_topic
 
-_LOOKED_AT = 1024  # entries of a queue, for the first one that is right
+_SEARCHED = 1024  # entries of a queue that are searched for the first valid one
 
 
 class Entries(Protocol):
@@ -29,15 +30,15 @@ class Entries(Protocol):
     def entry(self, index: int, /) -> tuple[int, int, int] | None: ...
 
 
-def first_true(
+def first_matching(
     queue: Entries, begin: int, minimum: int, record_at: Callable[[int], Record | None]
 ) -> tuple[int, int] | None:
     """Index and physical offset of the first entry from ``begin`` on whose record agrees with it.
 
-    None if there is none among the next entries, or if the log, which begins at ``minimum``, no
+    None if there is none among the next entries, or if the log, which starts at ``minimum``, no
     longer has the record of an entry before it.
     """
-    for index in range(begin, begin + _LOOKED_AT):
+    for index in range(begin, begin + _SEARCHED):
         entry = queue.entry(index)
         if entry is None:
             continue
@@ -50,7 +51,7 @@ def first_true(
 
 
 class QueueGenerations:
-    """The lives of all queues, from the list of deletions and the queue files.
+    """The generations of all queues, from the list of deletions and the queue files.
 
     ``known`` is None, or the existing topics if the list is damaged: then records of other topics
     count as deleted.
@@ -63,19 +64,20 @@ class QueueGenerations:
         self._deletions = deletions
         self._known = known
         self._births: dict[tuple[str, int], int] = {}
-        #: Begin of the current life by topic and queue id, if the log has an earlier one.
-        self.begun: dict[tuple[str, int], int] = {}
-        #: Topics whose records were left out because they are not in ``known``.
-        self.gone: set[str] = set()
+        # Start of the current generation by topic and queue id, if the log has an earlier one.
+        self.starts: dict[tuple[str, int], int] = {}
+        # Topics whose records were skipped because they are not in ``known``.
+        self.skipped_topics: set[str] = set()
 
     def find(self, queues: Iterable[ConsumeQueue], start: int) -> None:
-        """Read where queues begin. Call it before their entries for records at or after the
-        physical offset ``start`` are removed."""
+        """Read where queues start. Call it before their entries for records at or after the
+        physical offset ``start`` are removed.
+        """
         for queue in queues:
             key = queue.topic, queue.queue_id
             if queue.minimum or key in self._births or queue.last_physical_end() <= start:
                 continue
-            first = first_true(queue, 0, self._log.minimum, self._record_at)
+            first = first_matching(queue, 0, self._log.minimum, self._record_at)
             if first is not None and first[0] == 0:
                 self._births[key] = first[1]
 
@@ -84,11 +86,12 @@ class QueueGenerations:
         return None if file is None else record_in(LogReader(file), physical)
 
     def born(self, queue: ConsumeQueue) -> int:
-        """The physical offset at which a queue begins, 0 if unknown."""
+        """The physical offset at which a queue starts, 0 if unknown."""
         return self._births.get((queue.topic, queue.queue_id), 0)
 
     def covers(self, topic: str, queue_id: int, physical: int) -> bool:
-        """Whether the record at an offset belongs to an earlier life or to a deleted topic."""
+        """Whether the record at an offset belongs to an earlier generation or to a deleted
+        topic."""
         return (
             self._deletions.covers(topic, queue_id, physical)
             or physical < self._births.get((topic, queue_id), 0)
@@ -99,22 +102,22 @@ class QueueGenerations:
         assert self._known is not None
         return topic not in self._known and not is_system_topic(topic)
 
-    def left_out(self, topic: str, queue_id: int, physical: int) -> None:
-        """Record the reason for leaving out a covered record, for `note`."""
+    def skipped(self, topic: str, queue_id: int, physical: int) -> None:
+        """Record why a covered record was skipped, for `note`."""
         if self._deletions.covers(topic, queue_id, physical):
             return
         birth = self._births.get((topic, queue_id), 0)
         if physical < birth:
-            self.begun[topic, queue_id] = birth
+            self.starts[topic, queue_id] = birth
         else:
-            self.gone.add(topic)
+            self.skipped_topics.add(topic)
 
     def note(self) -> None:
         """Add the results to the list of deletions. Raises OSError."""
         last = self._deletions.last_of
-        news = {key: begin for key, begin in self.begun.items() if last(*key) < begin}
+        news = {key: begin for key, begin in self.starts.items() if last(*key) < begin}
         if news:
             self._deletions.add_queues(news, self._log)
-        if self.gone:
-            self._deletions.add(self.gone, self._log.position, self._log)
-            self.gone.clear()
+        if self.skipped_topics:
+            self._deletions.add(self.skipped_topics, self._log.position, self._log)
+            self.skipped_topics.clear()

@@ -14,10 +14,10 @@ from mq.protocol.names import REPLY_POSTFIX, REVIVE_TOPIC_PREFIX, IllegalName, c
 
 log = logging.getLogger(__name__)
 
-_MOST_OPEN_FILES = 4096
-LOOKED_BACK = 4096  # entries, for the last that has a unit in the queue's extension
+_MAX_OPEN_FILES = 4096
+LOOKED_BACK = 4096  # entries searched for the last one with a unit in the queue's extension
 
-# No broker numbers queues or messages beyond these; what does is a flipped bit.
+# No broker uses larger queue ids or queue offsets; a larger number is a flipped bit.
 _MAX_QUEUE_ID = 1_000_000
 _MAX_QUEUE_OFFSET = 1 << 48
 
@@ -42,17 +42,18 @@ class Queues:
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         #: Called with each queue that is deleted.
         self.on_deleted: Callable[[ConsumeQueue], object] = lambda queue: None
-        # A quarter of what this process may open; connections and log files need the rest.
-        self.descriptors = DescriptorCache(max(16, min(most_open_files() // 4, _MOST_OPEN_FILES)))
+        # A quarter of the files that this process may open; connections and log files need the
+        # rest.
+        self.descriptors = DescriptorCache(max(16, min(most_open_files() // 4, _MAX_OPEN_FILES)))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in self._queues.values():
             yield from queues.values()
 
     def load(self) -> None:
-        """Find the queues there are; folders with other names are left alone (as Java does).
+        """Find the existing queues. Folders with other names are ignored, as in Java.
 
-        Raises StoreLoadError if one has files of another size than configured.
+        Raises StoreLoadError if a queue has files of another size than configured.
         """
         files.make_folders(self._root)
         extended = self._extended()
@@ -71,21 +72,22 @@ class Queues:
         return set(files.folders(self._extension_root)) if there else set()
 
     def _load_extension(self, queue: ConsumeQueue, extended: bool) -> None:
-        """Whatever the settings are now: entries may point there."""
+        """Load the extension whatever the settings are now, because entries may refer to it."""
         folder = self._extension_root / queue.topic / str(queue.queue_id) if extended else None
         is_there = folder is not None and files.is_folder(folder)
         if is_there:
             self.extension(queue).load()
         last = queue.last_address(most=LOOKED_BACK if is_there else 1)
         if last is not None:
-            self.extension(queue).go_behind(last)
+            self.extension(queue).start_after(last)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         queues = self._queues.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made empty in memory if there is none. Its files come with its messages.
+        """The queue; a missing one is created empty in memory. Its files are created with its
+        messages.
 
         Raises IllegalName (a ValueError) for a topic that must not become a folder.
         """
@@ -97,25 +99,26 @@ class Queues:
         queues = self._queues.setdefault(topic, {})
         if (queue := queues.get(queue_id)) is not None:
             return queue
-        folder = f"{self._root}/{topic}/{queue_id}"  # no Path: a start makes ten thousands
+        # str and not Path: a start creates ten thousand
+        folder = f"{self._root}/{topic}/{queue_id}"
         queue = ConsumeQueue(topic, queue_id, folder, self._file_size, self.descriptors)
         queues[queue_id] = queue
         return queue
 
     def extension(self, queue: ConsumeQueue) -> QueueExtension:
-        """The queue's extension, made empty in memory if there is none."""
+        """The queue's extension; a missing one is created empty in memory."""
         if queue.extension is None:
             folder = self._extension_root / queue.topic / str(queue.queue_id)
             queue.extension = QueueExtension(folder, self._extension_file_size, self.descriptors)
         return queue.extension
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """The queues of a topic by their ids."""
+        """The queues of a topic, ordered by id."""
         queues = self._queues.get(topic, {})
         return [queues[queue_id] for queue_id in sorted(queues)]
 
     def newest(self) -> int:
-        """Where in the log the last record lies that is in a queue, 0 if there is none."""
+        """The physical offset of the newest record that is in a queue, 0 without records."""
         newest = 0
         for queue in self:
             entry = queue.entry(queue.readable - 1) if queue.readable > queue.minimum else None
@@ -130,10 +133,10 @@ class Queues:
         return self._root / queue.topic / str(queue.queue_id)
 
     def delete_topic(self, topic: str) -> None:
-        """Take a topic's queues off the disk; its messages go with the log files they are in.
+        """Delete a topic's queues from the disk; its messages are deleted with their log files.
 
-        Raises OSError; queues that have files still are there, to be deleted again: one that begins
-        anew upon files of before would have their entries behind its own.
+        Raises OSError. Queues that still have files then remain, to be deleted again: a new queue
+        on top of old files would have its entries after the old ones.
         """
         if topic not in self._queues:
             return
@@ -141,7 +144,7 @@ class Queues:
         for queue in self.of_topic(topic):
             try:
                 self.delete_queue(queue)
-            except OSError as error:  # the others go all the same
+            except OSError as error:  # the others are deleted nevertheless
                 stuck = error
         if stuck is not None:
             raise stuck
@@ -150,20 +153,22 @@ class Queues:
         del self._queues[topic]
 
     def delete_queue(self, queue: ConsumeQueue) -> None:
-        """Take one queue off the disk, as if it had never been. Raises OSError likewise."""
+        """Delete one queue from the disk without a trace. Raises OSError as `delete_topic`."""
         queue.delete()
         del self._queues[queue.topic][queue.queue_id]
         self.on_deleted(queue)
 
-    def set_aside(self, queue: ConsumeQueue) -> list[Path]:
-        """Likewise one whose files cannot be taken away: their folders get names that are no
-        queue's, to us and to Java. Returns these. Raises OSError."""
-        self.descriptors.close()  # they are known by their paths, which others will have
+    def rename_deleted(self, queue: ConsumeQueue) -> list[Path]:
+        """Remove a queue whose files cannot be deleted: its folders get names that neither this
+        broker nor Java reads as a queue. Returns the new paths. Raises OSError.
+        """
+        # open files are cached by path, and other files will get these paths
+        self.descriptors.close()
         moved = []
         place = Path(queue.topic) / str(queue.queue_id)
         for folder in (self._root / place, self._extension_root / place):
             if files.is_folder(folder):
-                moved.append(_aside(folder))
+                moved.append(_free_name(folder))
                 files.rename(folder, moved[-1])
                 files.sync_folder(folder.parent)
         queue.deleted = True
@@ -175,7 +180,7 @@ class Queues:
         self.descriptors.close()
 
 
-def _aside(folder: Path) -> Path:
+def _free_name(folder: Path) -> Path:
     names = (folder.with_name(f"{folder.name}.deleted{n or ''}") for n in itertools.count())
     return next(path for path in names if not files.exists(path))
 
@@ -184,21 +189,21 @@ def _is_topic(root: Path, name: str) -> bool:
     try:
         check_folder_name(name)
     except IllegalName as error:
-        log.warning("%s is not the folder of a topic and is left alone: %s", root / name, error)
+        log.warning("%s is not the folder of a topic; ignoring it: %s", root / name, error)
         return False
     return True
 
 
 def implausible(topic: str, queue_id: int, queue_offset: int) -> str:
-    """Why the part of a record that no checksum covers cannot be true, or ""."""
+    """Return why a field of a record that no checksum covers cannot be right, or ""."""
     try:
         check_folder_name(topic)
     except ValueError as error:
-        return f"a record left out: {error}"
+        return f"a record was skipped: {error}"
     if not 0 <= queue_id <= _MAX_QUEUE_ID:
-        return f"a record left out: queue id {queue_id}"
+        return f"a record was skipped: queue id {queue_id}"
     if not 0 <= queue_offset <= _MAX_QUEUE_OFFSET:
-        return f"a record left out: queue offset {queue_offset}"
+        return f"a record was skipped: queue offset {queue_offset}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Files of a store that no broker of this process serves, read without changing a byte of them."""
+"""Read-only files of a store that no broker of this process serves."""
 
 import errno
 import os
@@ -13,14 +13,14 @@ from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.windows import MappedSource
 from mq.daemons.open_files import most_open_files
 
-_PIECE = 1 << 20  # bytes looked at in one go for zeros
+_PIECE = 1 << 20  # bytes searched for zeros at once
 _MOST_OPEN = 16_384
-_MOST_WINDOWS = 4  # files that keep what was read last
+_MOST_WINDOWS = 4  # files whose last read part stays in memory
 
 
 class OpenFiles:
-    """Files that are open: as many as a process may have, the last that were asked for; and of the
-    last few of them the part that was read last. A context manager that closes all.
+    """The open files, limited to what a process may open, and the last read parts of a few of them.
+    A context manager that closes all.
 
     A store may have more files than a process may open.
     """
@@ -37,13 +37,13 @@ class OpenFiles:
         self.close()
 
     def keep(self, file: "ReadOnlyFile") -> None:
-        """Of a file that was opened now; the one that was opened longest ago is closed."""
+        """Register a file that was just opened; closes the one that was opened longest ago."""
         if len(self._open) == self._open.maxlen:
             self._open.popleft().close()
         self._open.append(file)
 
     def keep_window(self, file: "ReadOnlyFile") -> None:
-        """Of a file that has a part in memory now, and had none."""
+        """Register a file that now has a part in memory, and had none."""
         if len(self._windowed) == self._windowed.maxlen:
             self._windowed.popleft().forget_window()
         self._windowed.append(file)
@@ -54,11 +54,11 @@ class OpenFiles:
 
 
 class ReadOnlyFile(MappedSource):
-    """A file of a store; `start` is the offset that it is named after.
+    """A file of a store. ``start`` is the offset in its name.
 
-    It is opened at once, so that what a broker removes meanwhile can be read to its end, and once
-    more where `opened` had to close it. It is not mapped: where another process made it shorter, as
-    a broker does on a full disk, a look at a map would end this one with SIGBUS.
+    It is opened at once, so that it can be read to its end even if a broker deletes it meanwhile,
+    and again if ``opened`` had to close it. It is not mapped: if another process shortens the file,
+    as a broker does on a full disk, an access to the map would end this process with SIGBUS.
     """
 
     def __init__(self, path: Path, start: int, opened: OpenFiles) -> None:
@@ -67,19 +67,21 @@ class ReadOnlyFile(MappedSource):
         self.path = path
         self.start = start
         self._opened = opened
-        #: Positions of the blocks that `read_around` could not read.
+        # Positions of the blocks that `read_around` could not read.
         self.unreadable: set[int] = set()
         self._descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
         opened.keep(self)
         status = files.fstat(self._descriptor)
         self.size = status.st_size
         self._identity = status.st_dev, status.st_ino, status.st_size
-        self._extent_end = extent_end(self._descriptor)  # later its name may be another file's
+        # determined now, because its name may be another file's later
+        self._extent_end = extent_end(self._descriptor)
 
     def read(self, position: int, size: int) -> bytes:
-        """So many bytes from a position on, of those that there were when it was opened.
+        """Return up to ``size`` bytes from a position on, as the file was when it was opened.
 
-        Raises OSError where there are fewer by now, or it had to be opened again and is gone.
+        Raises OSError if it has fewer bytes by now, or if it had to be opened again and no longer
+        exists.
         """
         if self._descriptor < 0:
             self._open_again()
@@ -88,7 +90,7 @@ class ReadOnlyFile(MappedSource):
         while left:
             try:
                 piece = files.pread(self._descriptor, left, position)
-            except OSError as error:  # it does not name the file
+            except OSError as error:  # this error does not name the file
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
             if not piece:
                 why = "made shorter while it was read, by a broker that runs or a copy: try again"
@@ -102,7 +104,8 @@ class ReadOnlyFile(MappedSource):
         self._opened.keep_window(self)
 
     def read_around(self, position: int, size: int) -> tuple[bytes, list[int]]:
-        """Read a part with zeros for the blocks that cannot be read; also their positions.
+        """Read a part, with zeros for unreadable blocks; also returns the positions of these
+        blocks.
 
         Raises as `read` for other errors.
         """
@@ -120,12 +123,12 @@ class ReadOnlyFile(MappedSource):
             status = files.fstat(self._descriptor)
             if (status.st_dev, status.st_ino, status.st_size) == self._identity:
                 return
-            self.close()  # else whoever reads on would read another file
+            self.close()  # else further reads would be of another file
         why = "removed or replaced while it was read, by a broker that runs: try again"
         raise OSError(errno.ESTALE, why, str(self.path))
 
     def close(self) -> None:
-        """Idempotent. It is opened anew when it is read."""
+        """Close the file. Idempotent. The next read opens it again."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             files.close(descriptor)
@@ -136,8 +139,9 @@ class ReadOnlyFile(MappedSource):
 
     @cached_property
     def data_end(self) -> int:
-        """The position after the last byte that is not zero, or that cannot be read. Raises as
-        `read` for other errors."""
+        """The position after the last byte that is not zero or not readable. Raises as `read` for
+        other errors.
+        """
         end = self._extent_end
         while end > 0:
             start = max(0, end - _PIECE)

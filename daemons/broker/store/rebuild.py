@@ -1,13 +1,14 @@
-"""Rebuilding queues whose files disagree with the log, by reading the whole log.
+"""Rebuilds queues whose files disagree with the log, by reading the whole log.
 
-The queue offsets ("numbers") of a queue's messages increase by one. No checksum covers them, and
-one wrong bit can put a record far after its place; the messages that follow would then have no
-place. So a record that leaves a gap is held until the next record of its queue shows whether the
-gap is real: messages may be missing, or retention has deleted the older ones. A queue that begins
-with a number far too low would have no place for the following messages either.
+The queue offsets of a queue's messages increase by one. No checksum covers them, and one wrong bit
+can put a record far after its place; the following messages would then have no place. So a record
+that leaves a gap is kept back until the next record of its queue shows whether the gap is real:
+messages may be missing, or retention has deleted the older ones. A queue that starts with a queue
+offset far too low would have no place for the following messages either.
 
-If the numbers of a queue restart at 0, a new life of the queue begins (see `lives`), and only the
-last life counts. A number 0 may also have a wrong bit: the next record of the queue decides.
+If the queue offsets of a queue restart at 0, a new queue generation starts (see
+`queue_generations`), and only the last generation counts. A queue offset 0 may also have a wrong
+bit: the next record of the queue decides.
 """
 
 import logging
@@ -33,11 +34,11 @@ from mq.protocol.properties import decode
 
 log = logging.getLogger(__name__)
 
-_WRONG_NUMBER = "a record left out of its queue: its queue offset, {}, is not the next one"
+_WRONG_NUMBER = "a record was not put into its queue: its queue offset, {}, is not the next one"
 
 
 class _Candidate(NamedTuple):
-    """A record: the number that it claims, its entry, and where it lies."""
+    """A record: the queue offset that it claims, its entry, and its physical offset."""
 
     number: int
     entry: bytes
@@ -55,9 +56,10 @@ def rebuild_queues(
 ) -> dict[tuple[str, int], int]:
     """Rebuild queues from the records before the physical offset ``end``.
 
-    Records for which ``is_left_out`` is true are in no queue. For each other record that gets no
-    place ``on_damage`` is called with its physical offset and the reason. Returns, by topic and
-    queue id, the physical start of each queue that has an earlier life in the log. Raises OSError.
+    Records for which ``is_left_out`` is true are in no queue. For each other record without a place
+    in its queue, ``on_damage`` is called with its physical offset and the reason. Returns, by topic
+    and queue id, the physical start of each queue that has an earlier generation in the log. Raises
+    OSError.
     """
     wanted = set()
     for queue in suspects:
@@ -96,9 +98,11 @@ def rebuild_queues(
 def _records(
     commit_log: CommitLog, end: int, on_damage: Callable[[int, str], None]
 ) -> Iterator[Record]:
-    """The records before a physical offset, each damage told by its offset. It lies before what a
-    start verifies, and all behind it would be gone with it: a record of which only the body is
-    damaged is among them, and behind another one the next that is whole."""
+    """Yield the records before a physical offset; report damage by offset. This part lies before
+    the part that a start verifies, so damage must not end the log here: a record whose body
+    alone is damaged is yielded, too, and reading continues after any other damage at the next
+    whole record.
+    """
     position = commit_log.minimum
     while position < end and (file := commit_log.file_at(position)) is not None:
         reader = LogReader(file)
@@ -134,22 +138,23 @@ class _QueueRebuild:
         self._queue = queue
         self._on_damage = on_damage
         self._kept: list[_Candidate] = []  # records that leave a gap before them
-        self._newer: _Candidate | None = None  # a record that may begin a new life
+        self._newer: _Candidate | None = None  # a record that may start a new generation
         self._is_whole = True  # no damage since the last record that was placed
         self._last = -1  # physical offset of the last record
         self._doubles = 0
-        self.begin = 0  # physical offset of the current life; 0 if it is the first
+        self.begin = 0  # physical start of the current generation; 0 if it is the first
 
     def add(self, one: _Candidate, last_damage: int) -> None:
         """Add the next record of the queue. ``last_damage`` is the physical offset of the last
-        damage before it."""
+        damage before it.
+        """
         if last_damage > self._last:
             self._is_whole = False
         self._last = one.physical
         self._decide(one.number)
         queue = self._queue
         if self._newer is not None and one.number == self._newer.number + 1:
-            self._begin_anew()
+            self._start_generation()
         if self._kept or one.number > queue.appended or not queue.appended:
             self._drop_newer()
             self._kept.append(one)
@@ -157,30 +162,30 @@ class _QueueRebuild:
             self._place(one)
 
     def finish(self) -> None:
-        """Place the records that are still held."""
+        """Place the records that are still kept back."""
         kept = self._kept
         if len(kept) > 1 and 0 < kept[1].number <= kept[0].number:
             self._wrong(kept.pop(0))
         for one in kept:
             self._place(one)
         newer, end = self._newer, self._queue.appended
-        # If the expected number is a power of two, one wrong bit turns it into 0.
+        # If the expected queue offset is a power of two, one wrong bit turns it into 0.
         if newer is not None and newer.number == 0 and end & (end - 1):
-            self._begin_anew()
+            self._start_generation()
         self._drop_newer()
         if self._doubles:
-            text = "%r: %d records are left out, the queue has their offsets already"
+            text = "%r: skipped %d records whose queue offsets the queue already has"
             log.error(text, self._queue, self._doubles)
 
     def _place(self, one: _Candidate) -> None:
-        """Place a record whose number is no longer in doubt."""
+        """Place a record whose queue offset is no longer in doubt."""
         if self._queue.restore(one.number, one.entry):
             self._is_whole = True
             self._drop_newer()
         elif one.number >= self._queue.appended:
             self._wrong(one)
         elif self._newer is not None and self._newer.number < one.number:
-            self._begin_anew()
+            self._start_generation()
             self._place(one)
         else:
             self._drop_newer()
@@ -194,8 +199,8 @@ class _QueueRebuild:
             self._newer = None
             self._doubles += 1
 
-    def _begin_anew(self) -> None:
-        """Drop the earlier life: `_newer` is the first record of a new one."""
+    def _start_generation(self) -> None:
+        """Drop the earlier generation: `_newer` is the first record of a new one."""
         newer, self._newer = self._newer, None
         assert newer is not None
         self._queue.clear()
@@ -203,7 +208,7 @@ class _QueueRebuild:
         self._doubles = 0
         self.begin = newer.physical
         log.warning(
-            "%r was deleted and created again: only messages from log offset %d on are in it",
+            "%r was deleted and created again: it has only messages from log offset %d on",
             *(self._queue, newer.physical),
         )
         self._place(newer)
@@ -213,16 +218,18 @@ class _QueueRebuild:
         self._on_damage(one.physical, _WRONG_NUMBER.format(one.number))
 
     def _decide(self, following: int) -> None:
-        """Place the held records that agree with the number of the next record, and report the
-        others. Of two that disagree, the one farther from the next record is wrong."""
+        """Place the kept records that agree with the queue offset of the next record, and report
+        the others. If two disagree, the one whose queue offset is farther from that of the next
+        record is wrong.
+        """
         kept = self._kept
         while kept:
             if len(kept) > 1:
-                if kept[1].number == 0 and following == 1:  # a new life begins
+                if kept[1].number == 0 and following == 1:  # a new generation starts
                     self._place(kept.pop(0))
                     continue
                 first, second = (_missing(one.number, following) for one in kept)
-                # The second also wins a tie: its place is free.
+                # The second one also wins a tie: its place is free.
                 is_second = first < second or 0 < first == second < math.inf
                 self._wrong(kept.pop(is_second))
             elif following == self._queue.appended > 0 and following != kept[0].number + 1:
@@ -234,7 +241,8 @@ class _QueueRebuild:
 
 
 def _missing(number: int, following: int) -> float:
-    """How many messages are missing between two of a queue; infinity where they cannot follow each
-    other."""
+    """How many messages are missing between two of a queue; infinity if they cannot follow each
+    other.
+    """
     missing = following - number - 1
     return missing if 0 <= missing <= MOST_FILLED else math.inf

@@ -1,5 +1,4 @@
-"""Reading the log from one end to the other: for recovery, and for making queues and index
-again."""
+"""Reads the records of the log, for recovery and for rebuilding queues and index."""
 
 import struct
 from collections.abc import Iterator
@@ -28,18 +27,20 @@ from mq.protocol.record import (
 from mq.protocol.tags import tags_code
 
 _HEAD = part("size", "sys_flag")
-_LONG = 1 << 20  # bytes that are held of a record, which may claim all of a file, to check it
+# bytes of a record in memory while it is checked; its claimed size may be the whole file
+_LONG = 1 << 20
 _LONGEST_TAIL = 2 * (2 + (1 << 15))  # topic and properties, with their lengths
 _LONGEST_DAMAGED = 64 << 20  # bytes of a damaged record that are read into memory
-_LATEST = (1 << 63) - 1  # that an entry can say, ms
+_LATEST = (1 << 63) - 1  # the latest time that an entry can hold, in ms
 _TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
 IN_NO_QUEUE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
 class LogFile(Protocol):
-    """A file of the log. `start` is the physical offset of its first byte; `window` is memory that
-    has at least so many bytes from a position on, of those that the file has, and where in the file
-    it begins."""
+    """A file of the log. ``start`` is the physical offset of its first byte. ``window`` returns
+    memory with at least ``size`` bytes from a position on, as far as the file has them, and the
+    position in the file where this memory starts.
+    """
 
     @property
     def start(self) -> int: ...
@@ -49,7 +50,7 @@ class LogFile(Protocol):
 
 
 class Record(NamedTuple):
-    """What queues and index need to know of a record."""
+    """The fields of a record that queues and index need."""
 
     topic: str
     queue_id: int
@@ -62,21 +63,22 @@ class Record(NamedTuple):
 
     @property
     def is_queued(self) -> bool:
-        """Whether a consumer may see it: not the first or the withdrawn half of a transaction."""
+        """Whether consumers may see it: false for a half message and a rollback of a
+        transaction."""
         return self.sys_flag & _TRANSACTION_MASK not in IN_NO_QUEUE
 
     @property
     def is_indexed(self) -> bool:
-        """Whether its keys find it: not that of a withdrawn transaction."""
+        """Whether it is found by its keys: false for a rollback of a transaction."""
         return self.sys_flag & _TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
 
 
 class BadRecord(Exception):
-    """What is at an offset is not a record. The text says why."""
+    """The bytes at an offset are not a record. The text says why."""
 
 
 class UnreadableRecord(BadRecord):
-    """The disk does not give what is at an offset."""
+    """The disk cannot read the bytes at an offset."""
 
 
 class EndOfLog(Exception):
@@ -84,9 +86,9 @@ class EndOfLog(Exception):
 
 
 def read_log(commit_log: CommitLog, start: int) -> Iterator[Record]:
-    """Yield the records from an offset on, each verified with its checksum, up to where none is.
+    """Yield the records from an offset to the end of the log, each verified by its checksum.
 
-    Raises BadRecord at the first one that is damaged.
+    Raises BadRecord at the first damaged one.
     """
     position = start
     while (file := commit_log.file_at(position)) is not None:
@@ -98,7 +100,7 @@ def read_log(commit_log: CommitLog, start: int) -> Iterator[Record]:
 
 
 def is_last(commit_log: CommitLog, record: Record) -> bool:
-    """Whether no record follows one."""
+    """Whether a record is the last of the log."""
     try:
         return next(read_log(commit_log, record.physical + record.size), None) is None
     except BadRecord:
@@ -116,7 +118,8 @@ def find_entry(
 ) -> tuple[int, int, int] | None:
     """Search the log between two offsets for a message, and return its queue entry or None.
 
-    If queue offsets do not increase, the records before belong to an earlier life (see `lives`).
+    If the queue offsets do not increase, the records before belong to an earlier generation (see
+    `queue_generations`).
     """
     found: Record | None = None
     last = -1
@@ -141,7 +144,8 @@ def find_entry(
 
 
 def window(file: LogFile, position: int, size: int) -> tuple[memoryview, int]:
-    """A window of a file. Raises UnreadableRecord where the disk cannot be read, and OSError."""
+    """Return a window of a file. Raises UnreadableRecord if the disk cannot read it, and
+    OSError."""
     try:
         return file.window(position, size)
     except OSError as error:
@@ -151,9 +155,9 @@ def window(file: LogFile, position: int, size: int) -> tuple[memoryview, int]:
 
 
 def read_file(file: LogFile, position: int) -> Iterator[Record]:
-    """Yield the records of one file of the log, from a position in it on, up to its blank.
+    """Yield the records of one file of the log, from a position in it up to its blank.
 
-    Raises BadRecord at one that is damaged or cannot be read, EndOfLog where nothing was written.
+    Raises BadRecord at a damaged or unreadable record, EndOfLog where nothing was written.
     """
     view, begin = window(file, position, BLANK.size)
     end = begin + len(view)
@@ -197,8 +201,8 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
 def _read_long(
     file: LogFile, position: int, total: int, magic: int, crc: int, *known: int
 ) -> Record:
-    """The record at a position of a file, in pieces: whoever sends bodies chooses what is in them,
-    perhaps many heads that claim all of the file. What is cheap to see is looked at first.
+    """Read the record at a position of a file in pieces, the cheapest checks first. Senders choose
+    the content of bodies, which may be many heads that claim the whole file.
     """
     size = AT["body_length"] + shift("body_length", known[-1])
     view, begin = window(file, position, size + 4)
@@ -223,8 +227,7 @@ def _read_long(
 
 
 def record_in(file: LogReader, physical: int) -> Record | None:
-    """The record at a physical offset of a log file, without a check of its body; None if there is
-    none."""
+    """The record at a physical offset of a log file, without a check of its body, or None."""
     position = physical - file.start
     if file.size - position < SMALLEST_RECORD:
         return None
@@ -242,7 +245,8 @@ def record_in(file: LogReader, physical: int) -> Record | None:
 def read_record(
     view: memoryview, position: int, physical: int, *, check_body: bool = True
 ) -> Record:
-    """The record at a position of memory, which belongs to a physical offset; all of it is there.
+    """Return the record at a position of memory that holds all of it and belongs to a physical
+    offset.
 
     Raises BadRecord.
     """
@@ -268,7 +272,7 @@ def _read_tail(
     physical: int,
     sys_flag: int,
 ) -> Record:
-    """The part of a record whose place depends on its hosts and its body."""
+    """Read the part of a record whose position depends on its hosts and its body."""
     end = position + total
     timestamp_at = position + AT["store_timestamp"]
     at = position + AT["body_length"]
@@ -303,11 +307,11 @@ def _read_tail(
 
 
 def is_torn(commit_log: CommitLog, record: Record) -> bool:
-    """Whether a sector behind the body of a record, which no checksum covers, is zeros.
+    """Whether a sector after the body of a record, which no checksum covers, is all zeros.
 
-    So it is where a power cut has kept it from the disk: from end to end, whatever else lies in it.
-    The lengths of topic and properties are no zeros, and `Appender` takes no properties that look
-    like that. Of a log that no power cut has touched this says nothing: Java takes all properties.
+    That is the state of a sector that a power failure kept from the disk. The lengths of topic and
+    properties are not zeros, and `Appender` refuses properties that look like such a sector. The
+    result means nothing for a log without a power failure: Java accepts all properties.
     """
     if "\0" not in record.properties and "\0" not in record.topic:
         return False
@@ -315,20 +319,20 @@ def is_torn(commit_log: CommitLog, record: Record) -> bool:
     assert file is not None
     start = record.physical - file.start
     begin = start - start % layout.SECTOR
-    # The sectors of the record, from their beginning to their end.
+    # The whole sectors that the record touches.
     data = file.read(begin, -(-(start + record.size) // layout.SECTOR) * layout.SECTOR - begin)
     at = start - begin + AT["body_length"] + shift("body_length", record.sys_flag)
-    behind_body = at + 4 + layout.INT.unpack_from(data, at)[0]
+    body_end = at + 4 + layout.INT.unpack_from(data, at)[0]
     return any(
         not any(data[sector : sector + layout.SECTOR])
         for sector in range(
-            behind_body - behind_body % layout.SECTOR, start - begin + record.size, layout.SECTOR
+            body_end - body_end % layout.SECTOR, start - begin + record.size, layout.SECTOR
         )
     )
 
 
 def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
-    """What a message can be found by: its unique id, then each of its keys."""
+    """The keys by which a message is found: its unique id, then each of its keys."""
     unique = properties.get(PropertyKey.UNIQUE_KEY)
     keys = properties.get(PropertyKey.KEYS)
     named = tuple(key for key in keys.split(" ") if key) if keys else ()
@@ -338,7 +342,7 @@ def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
 def queue_tags_code(
     topic: str, properties: dict[str, str], store_timestamp: int, delays: dict[int, int]
 ) -> int:
-    """The tags code of a queue entry: the tag's hash, or for a delayed message when it is due.
+    """The tags code of a queue entry: the tag's hash, or the delivery time of a delayed message.
 
     ``delays`` are milliseconds by delay level. Source: CommitLog.checkMessageAndReturnSize.
     """

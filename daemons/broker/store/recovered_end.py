@@ -16,12 +16,13 @@ log = logging.getLogger(__name__)
 def note_recovered_end(
     checkpoint: Checkpoint, report: Report, end: int, is_taken_over: Callable[[], bool]
 ) -> None:
-    """Remember, for the starts to come, where the log ends now if it may have ended later.
+    """Save the current end of the log, for later starts, if the log may have been longer.
 
-    It may also have where what came last was another broker's: `is_taken_over`. A kill alone takes
-    nothing: what was known before it stays. On the disk before the store is marked as running, for
-    a start behind a kill of this one sees no power cut any more. Only a full disk is no reason not
-    to serve what there is: the next checkpoint has it. Raises OSError.
+    ``is_taken_over`` returns whether another broker stored the newest message, in which case the
+    log may have been longer, too. A kill alone loses nothing, so the known recovered end stays. It
+    is saved before the store is marked as running, because a start after a kill of this process no
+    longer notices the power failure. A full disk alone does not prevent the start: the next
+    checkpoint saves the value. Raises OSError.
     """
     known = checkpoint.recovered_end
     is_cut = report.machine_crashed or report.damages or (known is not None and known > end)
@@ -35,4 +36,4 @@ def note_recovered_end(
     except OSError as error:
         if error.errno not in files.FULL:
             raise
-        log.error("the checkpoint cannot be written now: %s", error)
+        log.error("cannot write the checkpoint: %s; the next one has the recovered end", error)

@@ -1,27 +1,27 @@
-"""Recovery: bringing a store back after a clean stop, after kill -9, after a power cut, after Java.
+"""Recovery: restores a store after a clean stop, kill -9, a power failure, or use by Java.
 
-The commit log is the truth; queues and index are made from it again where they may be wrong. In
-order:
+The commit log is the truth; queues and index are rebuilt from it where they may be wrong. In order:
 
- 1. Choose where to begin reading. Everything before that offset is known to be on disk in all three
-    places; where nothing is known, Java's rule decides by timestamps (`_start_by_timestamps`).
- 2. Lower the checkpoint on the disk to there. It vouched for what the next step takes away, and a
-    process or machine that dies before the next checkpoint would be believed.
- 3. Cut queues and index back to there, so that every entry from there on is made anew.
- 4. Read records forward, verifying each. The first bad one is the end of the log: what follows is
-    moved to `damaged/` for a human, reported, and cut; if it cannot be kept, the store does not
-    start. Each good one is dispatched.
- 5. Cut queue entries that point behind the end; fill in queues whose files turned out to disagree
-    with the log, by reading all of it once more for them.
- 6. fsync what was read, and the names of files: they may have come from the memory of a kernel
-    whose process was killed before it could.
+ 1. Choose the offset at which to start reading. Everything before it is known to be on disk in
+    log, queues and index; if nothing is known, Java's rule decides by timestamps
+    (`_start_by_timestamps`).
+ 2. Lower the checkpoint on the disk to that offset. It covers entries that the next step removes,
+    and if the process or machine died before the next checkpoint, the next start would trust it.
+ 3. Truncate queues and index to that offset, so that every entry from there on is rebuilt.
+ 4. Read records forward, verifying each. The first bad one is the end of the log: the bytes after
+    it are copied to `damaged/` for an administrator, reported, and truncated; if they cannot be
+    copied, the store does not start. Each good record is dispatched to its queue and the index.
+ 5. Truncate queue entries that point past the end; rebuild queues whose files turned out to
+    disagree with the log, by reading the whole log once more for them.
+ 6. fsync the part that was read, and the names of files: they may be only in the page cache, if
+    the last process was killed before it could fsync them.
 
-The queues' new entries are in memory only when this is done: the lowered checkpoint stands until
-the first one of the running store.
+After this the new queue entries are only in memory: the lowered checkpoint stays until the first
+checkpoint of the running store.
 
-A record refused in step 4 was never acknowledged by a broker with sync flush unless the disk
-damaged it later. A queue entry is dispatched at the queue offset that its record says, so a message
-can neither be lost nor appear twice whatever the queue files said.
+A record refused in step 4 was never acknowledged by a broker with sync flush, unless the disk
+damaged it later. A queue entry is dispatched at the queue offset of its record, so a message can
+neither be lost nor appear twice, whatever the queue files contain.
 """
 
 import logging
@@ -46,9 +46,9 @@ from mq.daemons.broker.store.replay import Replay
 
 log = logging.getLogger(__name__)
 
-# After a crash this much before the checkpoint is verified too, when the last file is not longer:
-# small stores are checked whole, large ones from the checkpoint on. Python takes 30 us a record,
-# the native path one or two.
+# After a crash this many bytes before the checkpoint are verified too, if the last file is not
+# longer: small stores are verified whole, large ones from the checkpoint on. Python takes 30 us a
+# record, the native path one or two.
 VERIFY_BACK = 128 * 1024 * 1024
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -56,7 +56,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass
 class Report:
-    """What a recovery did."""
+    """The result of a recovery."""
 
     crashed: bool = False
     machine_crashed: bool = False
@@ -76,13 +76,13 @@ class Report:
 
 
 class Recovery:
-    """One run over a loaded store. ``delays`` are milliseconds by delay level.
+    """One recovery of a loaded store. ``delays`` are milliseconds by delay level.
 
-    ``checkpoint`` is the one on the disk; after `run` it may be a lower one. ``is_verified``: all
-    records were read before, and are to stay; those that only look torn are not.
-    ``has_all_topics``: the store's configuration has each topic that has messages in the log.
-    ``is_read_only``: the disk has no space. Nothing is written, and the cuts are made in memory
-    only: no message may be appended and no checkpoint saved before `finish`, or the next start.
+    ``checkpoint`` is the one on the disk; `run` may lower it. ``is_verified``: all records were
+    verified before, and stay even if they look torn. ``has_all_topics``: the store's configuration
+    has each topic that has messages in the log. ``is_read_only``: the disk is full. Then nothing is
+    written, and truncation is done in memory only: no message may be appended and no checkpoint
+    saved before `finish` or the next start.
     """
 
     def __init__(
@@ -109,24 +109,25 @@ class Recovery:
         self._is_verified = is_verified
         self._has_all_topics = has_all_topics
         self._is_read_only = is_read_only
-        self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
+        # safe offset of the last broker's checkpoint; not lowered
+        self._covered = checkpoint.safe_offset
         self._suspect_index_files = 0
         self._why = ""  # why the bytes after the end of the log are not a record
-        self._lives: QueueGenerations
+        self._generations: QueueGenerations
         self.report = Report()
 
     def run(self) -> Report:
-        """Do all of it.
+        """Run the recovery.
 
-        Raises OSError if the disk cannot be read or fsynced, StoreLoadError if what has to be cut
-        cannot be kept.
+        Raises OSError if the disk cannot be read or fsynced, StoreLoadError if the bytes to be
+        truncated cannot be kept.
         """
         began = clock.monotonic()
         report = self.report
         report.crashed = files.exists(self._root / layout.ABORT_FILE)
         report.machine_crashed = machine_has_crashed(self._root)
         if not self._log.files:
-            self._forget_everything()
+            self._reset_without_log()
         else:
             self._deletions.forget_foreign(self._log)
             report.start = self._choose_start()
@@ -139,7 +140,7 @@ class Recovery:
             if not self._is_read_only:
                 self._lower_checkpoint(report.start)
             self._drop_deleted()
-            self._cut_derived(report.start)
+            self._truncate_derived(report.start)
             self._replay(report.start)
             self._report_missing(known_end)
         if report.crashed:
@@ -148,16 +149,18 @@ class Recovery:
         report.seconds = clock.monotonic() - began
         return report
 
-    def _forget_everything(self) -> None:
-        """Without a log, queues and index point to nothing (Java: recoverNormally, no files).
+    def _reset_without_log(self) -> None:
+        """Empty queues and index, which refer to nothing without a log (Java: recoverNormally, no
+        files).
 
-        Unless the checkpoint says that the log was there: then it is its disk that is not.
+        Raises StoreLoadError if the checkpoint says that there was a log: then probably its disk is
+        missing.
         """
         if self.checkpoint.safe_offset > 0:
             raise StoreLoadError(
-                f"there is no log in {', '.join(map(str, self._log.paths))}, and there was one up "
-                f"to offset {self.checkpoint.safe_offset}: mount its disk or put its files back; "
-                f"to begin anew, move {self._root} away"
+                f"there is no log in {', '.join(map(str, self._log.paths))}, but there was one up "
+                f"to offset {self.checkpoint.safe_offset}: mount its disk or restore its files; "
+                f"to start with an empty store, move {self._root} away"
             )
         for queue in list(self._queues):
             if queue.appended:
@@ -167,7 +170,7 @@ class Recovery:
             self._index.cut(0)
         self._log.set_end(0)
 
-    # where to begin -------------------------------------------------------------------------
+    # where to start -------------------------------------------------------------------------
 
     def _choose_start(self) -> int:
         first = self._log.minimum
@@ -181,14 +184,16 @@ class Recovery:
             return self._start_for_index(start)
         if self.report.crashed:
             return self._start_for_index(self._start_by_timestamps())
-        # A clean stop of a Java broker: all is on disk, and the queues tell up to where.
+        # A clean stop of a Java broker: everything is on disk, and the queues show up to which
+        # offset.
         indexed = max((queue.last_physical_end() for queue in self._queues), default=0)
         return indexed if first <= indexed <= last.end else first
 
     def _before_unreadable(self, start: int) -> int:
-        """Begin earlier if the block in which the start lies cannot be read.
+        """Return an earlier start if the block that holds the start cannot be read.
 
-        The record before the start has a part in that block, is lost, too, and has to be found.
+        A part of the record before the start is in that block. The record is lost, too, and has to
+        be found.
         """
         file = self._log.file_at(start)
         within = 0 if file is None else start - file.start
@@ -197,8 +202,9 @@ class Recovery:
         return file.start
 
     def _start_by_timestamps(self) -> int:
-        """Java's rule (CommitLog.isMappedFileMatchedRecover): the newest file whose first record is
-        not younger than what the checkpoint vouches for; else the oldest."""
+        """Java's rule (CommitLog.isMappedFileMatchedRecover): start at the newest file whose first
+        record is not newer than the timestamp of the checkpoint, else at the oldest file.
+        """
         limit = self.checkpoint.minimum_timestamp
         if self._index is not None:
             limit = self.checkpoint.minimum_timestamp_with_index
@@ -210,12 +216,12 @@ class Recovery:
         return self._log.minimum
 
     def _start_for_index(self, start: int) -> int:
-        """Begin earlier if index files have to be made again.
+        """Return an earlier start if index files have to be rebuilt.
 
-        Their pages reach the disk in any order, so after the death of the machine, or of a Java
-        broker, which does not say whether the machine died, those that were in use since the
-        checkpoint cannot be trusted. Java drops them too, and with them the keys of all messages
-        before the replayed part.
+        Their pages reach the disk in any order. So after the machine crashed, or possibly crashed,
+        which a Java broker does not record, index files that were in use since the checkpoint
+        cannot be trusted. Java drops them, too, and with them the keys of all messages before the
+        replayed part.
         """
         index = self._index
         if index is None or not self.report.machine_crashed or not index.files:
@@ -231,7 +237,7 @@ class Recovery:
         return min(start, self._log_file_start(max(begin, self._log.minimum)))
 
     def _is_trusted(self, file: IndexFile) -> bool:
-        """Whether an index file was full, and on the disk, when the checkpoint was made."""
+        """Whether an index file was full, and on the disk, when the checkpoint was saved."""
         if not file.full:
             return False
         if self.checkpoint.safe_offset:
@@ -243,9 +249,9 @@ class Recovery:
         return file.start if file is not None else self._log.minimum
 
     def _lower_checkpoint(self, start: int) -> None:
-        """Vouch for nothing that is about to be made again.
+        """Lower the checkpoint so that it does not cover anything that is rebuilt.
 
-        Java goes by the timestamps: zeros make it read all of the log.
+        Java uses the timestamps: zeros make it read the whole log.
         """
         checkpoint = self.checkpoint
         by_timestamps = checkpoint.safe_offset == 0 and checkpoint.message_timestamp > 0
@@ -255,31 +261,34 @@ class Recovery:
             self.checkpoint.save()
 
     def _drop_deleted(self) -> None:
-        """Queues of deleted topics are gone, also if a power cut has brought back their files."""
+        """Delete queues of deleted topics, also if a power failure restored their files."""
         for topic in self._queues.topics():
             queues = self._queues.of_topic(topic)
-            gone = [queue for queue in queues if self._is_deleted(queue)]
-            for queue in gone:
+            deleted = [queue for queue in queues if self._is_deleted(queue)]
+            for queue in deleted:
                 self._drop(queue)
-            if len(gone) == len(queues):
+            if len(deleted) == len(queues):
                 self._queues.delete_topic(topic)
 
     def _drop(self, queue: ConsumeQueue) -> None:
-        """Files that cannot be taken away are left under another name: all other topics would
-        wait for them. Raises OSError if that cannot be, either; they must not count again."""
+        """Delete a queue, or rename its folders if its files cannot be deleted, so that the other
+        topics need not wait for them. Raises OSError if it cannot be renamed, either: its files
+        must not count again.
+        """
         try:
             self._queues.delete_queue(queue)
         except OSError as error:
-            left = ", ".join(map(str, self._queues.set_aside(queue)))
-            log.error("%r was deleted, and %s is left for you to delete: %s", queue, left, error)
+            left = ", ".join(map(str, self._queues.rename_deleted(queue)))
+            log.error("%r was deleted, but its files remain; delete %s: %s", queue, left, error)
 
     def _is_deleted(self, queue: ConsumeQueue) -> bool:
         end = queue.last_physical_end()
         return 0 < end and self._deletions.covers(queue.topic, queue.queue_id, end - 1)
 
     def _topics_if_unlisted(self) -> frozenset[str] | None:
-        """The existing topics if the list of deletions is damaged and the configuration has them,
-        else None."""
+        """The existing topics if the list of deletions is damaged and the configuration has the
+        topics, else None.
+        """
         if not self._deletions.is_damaged or not self._has_all_topics:
             return None
         known = known_topics(self._root)
@@ -287,13 +296,13 @@ class Recovery:
 
     # reading --------------------------------------------------------------------------------
 
-    def _cut_derived(self, start: int) -> None:
-        self._lives = QueueGenerations(self._log, self._deletions, self._topics_if_unlisted())
-        self._lives.find(self._queues, start)
+    def _truncate_derived(self, start: int) -> None:
+        self._generations = QueueGenerations(self._log, self._deletions, self._topics_if_unlisted())
+        self._generations.find(self._queues, start)
         for queue in self._queues:
             queue.set_back(start)
             if self.report.machine_crashed and not self._is_read_only:
-                queue.clear_behind_end()
+                queue.clear_after_end()
         if not self._is_read_only:
             self._cut_index(start)
 
@@ -321,24 +330,25 @@ class Recovery:
         self._sync_log(start)
 
     def _scan(self, queues: Queues, index: Index | None) -> Replay:
-        """What reads the log into these queues and this index."""
+        """Create the replay that reads the log into these queues and this index."""
         return Replay(
             self._log,
             queues,
             index,
             self._delays,
-            self._lives,
+            self._generations,
             self._check_torn,
-            self._left_out,
+            self._skipped,
             self._note,
         )
 
     def _cut_log(self, end: int, why: str) -> None:
-        for damage in quarantine.put_aside(self._root, self._log.files, end, why):
+        for damage in quarantine.keep_after(self._root, self._log.files, end, why):
             self._note(damage)
         if not self.report.crashed and self._log.reaches(end):
-            mark_running(self._root)  # before: amid it the store looks like no closed one
-        self._note_lives()  # before queue files with the evidence are removed
+            # before the truncation: during it the store is not a closed one
+            mark_running(self._root)
+        self._note_generations()  # before queue files with the evidence are removed
         self._log.cut(end)
 
     def _sync_log(self, start: int) -> None:
@@ -347,7 +357,7 @@ class Recovery:
                 file.sync()
 
     def finish(self) -> None:
-        """Do what a read-only recovery has left out; `checkpoint` may be a lower one then.
+        """Do the steps that a read-only recovery has skipped; may lower `checkpoint`.
 
         Raises OSError and StoreLoadError; it may be called again.
         """
@@ -359,10 +369,10 @@ class Recovery:
         for queue in self._queues:
             queue.cut(end)
             if self.report.machine_crashed:
-                queue.clear_behind_end()
+                queue.clear_after_end()
         if self._index is not None:
             self._cut_index(start)
-            nowhere = self._root / "none"  # the queues are there already: these stay in memory
+            nowhere = self._root / "none"  # the real queues are complete: these stay in memory
             queues = Queues(nowhere, layout.ENTRY_SIZE, nowhere, 1)
             self._scan(queues, self._index).run(start)
             self._index.save_headers()
@@ -371,12 +381,12 @@ class Recovery:
             self._sync_names()
 
     def _end_in_memory(self, replay: Replay, why: str) -> None:
-        """Let log and queues end after the last record that was read, without cutting files."""
+        """End log and queues after the last record that was read, without changing files."""
         self._why = why
         if replay.suspect:
             names = ", ".join(sorted(f"{queue.topic}-{queue.queue_id}" for queue in replay.suspect))
             raise StoreLoadError(
-                f"queue files disagree with the log, and the disk has no space to make them again: "
+                f"queue files disagree with the log, and the disk has no space to rebuild them: "
                 f"{names}; free some space and start the broker again"
             )
         self._log.set_end(replay.end)
@@ -389,65 +399,71 @@ class Recovery:
             queue.set_minimum(self._log.minimum)
 
     def _check_torn(self, record: Record) -> None:
-        """Raises BadRecord for one of which a power cut, or a full disk, has kept a part away."""
+        """Raise BadRecord for a record of which a power failure, or a full disk, lost a part."""
         if self._may_be_torn(record) and is_torn(self._log, record):
-            raise BadRecord("a sector of it was not written")
+            raise BadRecord("one of its sectors was not written")
 
     def _may_be_torn(self, record: Record) -> bool:
-        """Not what was on the disk before the power cut, nor behind a stop; behind a kill what was
-        written last: a full disk takes whole blocks of it, and a kill leaves whole pages."""
+        """Whether a record may be torn. After a machine crash: all that the checkpoint does not
+        cover. After a kill: the last record if it ends in zeros, because a full disk loses whole
+        blocks, and a kill loses whole pages. After a clean stop: none.
+        """
         if self.report.machine_crashed and not self._is_verified:
-            return record.physical >= self._vouched
+            return record.physical >= self._covered
         ends_in_zeros = (record.properties or record.topic).endswith("\0")
         return self.report.crashed and ends_in_zeros and is_last(self._log, record)
 
     def _rebuild_suspects(self, suspects: Collection[ConsumeQueue]) -> None:
-        """Make queues again whose files disagree with the log, reading all of it."""
+        """Rebuild queues whose files disagree with the log, reading all of it."""
         if not suspects:
             return
         if not self.report.crashed:
             mark_running(self._root)
-        self._lower_checkpoint(self._log.minimum)  # their files go, and a crash may take why
+        # their files are deleted, and a crash may lose the reason
+        self._lower_checkpoint(self._log.minimum)
         names = sorted(f"{queue.topic}-{queue.queue_id}" for queue in suspects)
         self.report.rebuilt_queues = names
-        log.warning("queue files disagree with the log and are made again: %s", ", ".join(names))
+        log.warning("queue files disagree with the log; rebuilding them: %s", ", ".join(names))
         end = self._log.position
-        self._lives.find(suspects, 0)
+        self._generations.find(suspects, 0)
         for queue in suspects:
-            if (birth := self._lives.born(queue)) > self._log.minimum:
-                self._lives.begun[queue.topic, queue.queue_id] = birth
-        self._note_lives()
-        self._lives.begun |= rebuild_queues(
+            if (birth := self._generations.born(queue)) > self._log.minimum:
+                self._generations.starts[queue.topic, queue.queue_id] = birth
+        self._note_generations()
+        self._generations.starts |= rebuild_queues(
             self._log,
             self._queues,
             suspects,
             end,
             self._delays,
             self._is_left_out,
-            self._left_out,
+            self._skipped,
         )
-        self._note_lives()
+        self._note_generations()
         self._log.set_end(end)
 
     def _is_left_out(self, record: Record) -> bool:
         where = record.topic, record.queue_id, record.physical
-        if self._lives.covers(*where):
-            self._lives.left_out(*where)
+        if self._generations.covers(*where):
+            self._generations.skipped(*where)
             return True
         return bool(implausible(record.topic, record.queue_id, record.queue_offset))
 
-    def _note_lives(self) -> None:
-        """A failure, such as a full disk, is not fatal: the next start derives the same again."""
+    def _note_generations(self) -> None:
+        """Save the deletions found. An error, such as a full disk, is not fatal: the next start
+        finds the same.
+        """
         try:
-            self._lives.note()
+            self._generations.note()
         except OSError as error:
-            log.error("the list of deletions cannot be saved now: %s", error)
+            log.error("cannot save the list of deletions: %s", error)
 
     def _sync_names(self) -> None:
-        """What this process puts into a file that it found must not lose its name.
+        """Sync the folders of log and index: new data in an existing file must not be lost with its
+        name.
 
-        The names of queue files are not among these: those that the checkpoint does not vouch for
-        are fsynced with the next one (ConsumeQueue.set_back).
+        The folders of queues need no sync here: queue files that the checkpoint does not cover are
+        synced with the next checkpoint (ConsumeQueue.set_back).
         """
         for path in self._log.paths:
             files.sync_folder(path)
@@ -457,17 +473,19 @@ class Recovery:
     # damage ---------------------------------------------------------------------------------
 
     def _report_missing(self, known_end: int) -> None:
-        """A log that ends in zeros looks whole; queues and checkpoint may know that it is not."""
+        """Report messages that queues or checkpoint know after the end of the log: a log that ends
+        in zeros looks complete.
+        """
         end = self._log.position
         if end < known_end and not any(damage.offset >= end for damage in self.report.damages):
             path = self._log.files[-1].path
-            why = "queues or checkpoint know of messages that the log does not have"
+            why = "queues or checkpoint refer to messages that the log does not have"
             self._damaged(path, end, known_end - end, why)
 
     def _damaged(self, path: Path, offset: int, dropped: int, why: str) -> None:
         self._note(Damage(str(path), offset, dropped, why))
 
-    def _left_out(self, physical: int, why: str) -> None:
+    def _skipped(self, physical: int, why: str) -> None:
         self._damaged(self._root, physical, 0, why)
 
     def _note(self, damage: Damage) -> None:
@@ -476,8 +494,8 @@ class Recovery:
 
 
 def machine_has_crashed(root: Path) -> bool:
-    """Whether unsynced writes of the last run may be lost: the machine, or the mount of the store,
-    is another than then, or the store is a copy.
+    """Whether unsynced writes of the last run may be lost: the machine was restarted, the store was
+    mounted again, or it is a copy.
 
     True also if that is unknown, as with the empty file of a Java broker. Raises OSError.
     """
@@ -490,7 +508,8 @@ def machine_has_crashed(root: Path) -> bool:
 
 def page_cache_id(abort: Path) -> bytes:
     """Identifies the page cache that has the unsynced writes to a store: boot, device and inode of
-    its abort file, and mount. b"" if the kernel has no boot id. Raises OSError."""
+    its abort file, and mount. b"" if the kernel has no boot id. Raises OSError.
+    """
     boot, status = boot_id(), files.stat(abort)
     if not boot:
         return b""
@@ -506,8 +525,8 @@ def boot_id() -> bytes:
 
 
 def mark_running(root: Path) -> None:
-    """Write the abort file, which a clean stop removes, and fsync it. Raises OSError."""
+    """Write and fsync the abort file, which a clean stop deletes. Raises OSError."""
     abort = root / layout.ABORT_FILE
-    files.write_new(abort, b"")  # its content has its inode
+    files.write_new(abort, b"")  # created first, because its content includes its inode
     files.write_new(abort, page_cache_id(abort))
     files.sync_folder(root)

@@ -1,9 +1,9 @@
-"""Repairing a store that no broker serves, so that both this broker and Java's can start on it.
+"""Repairs a store that no broker serves, so that both this broker and Java's can start on it.
 
-What is no record in the middle of the log ends the log for a recovery: everything behind it would
-be cut. So each hole is filled with records of its length that nobody is shown: they are of
-withdrawn transactions, which are in no queue and no index, and their bodies are what was there.
-Then a recovery, the one of a broker's start, makes queues and index anew from all of the log.
+For a recovery, damage in the middle of the log ends the log: it would truncate everything after it.
+So each hole is filled with records of its length that no consumer sees: they are rollbacks of
+transactions, which are in no queue and no index, and their bodies are the damaged bytes. Then a
+recovery, the one of a broker's start, rebuilds queues and index from the whole log.
 """
 
 import logging
@@ -34,14 +34,16 @@ from mq.protocol.record import (
 
 DAMAGED_TOPIC = b"MQ_DAMAGED"
 _OVERHEAD = RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
-_SMALLEST = SMALLEST_RECORD + 1  # with as much of the topic as there is room for
+_SMALLEST = SMALLEST_RECORD + 1  # with as much of the topic as fits
 _LARGEST_BODY = 1 << 20
 _NO_HOST = bytes(8)
 
 
 @dataclass(frozen=True)
 class Repair:
-    """One thing to do. `offset` and `size` are those of the place in the log, -1 and 0 for none."""
+    """One repair step. ``offset`` and ``size`` are those of the place in the log, -1 and 0 for
+    none.
+    """
 
     path: Path
     offset: int
@@ -51,49 +53,50 @@ class Repair:
 
 
 def plan(root: Path, log: OfflineLog, verified: VerificationReport) -> list[Repair]:
-    """What there is to do for a store that was verified; nothing for one without problems."""
+    """Return the repair steps for a verified store; none for one without problems."""
     repairs = list(_log_repairs(log))
-    parts = {problem.part for problem in verified.problems} | set(verified.untold)
+    parts = {problem.part for problem in verified.problems} | set(verified.unreported)
     if "index" in parts:
         repairs += [
-            Repair(path, -1, 0, "made again from the log", _nothing) for path in index_files(root)
+            Repair(path, -1, 0, "rebuilt from the log", _nothing) for path in index_files(root)
         ]
-    deleted = verified.deleted_topics | {topic for topic, _ in verified.begun_anew}
+    deleted = verified.deleted_topics | {topic for topic, _ in verified.restarted_queues}
     if deleted and parts & {"log", "queue", "index", "checkpoint", "deletions"}:
-        # The recovery that follows reads all of the log and would bring them back, also in the
-        # place of what has come since.
+        # The recovery that follows reads the whole log and would restore these topics, even in
+        # place of messages stored since.
         end = max(file.end for file in log.files)
         path = root / layout.DELETIONS_FILE
-        what = f"note that {', '.join(sorted(deleted))} were deleted"
-        note = _Note(root, sorted(verified.deleted_topics), end, verified.begun_anew, log)
+        what = f"record that {', '.join(sorted(deleted))} were deleted"
+        restarted = verified.restarted_queues
+        note = _RecordDeletions(root, sorted(verified.deleted_topics), end, restarted, log)
         repairs.append(Repair(path, -1, 0, what, note))
     elif "deletions" in parts:
         path = root / layout.DELETIONS_FILE
-        repairs.append(Repair(path, -1, 0, "made again from the queues and the log", _nothing))
+        repairs.append(Repair(path, -1, 0, "rebuilt from the queues and the log", _nothing))
     if parts & {"queue", "log"}:
         folder = layout.consume_queue_path(root)
-        repairs.append(Repair(folder, -1, 0, "made again from the log", _nothing))
+        repairs.append(Repair(folder, -1, 0, "rebuilt from the log", _nothing))
     if "checkpoint" in parts:
         path = root / layout.CHECKPOINT_FILE
-        repairs.append(Repair(path, -1, 0, "made again", _nothing))
+        repairs.append(Repair(path, -1, 0, "rebuilt", _nothing))
     return repairs
 
 
 async def recover(root: Path, config: MessageStoreConfig) -> None:
-    """Make queues, index and checkpoint anew from all of the log.
+    """Rebuild queues, index and checkpoint from the whole log.
 
     Raises StoreLocked, StoreLoadError, OSError.
     """
     fitted = fit(root, config)
-    # Without a checkpoint, and as after a power cut, a recovery begins with the first byte, and
-    # trusts nothing that it has made before.
+    # Without a checkpoint, and as after a power failure, recovery starts at the first byte and
+    # trusts no existing queue or index.
     files.write_new(root / layout.ABORT_FILE, b"")
     files.remove(root / layout.CHECKPOINT_FILE)
     files.sync_folder(root)
     for path in index_files(root):
-        if index_items_at(files.size(path)) is not None:  # else nobody knows how large they are
+        if index_items_at(files.size(path)) is not None:  # else their sizes are unknown
             files.unlink(path)
-    logging.disable(logging.ERROR)  # what it says of damage has been said, and repaired
+    logging.disable(logging.ERROR)  # the damage was reported before, and is repaired
     try:
         store = MessageStore(lambda: fitted, _NO_HOST, is_verified=True)
         await store.start()
@@ -103,13 +106,13 @@ async def recover(root: Path, config: MessageStoreConfig) -> None:
 
 
 def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
-    """The settings with the sizes that the files of a store have."""
+    """Return the settings with the file sizes that the store has."""
     config = config.replace(store_path_root_dir=str(root))
     log_files = _sizes(layout.commit_log_path(root), 0)
     if log_files:
         config = config.replace(mapped_file_size_commit_log=max(log_files))
     queue_files = _sizes(layout.consume_queue_path(root), 2)
-    # One that was cut short is damaged, and made again.
+    # A file that was cut short is damaged, and rebuilt.
     if longest := max((n for n in queue_files if n % layout.ENTRY_SIZE == 0), default=0):
         config = config.replace(mapped_file_size_consume_queue=longest)
     for path in index_files(root)[:1]:
@@ -123,7 +126,7 @@ def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
 
 
 def copy_store(root: Path, target: Path, step: Callable[[int], None]) -> None:
-    """Copy a store, holes staying holes. Raises OSError; FileExistsError if the target is there."""
+    """Copy a store, keeping holes. Raises OSError, and FileExistsError if the target exists."""
     files.make_folders(target.parent)
     _copy_folder(root, target, (root / layout.LOCK_FILE,), (), step)
 
@@ -135,7 +138,9 @@ def _copy_folder(
     above: Collection[tuple[int, int]],
     step: Callable[[int], None],
 ) -> None:
-    """``above`` are the folders that this one is in, by device and inode: a link may lead there."""
+    """Copy a folder. ``above`` are the folders that contain it, by device and inode, because a link
+    may lead back to one of them.
+    """
     status = files.stat(folder)
     here = status.st_dev, status.st_ino
     if here in above:
@@ -165,7 +170,7 @@ def _copy_file(source: Path, target: Path, step: Callable[[int], None]) -> None:
 
 
 def _sizes(folder: Path, depth: int) -> list[int]:
-    """Of the files of a log so many folders below this one."""
+    """The sizes of the log or queue files that lie ``depth`` folders below this one."""
     if not files.is_folder(folder):
         return []
     below = files.children(folder)
@@ -175,17 +180,18 @@ def _sizes(folder: Path, depth: int) -> list[int]:
 
 
 def _nothing() -> None:
-    """The recovery at the end does it."""
+    """Do nothing: the final recovery does this step."""
 
 
 @dataclass(frozen=True)
-class _Note:
-    """Notes that topics were deleted before the end of the log, and queues where they ended."""
+class _RecordDeletions:
+    """Records that topics were deleted before the end of the log, and where earlier queues
+    ended."""
 
     root: Path
     topics: list[str]
     end: int
-    begun_anew: Mapping[tuple[str, int], int]
+    restarted_queues: Mapping[tuple[str, int], int]
     log: OfflineLog
 
     def __call__(self) -> None:
@@ -193,14 +199,15 @@ class _Note:
         deletions.load()
         deletions.forget_foreign(self.log)
         deletions.add(self.topics, self.end, self.log)
-        deletions.add_queues(self.begun_anew, self.log)
+        deletions.add_queues(self.restarted_queues, self.log)
 
 
 # the log --------------------------------------------------------------------------------------
 
 
 def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
-    """How each hole is closed. One too small for a record takes the record behind it with it."""
+    """Yield how each hole is closed. A hole too small for a record is joined with the next
+    record."""
     timestamp = 0
     hole: Hole | None = None
     for item in log.walk():
@@ -221,7 +228,8 @@ def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
 
 
 def _adjacent(log: OfflineLog, hole: Hole, record: Record) -> bool:
-    """Whether a record lies behind a hole in the same file; the next one begins with its own."""
+    """Whether a record follows a hole in the same file; the next file starts with its own
+    record."""
     file = log.file_at(record.physical)
     is_first = file is not None and file.start == record.physical
     return hole.offset + hole.size == record.physical and not is_first
@@ -234,26 +242,26 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
         return _close_without_file(log, hole)
     is_last = not any(later.data_end for later in log.files if later.start > file.start)
     if is_last and hole.offset + hole.size >= file.start + file.data_end:
-        what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
+        what = "truncated, kept in damaged/"  # as a recovery does after the last record
         return Repair(hole.path, hole.offset, hole.size, what, _nothing)
     pieces = list(_zeros(file, hole))
     if hole.offset + hole.size == file.end:
-        room = file.start + log.file_size - hole.offset  # also of one that is made longer yet
+        room = file.start + log.file_size - hole.offset  # also in a file that is extended later
         if room < BLANK.size:
-            what = "left as it is: no room to end the file"
+            what = "unchanged: no room to end the file"
             return Repair(hole.path, hole.offset, hole.size, what, _nothing)
         pieces += [(hole.offset - file.start, BLANK.pack(room, MAGIC_BLANK))]
-        what = "the rest of the file made blank"
+        what = "replaced by a blank to the end of the file"
     else:
         pieces += _fillers(file, hole, timestamp)
-        what = "filled with records that nobody is shown"
+        what = "filled with records that no consumer sees"
     position = hole.offset - file.start
     do = _Write(hole.path, tuple(pieces), hole.offset, position, position + hole.size)
     return Repair(hole.path, hole.offset, hole.size, what + ", the bytes kept in damaged/", do)
 
 
 def _close_without_file(log: OfflineLog, hole: Hole) -> Repair:
-    """The same of what a file that was cut off and missing ones have had."""
+    """As `_close`, for holes of shortened and missing files."""
     size, end = log.file_size, hole.offset + hole.size
     short = next((f for f in log.files if f.end == hole.offset and f.size < size), None)
     parts: list[Callable[[], None]] = []
@@ -263,19 +271,19 @@ def _close_without_file(log: OfflineLog, hole: Hole) -> Repair:
         start = short.start + size
         ending = BLANK.pack(size - short.size, MAGIC_BLANK) if short is not log.files[-1] else b""
         parts.append(_Extend(short.path, size, ending))
-        what.append("made as long as the others")
+        what.append("extended to the size of the others")
     if starts := tuple(range(start, end, size)):
         parts.append(_Fill(hole.path.parent, starts, size))
-        what.append(f"{len(starts)} empty files put in the place of missing ones")
+        what.append(f"{len(starts)} empty files created for missing ones")
     path = hole.path if short is not None else hole.path.parent
-    return Repair(path, hole.offset, hole.size, ", ".join(what), _InTurn(tuple(parts)))
+    return Repair(path, hole.offset, hole.size, ", ".join(what), _Sequence(tuple(parts)))
 
 
 def _zeros(file: ReadOnlyFile, hole: Hole) -> Iterator[tuple[int, bytes]]:
-    """(Position in the file, bytes to write) of zeros for the blocks of a hole that cannot be read.
+    """Yield (position in the file, zeros to write) for the unreadable blocks of a hole.
 
-    They are written first: a disk can write such a block as a whole only. No record touches one, so
-    each lies in the hole.
+    They are written first, because a disk can write such a block only as a whole. No record touches
+    one, so each lies in the hole.
     """
     begin, end = hole.offset - file.start, hole.offset - file.start + hole.size
     for position in range(begin, end, _LARGEST_BODY):
@@ -286,9 +294,9 @@ def _zeros(file: ReadOnlyFile, hole: Hole) -> Iterator[tuple[int, bytes]]:
 
 
 def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[int, bytes]]:
-    """(Position in the file, bytes to write) of heads and tails of records that fill a hole.
+    """Yield (position in the file, bytes to write) of heads and tails of records that fill a hole.
 
-    Between head and tail of each, its body, the bytes stay what they are.
+    The bytes between head and tail of each record, its body, stay unchanged.
     """
     position = hole.offset - file.start
     left = hole.size
@@ -321,8 +329,8 @@ def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[i
 
 
 @dataclass(frozen=True)
-class _InTurn:
-    """Does several things."""
+class _Sequence:
+    """Does several steps."""
 
     parts: tuple[Callable[[], None], ...]
 
@@ -333,15 +341,15 @@ class _InTurn:
 
 @dataclass(frozen=True)
 class _Write:
-    """Keeps the bytes of a hole in damaged/ and writes over them.
+    """Keeps the bytes of a hole in damaged/ and overwrites them.
 
-    Raises StoreLoadError if they cannot be kept; nothing was written over then.
+    Raises StoreLoadError if they cannot be kept; nothing was overwritten then.
     """
 
     path: Path
     pieces: tuple[tuple[int, bytes], ...]
     offset: int
-    position: int  # of the hole in the file, and of what is behind it
+    position: int  # of the hole in the file; `end` is the position after it
     end: int
 
     def __call__(self) -> None:
@@ -355,7 +363,7 @@ class _Write:
 
 @dataclass(frozen=True)
 class _Extend:
-    """Gives a file that was cut off its size back."""
+    """Restores the size of a shortened file."""
 
     path: Path
     size: int
@@ -372,7 +380,7 @@ class _Extend:
 
 @dataclass(frozen=True)
 class _Fill:
-    """Makes log files that hold nothing but a blank."""
+    """Creates log files that contain nothing but a blank."""
 
     folder: Path
     starts: tuple[int, ...]

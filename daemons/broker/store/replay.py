@@ -1,8 +1,8 @@
-"""Replay: the records of the log are read forward and put into queues and index anew.
+"""Replay: reads the records of the log forward and puts them into queues and index again.
 
-Where there is a native path it reads the records that are as most are, many at once. The others
-go one by one, in their order: delayed ones, halves of transactions, those of hosts with IPv6
-addresses, of a queue whose numbers do not go up by one, and whatever may be damage.
+The native path, if there is one, reads ordinary records, many at once. Python reads the others one
+by one, in order: delayed messages, half messages, records with IPv6 hosts, records of a queue whose
+queue offsets do not increase by one, and everything that may be damage.
 """
 
 import logging
@@ -36,20 +36,20 @@ log = logging.getLogger(__name__)
 
 _read_records: Any = getattr(native, "read_records", None)
 
-# Bytes of the log that the native path gets at once; a record that is longer is Python's.
+# Bytes of the log that the native path gets at once; Python reads longer records.
 _PIECE = 256 * 1024
-# Records that go one by one before the native path is asked again, where there is one.
-_A_FEW = 16
+# Records that Python reads before the native path is tried again.
+_PYTHON_RECORDS = 16
 
 
 class Replay:
-    """One over a log whose queues and index know nothing from the offset on that it begins at.
+    """Replays a log whose queues and index have nothing from the start offset on.
 
-    ``delays`` are milliseconds by delay level. ``check`` raises BadRecord for a record that is none
-    though its checksum is right, and is asked before it counts; only for one with a zero in topic
-    or properties it has something to find. ``on_damage`` is told of each record that is left out,
-    by its physical offset and the reason. ``on_hole`` is called for each unreadable part
-    of the log that is followed by whole records; replay continues after it.
+    ``delays`` are milliseconds by delay level. ``check`` raises BadRecord for a record that is
+    invalid although its checksum is right, and is called before the record counts; it can only find
+    records with a zero in topic or properties. ``on_damage`` is called for each skipped record with
+    its physical offset and the reason. ``on_hole`` is called for each unreadable part of the log
+    that is followed by whole records; replay continues after it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Replay:
         queues: Queues,
         index: Index | None,
         delays: dict[int, int],
-        lives: QueueGenerations,
+        generations: QueueGenerations,
         check: Callable[[Record], None],
         on_damage: Callable[[int, str], None],
         on_hole: Callable[[Damage], None],
@@ -67,21 +67,22 @@ class Replay:
         self._queues = queues
         self._index = index
         self._delays = delays
-        self._lives = lives
+        self._generations = generations
         self._check = check
         self._on_damage = on_damage
         self._on_hole = on_hole
         self._seen: set[ConsumeQueue] = set()
         self._from_minimum = False
         self._native = _read_records
-        #: Queues whose files disagree with the log.
+        # Queues whose files disagree with the log.
         self.suspect: dict[ConsumeQueue, None] = {}
         self.records = 0
-        self.end = 0  # behind the last record
+        self.end = 0  # physical offset after the last record
 
     def run(self, start: int) -> str:
-        """Read from a physical offset to `end`; returns why what follows there is no record, "" if
-        nothing was written there. Raises OSError."""
+        """Read from a physical offset to `end`. Returns why the bytes there are not a record, "" if
+        nothing was written there. Raises OSError.
+        """
         self.end = start
         self._from_minimum = start == self._log.minimum
         try:
@@ -95,16 +96,17 @@ class Replay:
         return ""
 
     def _one_by_one(self) -> Iterator[Record]:
-        """The records that are to be put one by one; those between them are put meanwhile. Raises
-        BadRecord."""
+        """Yield the records that are put one by one; those between them are put by the native path.
+        Raises BadRecord.
+        """
         position = self.end
         reader: LogReader | None = None
         while (file := self._log.file_at(position)) is not None:
             if self._native is not None:
-                position = self._put_usual(file, position)
+                position = self._put_natively(file, position)
             if reader is None or reader.start != file.start:
                 reader = LogReader(file)
-            most = 1 << 60 if self._native is None else _A_FEW
+            most = 1 << 60 if self._native is None else _PYTHON_RECORDS
             count = 0
             try:
                 for record in islice(read_file(reader, position - file.start), most):
@@ -114,26 +116,26 @@ class Replay:
             except EndOfLog:
                 return
             except UnreadableRecord as error:
-                position = self._pass_over(reader, position, error)
+                position = self._skip_unreadable(reader, position, error)
                 continue
             if count < most:
                 position = file.end
 
-    def _pass_over(self, reader: LogReader, position: int, error: UnreadableRecord) -> int:
-        """The offset of the next whole record after an unreadable one.
+    def _skip_unreadable(self, reader: LogReader, position: int, error: UnreadableRecord) -> int:
+        """Return the offset of the next whole record after an unreadable one.
 
         Raises the error if there is none: then the log ends before the unreadable record.
         """
         found = RecordSearch(reader).next_record(position - reader.start + 1)
         following = reader.end if found is None else reader.start + found
-        if found is None and not self._goes_on_at(following):
+        if found is None and not self._has_record_at(following):
             raise error
         size = following - position
         self._on_hole(Damage(str(reader.path), position, size, str(error), is_cut=False))
         return following
 
-    def _goes_on_at(self, physical: int) -> bool:
-        """Whether a whole record begins at an offset, where a file of the log may begin."""
+    def _has_record_at(self, physical: int) -> bool:
+        """Whether a whole record starts at an offset at which a file may start."""
         file = self._log.file_at(physical)
         try:
             return file is not None and next(read_file(LogReader(file), 0), None) is not None
@@ -142,10 +144,11 @@ class Replay:
 
     # natively -------------------------------------------------------------------------------
 
-    def _put_usual(self, file: MappedFile, position: int) -> int:
-        """Put the records from an offset on that are as most are; returns where others begin."""
+    def _put_natively(self, file: MappedFile, position: int) -> int:
+        """Put the ordinary records from an offset on; returns the offset of the first other one."""
         while True:
-            # Not as memory: it reaches behind what was written, where a full tmpfs has none.
+            # Not through the mapping: it reaches past the written part, where a full tmpfs has no
+            # memory.
             data = file.read_part(position - file.start, _PIECE)
             taken = self._put_piece(data, position)
             if not taken:
@@ -153,15 +156,15 @@ class Replay:
             position += taken
 
     def _put_piece(self, data: bytes, physical: int) -> int:
-        """Put those with which bytes at an offset begin; returns how many bytes they are."""
+        """Put the ordinary records at the start of some bytes; returns the number of bytes put."""
         taken, room, index = 0, len(data), self._index
         while self._native is not None and taken < room:
             begin = physical + taken
             origin = 0 if index is None else index.origin
             try:
                 found = self._native(data, taken, begin, room, origin)
-            except failures:  # it has changed nothing
-                log.exception("the log is read by Python: the native path has failed")
+            except failures:  # nothing was changed
+                log.exception("the native path failed; reading the log with Python")
                 self._native = None
                 break
             size, touched, items, count, timestamp = found
@@ -175,12 +178,13 @@ class Replay:
     def _put_many(
         self, begin: int, size: int, touched: list[Any], items: bytes, timestamp: int
     ) -> bool:
-        """Put what the native path has read of so many bytes at an offset, unless Python has to
-        look at them: some records of a queue were deleted with it and some not, say."""
+        """Put the records that the native path has read. Returns False if Python has to read them,
+        for example if only some records of a queue are deleted.
+        """
         index = self._index
         if index is not None and (begin <= index.end_offset or len(items) > index.room * PUT.size):
             return False
-        covers = self._lives.covers
+        covers = self._generations.covers
         kept = []
         for topic, queue_id, first, count, entries, _ in touched:
             if implausible(topic, queue_id, first + count - 1):
@@ -190,7 +194,7 @@ class Replay:
             elif not covers(topic, queue_id, begin + size):
                 return False
             else:
-                self._lives.left_out(topic, queue_id, begin)
+                self._generations.skipped(topic, queue_id, begin)
         for topic, queue_id, first, entries in kept:
             self._restore(topic, queue_id, first, entries)
         if index is not None and items:
@@ -205,7 +209,7 @@ class Replay:
             self._on_damage(record.physical, why)
             return
         properties = decode(record.properties) if record.properties else {}
-        if record.is_queued and not self._is_gone(record):
+        if record.is_queued and not self._is_deleted(record):
             code = queue_tags_code(record.topic, properties, record.store_timestamp, self._delays)
             entry = layout.ENTRY.pack(record.physical, record.size, code)
             self._restore(record.topic, record.queue_id, record.queue_offset, entry)
@@ -215,23 +219,23 @@ class Replay:
                 items = [PUT.pack(key_hash(record.topic, key), record.physical) for key in keys]
                 self._index.put(b"".join(items), record.store_timestamp)
 
-    def _is_gone(self, record: Record) -> bool:
+    def _is_deleted(self, record: Record) -> bool:
         where = record.topic, record.queue_id, record.physical
-        if not self._lives.covers(*where):
+        if not self._generations.covers(*where):
             return False
-        self._lives.left_out(*where)
+        self._generations.skipped(*where)
         return True
 
     def _restore(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
-        """Give a queue entries from a number on, unless its files disagree with the log."""
+        """Add consecutive entries to a queue, unless its files disagree with the log."""
         queue = self._queues.get_or_make(topic, queue_id)
         if queue not in self._seen:
             self._seen.add(queue)
-            if queue.appended != first and not self._begins_here(queue):
+            if queue.appended != first and not self._starts_here(queue):
                 self.suspect[queue] = None
         if queue not in self.suspect and not queue.restore_all(first, entries):
             self.suspect[queue] = None
 
-    def _begins_here(self, queue: ConsumeQueue) -> bool:
-        """A queue whose older messages, if it had any, went with log files that are gone."""
+    def _starts_here(self, queue: ConsumeQueue) -> bool:
+        """Whether the older messages of a queue, if it had any, were deleted with old log files."""
         return queue.appended == 0 and self._from_minimum

@@ -1,22 +1,22 @@
-"""Replica: how the log of a slave grows, by the very bytes that the log of its master has.
+"""Replica: the log of a slave, which grows by exactly the bytes of its master's log.
 
-What comes is pieces of the master's files, cut anywhere. Only whole records are written, in one
-write, as a master writes them: then what a crash leaves of the log is what recovery knows, and a
-checkpoint never vouches for half a record. So there are two ends:
+Data arrives in pieces of the master's files, split anywhere. Only whole records are written, in one
+write, as a master writes them: then recovery knows every state that a crash may leave, and a
+checkpoint never covers half a record. So there are two ends:
 
-    received   one past the last byte that has come; what is no whole record yet is in memory
-    written    one past the last whole record (CommitLog.written): what is acknowledged, and asked
-               for again behind a lost connection
+    received   one past the last byte that has arrived; an incomplete record is kept in memory
+    written    one past the last whole record (CommitLog.written): what is acknowledged, and
+               requested again after a lost connection
 
-From each record its entries in queues and index are made, which a batch publishes as one of a
-master does: with SYNC_FLUSH behind the fsync.
+The entries of each record in queues and index are published by batch as on a master: with
+SYNC_FLUSH after the fsync.
 
-A record that is damaged when it comes is asked for once more. If it comes with the same bytes
-again, it is the master's log that is damaged, and it is taken as it is.
+A record that arrives damaged is requested once more. If it arrives with the same bytes again, the
+master's log is damaged, and the record is taken as it is.
 
-A record whose number is not the next of its queue is kept until the master has been asked about it
-(mq.daemons.broker.store.queue_offset_gaps), and a record of an unknown topic until the topics of
-the master have been copied (mq.daemons.broker.store.unknown_topics).
+A record whose queue offset is not the next of its queue is buffered until the master has been asked
+about it (mq.daemons.broker.store.queue_offset_gaps), and a record of an unknown topic until the
+topics of the master have been copied (mq.daemons.broker.store.unknown_topics).
 """
 
 import logging
@@ -30,7 +30,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import PUT, key_hash
-from mq.daemons.broker.store.queue_offset_gaps import BeginAnew, QueueOffsetGap, QueueOffsetGaps
+from mq.daemons.broker.store.queue_offset_gaps import QueueOffsetGap, QueueOffsetGaps, RestartQueues
 from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -47,25 +47,25 @@ from mq.protocol.record import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SMALLEST_
 
 log = logging.getLogger(__name__)
 
-# A record is in memory until all of it has come. Java stores messages of up to 4 MiB by default
-# (maxMessageSize), and no peer takes a frame of over 16 MiB.
+# A record is in memory until it has arrived completely. Java stores messages of up to 4 MiB by
+# default (maxMessageSize), and no peer accepts a frame of over 16 MiB.
 MOST_RECORD = 64 * 1024 * 1024
 
 
-# Records that Python reads before the native path is asked again, where there is one.
-_A_FEW = 16
+# Records that Python reads before the native path is tried again.
+_PYTHON_RECORDS = 16
 
 _read_records: Any = getattr(native, "read_records", None)
 
 
 class NotReplicated(StoreError):
-    """What has come cannot be put into this store. The text says why."""
+    """The received data cannot be put into this store. The text says why."""
 
 
 class Replica:
-    """Grows a log.
+    """Grows a log by the data of a master.
 
-    ``delays`` are milliseconds by delay level. ``begin_anew`` is that of a Numbering.
+    ``delays`` are milliseconds by delay level. ``restart_queues`` is that of `QueueOffsetGaps`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Replica:
         appender: Appender,
         flusher: Flusher,
         delays: dict[int, int],
-        begin_anew: BeginAnew,
+        restart_queues: RestartQueues,
         *,
         makes_index: bool,
     ) -> None:
@@ -86,24 +86,27 @@ class Replica:
         self._appender = appender
         self._flusher = flusher
         self._delays = delays
-        self._numbering = QueueOffsetGaps(commit_log, queues, begin_anew)
+        self._gaps = QueueOffsetGaps(commit_log, queues, restart_queues)
         self._makes_index = makes_index
-        self._first: int | None = None  # where a log that has nothing is to begin
-        self._rest = bytearray()  # of the record that has come in part
-        self._wanted = 0  # bytes of it that have to be there before it is looked at again
+        # start of a log without records, once the master has sent it
+        self._first: int | None = None
+        self._rest = bytearray()  # bytes of a record that has arrived in part
+        self._needed = 0  # bytes of it that must be there before it is read again
         self._native = _read_records
-        self._at_once = 1 << 30 if self._native is None else _A_FEW
-        self._doubtful = (-1, 0)  # where a damaged record was, and the checksum of its bytes
+        self._at_once = 1 << 30 if self._native is None else _PYTHON_RECORDS
+        # physical offset of a damaged record, and the checksum of its bytes
+        self._doubtful = (-1, 0)
 
     @property
     def has_nothing(self) -> bool:
-        """Whether the log has no record, though it may have a file: a kill amid the first one, or
-        amid a cut of everything, leaves that."""
+        """Whether the log has no record. It may have a file: a kill during the first record, or
+        during a truncation of everything, leaves that.
+        """
         return self._log.written <= self._log.minimum
 
     @property
     def safe(self) -> int:
-        """Up to where the log is as safe here as the flush mode promises."""
+        """The offset up to which the log is as safe here as the flush mode guarantees."""
         if self.has_nothing:
             return 0
         return self._log.written if self._appender.await_flush is None else self._log.flushed
@@ -114,22 +117,24 @@ class Replica:
         return self._log.written
 
     def begin(self) -> int:
-        """Forget what is no whole record; returns from which physical offset on to ask, 0 for where
-        the master has a new slave begin."""
+        """Drop an incomplete record. Returns the physical offset from which to request data, 0 for
+        where the master lets a new slave start.
+        """
         self._rest = bytearray()
-        self._wanted = 0
+        self._needed = 0
         self._first = None
-        self._numbering.forget()
+        self._gaps.forget()
         self.topics.forget()
         self.received = self._log.written
         return 0 if self.has_nothing else self.received
 
     def receive(self, offset: int, data: bytes) -> None:
-        """Put bytes of the master's log, which belong at a physical offset, behind those received.
+        """Append bytes of the master's log, which start at a physical offset, to those received.
 
-        Raises NotReplicated if they do not belong there or are no log of this store, OSError if
-        they cannot be written. What was whole before is stored; `begin` goes on behind it. Where
-        there is a `doubt` then, who calls asks the master, and gives no more before.
+        Raises NotReplicated if they do not belong there or are not a log of this store, OSError if
+        they cannot be written. Whole records before the error are stored; `begin` continues after
+        them. If `doubt` is set afterwards, the caller has to ask the master before it passes more
+        data.
         """
         if self._flusher.halt is not None:
             raise NotReplicated(str(self._flusher.halt))
@@ -139,7 +144,7 @@ class Replica:
         self.received += len(data)
         if self._rest:
             self._rest += data
-            if self.doubt is not None or len(self._rest) < self._wanted:
+            if self.doubt is not None or len(self._rest) < self._needed:
                 return
             data = bytes(self._rest)
         self._take_all(data)
@@ -152,56 +157,62 @@ class Replica:
 
     @property
     def doubt(self) -> QueueOffsetGap | UnknownTopic | None:
-        """What the master has to be asked about before more is stored."""
-        return self.topics.doubt or self._numbering.doubt
+        """The question to the master that has to be answered before more is stored, or None."""
+        return self.topics.doubt or self._gaps.doubt
 
     def queues_in_doubt(self) -> list[tuple[str, int]]:
         """As `QueueOffsetGaps.queues_in_doubt`."""
-        return self._numbering.queues_in_doubt()
+        return self._gaps.queues_in_doubt()
 
     def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
-        """Go on behind a doubt, as `QueueOffsetGaps.decide`. Raises as `receive`."""
-        self._numbering.decide(firsts)
+        """Continue after a doubt, as `QueueOffsetGaps.decide`. Raises as `receive`."""
+        self._gaps.decide(firsts)
         self._take_all(bytes(self._rest))
 
     def decide_number(self, physical: int | None, end: int) -> None:
-        """Continue after a gap, as `QueueOffsetGaps.decide_number`. Raises as `receive`."""
-        self._numbering.decide_number(physical, end)
+        """Continue after a doubt about a gap, as `QueueOffsetGaps.decide_number`. Raises as
+        `receive`.
+        """
+        self._gaps.decide_number(physical, end)
         self._take_all(bytes(self._rest))
 
     def topics_copied(self, covered: int) -> None:
-        """Go on after an unknown topic, as `UnknownTopicDetector.decide`. Raises as `receive`."""
+        """Continue after an unknown topic, as `UnknownTopicDetector.decide`. Raises as
+        `receive`."""
         self.topics.decide(covered)
         self._take_all(bytes(self._rest))
 
     def check_next(self, offset: int) -> None:
-        """Raises NotReplicated if bytes at a physical offset are not what comes next."""
+        """Raise NotReplicated if bytes at a physical offset are not the next ones."""
         may_begin = self.has_nothing and self._first is None and not self._rest
         if offset != self.received and not may_begin:
             raise NotReplicated(
-                f"the master sends what belongs at {offset}, and {self.received} comes next"
+                f"the master sends data for offset {offset}, but {self.received} is next here"
             )
 
     def check_heartbeat(self, offset: int) -> None:
-        """The master has nothing more, and says which offset comes next. Raises NotReplicated."""
+        """Check a heartbeat of a master that has nothing more: it has the next offset. Raises
+        NotReplicated.
+        """
         if offset != self.received and not self.has_nothing:
             raise NotReplicated(
-                f"the master goes on at {offset}, and {self.received} comes next here"
+                f"the master continues at {offset}, but {self.received} is next here"
             )
 
     def _begin_at(self, offset: int) -> None:
-        """A store that has nothing begins where the master does."""
+        """Start the log of a store without records where the master starts."""
         if offset % self._log.file_size:
             raise NotReplicated(
-                f"the master begins at {offset}, where no file of this log begins: "
-                f"mappedFileSizeCommitLog, here {self._log.file_size}, has to be the master's"
+                f"the master starts at {offset}, where no file of this log starts: set "
+                f"mappedFileSizeCommitLog, here {self._log.file_size}, to the master's value"
             )
-        # Nothing is begun before a record has come that is one: what answers may be no master.
+        # The log is not created before a valid record arrives: the peer may not be a master.
         self._first = self.received = offset
 
     def _take(self, received: bytes, start: int) -> int:
-        """Store whole records of what has come, from a position on, of one file; returns how many
-        bytes that were."""
+        """Store the whole records of received data, from a position on, of one file; returns the
+        number of bytes stored.
+        """
         begin = self._log.written if self._first is None else self._first
         file_end = begin - begin % self._log.file_size + self._log.file_size
         if self._native is not None and self._appender.extend is None:
@@ -210,7 +221,7 @@ class Replica:
                 return taken
         data = memoryview(received)[start:]
         records: list[Record] = []
-        nexts: dict[tuple[str, int], int] = {}  # numbers behind these, by queue
+        nexts: dict[tuple[str, int], int] = {}  # next queue offsets after these records, by queue
         position = 0
         problem: NotReplicated | None = None
         while len(data) - position >= BLANK.size:
@@ -219,7 +230,7 @@ class Replica:
             if problem is not None:
                 break
             if len(data) - position < total:
-                self._wanted = total  # what is before it goes now
+                self._needed = total  # the records before it are stored now
                 break
             if magic != MAGIC_BLANK:
                 try:
@@ -228,10 +239,10 @@ class Replica:
                         self.topics.check(record)
                     if self.doubt is not None:
                         break
-                    if record is not None and not self._numbering.is_next(record, nexts):
+                    if record is not None and not self._gaps.is_next(record, nexts):
                         if (record.topic, record.queue_id) in nexts:
-                            break  # what is before it goes now
-                        record = self._numbered(record, data[position : position + total])
+                            break  # the records before it are stored now
+                        record = self._resolve_gap(record, data[position : position + total])
                 except NotReplicated as error:
                     problem = error
                     break
@@ -240,12 +251,12 @@ class Replica:
                 if record is not None:
                     records.append(record)
                     if record.is_queued:
-                        nexts[record.topic, record.queue_id] = self._numbering.next_of(record)
+                        nexts[record.topic, record.queue_id] = self._gaps.next_of(record)
             position += total
             if begin + position == file_end or len(records) == self._at_once:
                 break
         else:
-            self._wanted = BLANK.size
+            self._needed = BLANK.size
         if position:
             self._put(data[:position], records)
         if problem is not None:
@@ -253,12 +264,12 @@ class Replica:
         return position
 
     def _take_natively(self, data: bytes, start: int, begin: int, file_end: int) -> int:
-        """The same for those that are as records usually are, of queues that are there."""
+        """As `_take`, for ordinary records of existing queues."""
         assert self._native is not None
         try:
             read = self._native(data, start, begin, file_end - begin, 0)
-        except failures:  # it has changed nothing
-            log.exception("records are read by Python: the native path has failed")
+        except failures:  # nothing was changed
+            log.exception("the native path failed; reading records with Python")
             self._native, self._at_once = None, 1 << 30
             return 0
         size, touched, items, messages, timestamp = read
@@ -287,7 +298,7 @@ class Replica:
     def _problem_of(
         self, total: int, magic: int, physical: int, file_end: int
     ) -> NotReplicated | None:
-        """What is wrong with the head of a record."""
+        """Return the error in the head of a record, or None."""
         left = file_end - physical
         if magic == MAGIC_BLANK:
             is_right = total == left
@@ -295,9 +306,9 @@ class Replica:
             is_right = magic in (MAGIC_V1, MAGIC_V2) and SMALLEST_RECORD <= total <= left
         if not is_right:
             return NotReplicated(
-                f"what the master has at {physical} is no record of a log with files of "
+                f"the master's data at {physical} is not a record of a log with files of "
                 f"{self._log.file_size} bytes (size {total}, magic {magic & 0xFFFFFFFF:#x}): "
-                f"either its mappedFileSizeCommitLog is another, or its log is damaged there"
+                f"either its mappedFileSizeCommitLog differs, or its log is damaged there"
             )
         if total > MOST_RECORD:
             return NotReplicated(
@@ -307,52 +318,53 @@ class Replica:
         return None
 
     def _read(self, data: memoryview, position: int, total: int, physical: int) -> Record | None:
-        """The record at a position; None if it is damaged, and so with the master."""
+        """The record at a position; None if it is damaged at the master, too."""
         try:
             return read_record(data, position, physical)
         except BadRecord as error:
-            self._check_comes_again(physical, data[position : position + total], str(error))
+            self._check_repeated(physical, data[position : position + total], str(error))
         try:
             return read_record(data, position, physical, check_body=False)
         except BadRecord:
             return None
 
-    def _numbered(self, record: Record, data: memoryview) -> Record:
-        """A record as the master says that it is; one that it has not been asked about is in doubt.
+    def _resolve_gap(self, record: Record, data: memoryview) -> Record:
+        """Return a record with its right queue offset according to the master; a record that the
+        master was not asked about becomes the doubt.
 
-        Raises NotReplicated the first time that a wrong one comes so.
+        Raises NotReplicated the first time that a wrong one arrives.
         """
-        if not self._numbering.is_wrong(record):
-            self._numbering.doubts(record)
+        if not self._gaps.is_wrong(record):
+            self._gaps.doubts(record)
             return record
-        self._check_comes_again(record.physical, data, "its queue offset is wrong")
-        return self._numbering.right(record)
+        self._check_repeated(record.physical, data, "its queue offset is wrong")
+        return self._gaps.right(record)
 
-    def _check_comes_again(self, physical: int, data: memoryview, why: str) -> None:
-        """Raises NotReplicated if a damaged record comes for the first time with these bytes."""
+    def _check_repeated(self, physical: int, data: memoryview, why: str) -> None:
+        """Raise NotReplicated if a damaged record arrives with these bytes for the first time."""
         doubtful = physical, crc32(data)
         if doubtful != self._doubtful:
             self._doubtful = doubtful
             raise NotReplicated(
-                f"the record at {physical} is damaged: {why}; it is asked for once more"
+                f"the record at {physical} is damaged: {why}; requesting it again"
             ) from None
         log.error("the master has a damaged record at %d: %s", physical, why)
 
     def _put(self, data: memoryview, records: list[Record]) -> None:
-        """Write whole records, and publish them or have them flushed. Raises OSError."""
+        """Write whole records, and publish them or pass them to the flusher. Raises OSError."""
         self._begin_log()
         begin = self._log.written
         self._write(data)
         self._publish(self._batches(begin, self._log.written, records))
 
     def _begin_log(self) -> None:
-        """Have a log that has nothing begin where its first record belongs. Raises OSError."""
+        """Start a log without records where its first record belongs. Raises OSError."""
         if self._first is not None:
-            self._log.begin_at(self._first)  # what a checkpoint vouches for is there
+            self._log.begin_at(self._first)  # begin_at syncs the file
             self._first = None
 
     def _write(self, data: memoryview) -> None:
-        """Put bytes at the end of the log. Raises OSError."""
+        """Append bytes to the log. Raises OSError."""
         commit_log, appender = self._log, self._appender
         begin = commit_log.position
         if not commit_log.files or commit_log.files[-1].end == begin:
@@ -360,8 +372,8 @@ class Replica:
         commit_log.write(data, begin)
         end = begin + len(data)
         commit_log.position = commit_log.written = end
-        if end > appender.look_from:
-            appender.look_from = appender.look_ahead()
+        if end > appender.growth_mark:
+            appender.growth_mark = appender.on_growth()
 
     def _publish(self, batches: Iterable[Batch]) -> None:
         appender = self._appender
@@ -373,7 +385,7 @@ class Replica:
         appender.on_written()
 
     def _batches(self, begin: int, end: int, records: list[Record]) -> list[Batch]:
-        """What is to be published: the index has one second for all keys of a batch."""
+        """Split records into batches: the index stores one second for all keys of a batch."""
         batch = Batch(begin)
         batch.timestamp = self._appender.publisher.last_timestamp
         batches = [batch]
@@ -412,11 +424,12 @@ class Replica:
         if queue.appended == record.queue_offset:
             queue.append(entry)
         else:
-            # The first of a queue whose older messages this log does not have; or some are missing.
+            # The first message of a queue whose older messages this log does not have; or some are
+            # missing.
             readable = queue.readable
             if not queue.restore(record.queue_offset, entry):
                 log.error(
-                    "%r: the message at %d has its queue offset %d already, or far too high a one",
+                    "%r: the message at %d has queue offset %d, which is taken or far too high",
                     *(queue, record.physical, record.queue_offset),
                 )
                 return

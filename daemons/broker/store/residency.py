@@ -1,15 +1,17 @@
-"""Residency: what of the log is in memory. The event loop must not wait for a disk.
+"""Residency: tracks which parts of the log are in memory, so that the event loop never waits for a
+disk.
 
-Reading a page of the mapped log that is not in memory stops everything until a disk has given it.
-So before messages are looked at, the kernel is asked whether their pages are there, wherever in the
-log they lie, and if not a thread has them read. Who catches up wants next what lies behind them:
-that is read with them, and when half of it has been asked for, what follows (docs/decisions/0054).
+An access to a page of the mapped log that is not in memory stops everything until the disk has read
+it. So before messages are read, the kernel is asked whether their pages are in memory, wherever in
+the log they are; if not, a thread reads them. A reader that catches up needs the following messages
+next: they are read together with the missing ones, and when half of them have been requested, the
+next part is read (docs/decisions/0054).
 
-What has not been flushed is in memory: the kernel cannot let go of it.
+Unflushed data is in memory: the kernel cannot evict it.
 
-A part that counts as present has been entered in the page table (`MappedFile.admit`), so that it
-can be read through the mapping: only a kernel that is short of memory takes it away within
-`_TRUSTED_SECONDS`. Unreadable blocks are remembered; no record on them is read.
+A part that counts as present was entered in the page table (`MappedFile.admit`), so that it can be
+read through the mapping: within `_TRUSTED_SECONDS` only a kernel that is short of memory evicts it.
+Unreadable blocks are remembered; records on them are not read.
 """
 
 import asyncio
@@ -23,25 +25,25 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import MappedFile
 
-# Bytes of which the first page tells of the others: what Linux reads at once behind a page that is
-# missing, unless it is told otherwise.
+# Bytes whose first page stands for the others: Linux reads this much at once after a missing page,
+# unless configured otherwise.
 CHUNK = 128 * 1024
-AHEAD = 4 * 1024 * 1024  # bytes that are read with what is missing, and each time behind that
+AHEAD = 4 * 1024 * 1024  # bytes read together with the missing part, and each time after it
 
-# For so long what was in memory is taken to be there. A chunk is asked for in a microsecond.
+# How long a chunk counts as present after a check, in seconds. A check takes a microsecond.
 _TRUSTED_SECONDS = 0.2
-# Chunks of a region, of which it is remembered when all of it is there: the records that a filter
-# looks at lie up to hundreds of megabytes apart, where there are many queues.
+# Chunks of a region, which is remembered as a whole if all its chunks are present: with many
+# queues, the records that a filter reads are up to hundreds of megabytes apart.
 _REGION = 128
-_MOST_REGIONS = 64  # between two records; beyond it each is asked for
-# What an entry says of the size of its record may be damage.
-_MOST_OF_RECORD = 128 * CHUNK
-# Bytes of a read: the fewer there are, the fewer times its thread needs the interpreter's lock.
+_MOST_REGIONS = 64  # between two records; with more, each record is checked separately
+# Limits the size of a record in an entry, which may be damaged.
+_MAX_OF_RECORD = 128 * CHUNK
+# Bytes of a read: fewer reads need the GIL less often.
 _READ_AT_ONCE = 1024 * 1024
-# Reads at once, of all pulls: the disk is there for the writes, too, and threads for other work.
+# Concurrent reads for all pulls: the disk also serves the writes, and threads other work.
 _MOST_READS = 2
-# What is remembered of readers that catch up, and of what was missing; beyond it some is forgotten,
-# and asked for again.
+# Readers that catch up, and missing chunks, that are remembered. Beyond this the oldest are
+# forgotten, and checked again.
 _MOST_READERS = 1000
 _MOST_MISSING = 10_000
 
@@ -49,11 +51,11 @@ _ENTRY_SIZE = layout.ENTRY_SIZE
 _iterate = layout.ENTRY.iter_unpack
 _unpack = layout.ENTRY.unpack_from
 
-#: A file, a position in it, and the bytes of what there is of a chunk, or of several in a row.
+# A file, a position in it, and the bytes of the existing part of one or several adjacent chunks.
 Part = tuple[MappedFile, int, int]
 
 
-# An unreadable block is not read again for this time: a read may take seconds to fail.
+# Seconds until an unreadable block is read again: a failing read may take seconds.
 _UNREADABLE_SECONDS = 10.0
 
 
@@ -74,7 +76,9 @@ class UnreadableLog(OSError):
 
 
 class NotInMemory(Exception):
-    """A disk would have to be waited for. `chunks` are those missed, by number, sorted."""
+    """The caller would have to wait for a disk. ``chunks`` are the numbers of the missing chunks,
+    sorted.
+    """
 
     def __init__(self, chunks: Collection[int]) -> None:
         self.chunks = sorted(set(chunks))
@@ -82,39 +86,41 @@ class NotInMemory(Exception):
 
 
 class Residency:
-    """Knows which chunks of a log are in memory, as far as the kernel tells.
+    """Tracks which chunks of a log are in memory, as far as the kernel tells.
 
-    The log is looked at in chunks, numbered from its offset 0. With ``waits`` a
-    missing chunk is read at once, and NotInMemory is never raised.
+    Chunks are numbered from offset 0 of the log. With ``waits`` a missing chunk is read at once,
+    and NotInMemory is never raised.
     """
 
     def __init__(self, commit_log: CommitLog, *, waits: bool = False) -> None:
         self._log = commit_log
         self.waits = waits
         self._present: set[int] = set()
-        self._whole: set[int] = set()  # regions of which all is present
-        self._until = 0.0  # of the monotonic clock
+        self._whole: set[int] = set()  # regions whose chunks are all present
+        self._until = 0.0  # monotonic clock
         self._end = (0, 0)  # the admitted part of the unflushed end of the log
-        # Asked for in vain. The kernel reads on its own behind the page that it was asked for, not
-        # all of the chunk: what it says later would not be of the whole.
+        # Chunks that were not in memory when checked. The kernel reads only a part of the chunk
+        # after the requested page by itself, so a later answer for that page would not hold for
+        # the whole chunk.
         self._missing: dict[int, None] = {}
-        self._under_way: dict[int, asyncio.Task[None]] = {}
-        #: By chunk: the time until which it counts as unreadable, and the offsets of its blocks.
+        self._in_flight: dict[int, asyncio.Task[None]] = {}
+        # By chunk: the time until which it counts as unreadable, and the offsets of its blocks.
         self._unreadable: dict[int, tuple[float, list[int]]] = {}
-        self._next: dict[int, int] = {}  # where to read on once a chunk is asked for
+        # where to continue reading ahead when this chunk is requested
+        self._next: dict[int, int] = {}
         self._turns = asyncio.Semaphore(_MOST_READS)
 
     async def close(self) -> None:
-        """Wait for reads that are under way."""
-        if self._under_way:
-            await asyncio.wait(set(self._under_way.values()))
+        """Wait for reads in flight."""
+        if self._in_flight:
+            await asyncio.wait(set(self._in_flight.values()))
 
     # what is there --------------------------------------------------------------------------------
 
     def holds(self, entries: bytes) -> bool:
-        """Whether all that lies between the first and the last of these records is in memory.
+        """Whether everything between the first and the last of these records is in memory.
 
-        If not, `missing` tells of each.
+        If not, `missing` returns the missing chunks of each record.
         """
         (physical, _, _) = _unpack(entries)
         first = physical // CHUNK
@@ -134,14 +140,14 @@ class Residency:
         return all(region in self._whole or self._is_whole(region) for region in regions)
 
     def holds_until(self, entries: bytes) -> float:
-        """For how long that is taken to be so, by the monotonic clock; 0 if it is not."""
+        """The monotonic time until which that counts as true; 0 if it is not true."""
         self._trusted()
         return self._until if self.holds(entries) else 0
 
     def missing(self, physical: int, size: int) -> list[int]:
         """The chunks of a record that are not in memory. Raises UnreadableLog."""
         present = self._trusted()
-        end = physical + max(1, min(size, _MOST_OF_RECORD))
+        end = physical + max(1, min(size, _MAX_OF_RECORD))
         if physical >= self._log.flushed and self._admits_end(physical, end):
             return []
         return [
@@ -149,11 +155,11 @@ class Residency:
             for chunk in range(physical // CHUNK, (end - 1) // CHUNK + 1)
             if chunk not in present
             and not self._is_there(chunk)
-            and not self._is_beside_unreadable(chunk, physical, end)
+            and not self._is_readable_part(chunk, physical, end)
         ]
 
     def leading(self, entries: bytes) -> int:
-        """How many entries come before the first whose record is not in memory."""
+        """The number of entries before the first whose record is not in memory."""
         if self.holds(entries):
             return len(entries) // _ENTRY_SIZE
         count = 0
@@ -169,11 +175,11 @@ class Residency:
         return count
 
     def require(self, entries: bytes, most_bytes: int) -> bytes:
-        """Raise NotInMemory unless the records of these entries can be read at once: the first, and
-        of the others so many bytes together with it.
+        """Raise NotInMemory unless the records of these entries can be read at once: the first one,
+        and others as long as the total stays within ``most_bytes``.
 
         Returns the entries before the first one with an unreadable record. Raises UnreadableLog if
-        that is the first of all.
+        the very first record is unreadable.
         """
         if self.holds(entries):
             return entries
@@ -197,7 +203,7 @@ class Residency:
     def before_unreadable(self, entries: bytes) -> bytes:
         """The entries before the first one with a record that is known to be unreadable.
 
-        Raises UnreadableLog if that is the first of all.
+        Raises UnreadableLog if the very first record is unreadable.
         """
         if not self._unreadable:
             return entries
@@ -213,7 +219,7 @@ class Residency:
     def _admits_end(self, begin: int, end: int) -> bool:
         """Whether an unflushed part can be read.
 
-        It is in memory unless its write has failed; the rest of its chunk may be on disk only.
+        It is in memory unless its write failed; the rest of its chunk may be only on disk.
         """
         first, last = self._end
         if first <= begin and end <= last:
@@ -241,11 +247,11 @@ class Residency:
         return True
 
     def _is_there(self, chunk: int) -> bool:
-        if chunk in self._unreadable and not self._is_asked_again(chunk):
+        if chunk in self._unreadable and not self._is_retried(chunk):
             return False
         if self.waits:
             return self._wait_for(chunk)
-        if chunk in self._missing or chunk in self._under_way:
+        if chunk in self._missing or chunk in self._in_flight:
             return False
         if not self._kernel_has(chunk) or not self._admit(chunk):
             if len(self._missing) >= _MOST_MISSING:
@@ -253,9 +259,9 @@ class Residency:
             self._missing[chunk] = None
             return False
         self._present.add(chunk)
-        behind = self._next.pop(chunk, None)
-        if behind is not None:
-            self._read_on(behind)
+        following = self._next.pop(chunk, None)
+        if following is not None:
+            self._read_ahead(following)
         return True
 
     def _wait_for(self, chunk: int) -> bool:
@@ -266,7 +272,7 @@ class Residency:
         return False
 
     def _admit(self, chunk: int) -> bool:
-        """Put a chunk into the page table; False if the disk cannot read it."""
+        """Enter a chunk in the page table; False if the disk cannot read it."""
         return self._admit_part(chunk * CHUNK, (chunk + 1) * CHUNK)
 
     def _admit_part(self, begin: int, end: int) -> bool:
@@ -282,18 +288,18 @@ class Residency:
                 del self._unreadable[next(iter(self._unreadable))]
             self._unreadable[chunk] = until, blocks
 
-    def _is_asked_again(self, chunk: int) -> bool:
-        """Whether the disk may be asked for an unreadable chunk again: it may have recovered."""
+    def _is_retried(self, chunk: int) -> bool:
+        """Whether an unreadable chunk may be read again, because the disk may have recovered."""
         until, _ = self._unreadable[chunk]
         if clock.monotonic() < until:
             return False
         del self._unreadable[chunk]
         return True
 
-    def _is_beside_unreadable(self, chunk: int, physical: int, end: int) -> bool:
-        """Whether the part of a record in a chunk can be read, though not all of the chunk can.
+    def _is_readable_part(self, chunk: int, physical: int, end: int) -> bool:
+        """Whether a record's part of a chunk can be read although the chunk as a whole cannot.
 
-        Raises UnreadableLog for a record on a block that cannot be read.
+        Raises UnreadableLog for a record on an unreadable block.
         """
         if chunk not in self._unreadable:
             return False
@@ -310,7 +316,7 @@ class Residency:
         """The offsets in the log of the unreadable blocks of a chunk."""
         failed: list[int] = []
         for file, position, size in self._parts(chunk):
-            with contextlib.suppress(OSError):  # of a file that has been closed
+            with contextlib.suppress(OSError):  # raised for a closed file
                 failed += (file.start + at for at in file.failed_blocks(position, size))
         return failed
 
@@ -321,24 +327,26 @@ class Residency:
 
     # reading --------------------------------------------------------------------------------------
 
-    async def bring_in(self, absent: NotInMemory) -> None:
-        """Have it read, and what follows it. What is not there at all is left to who asks next."""
+    async def load(self, absent: NotInMemory) -> None:
+        """Read the missing chunks and the following ones. A chunk that does not exist is left to
+        the next caller.
+        """
         reads = self.begin(absent)
         await asyncio.wait(reads)
         for read in reads:
             read.result()
 
     def begin(self, absent: NotInMemory) -> set[asyncio.Task[None]]:
-        """Have it read, without waiting; returns what to wait for."""
+        """Start reading without waiting; returns the tasks to wait for."""
         chunks = absent.chunks
         first, end = chunks[0], chunks[-1] + 1
-        if len(chunks) * 2 < end - first:  # between them there is more that nobody has asked for
+        if len(chunks) * 2 < end - first:  # most chunks between them are not requested
             return self._start(chunks, chunks)
         ahead = range(first, end + AHEAD // CHUNK)
         self._note_reader(ahead)
         return self._start(ahead, chunks)
 
-    def _read_on(self, first: int) -> None:
+    def _read_ahead(self, first: int) -> None:
         if first * CHUNK < self._log.flushed:
             chunks = range(first, first + AHEAD // CHUNK)
             self._note_reader(chunks)
@@ -350,23 +358,23 @@ class Residency:
         self._next[chunks[len(chunks) // 2]] = chunks.stop
 
     def _start(self, chunks: Collection[int], needed: Collection[int]) -> set[asyncio.Task[None]]:
-        """Have what is not there read, and what is needed in any case: of that the kernel may have
-        begun to read a part.
+        """Start reading the chunks that are not in memory, and the needed ones in any case, because
+        the kernel may have started to read a part of those.
 
-        The kernel is asked here, not in the thread: each of its answers would have the thread and
-        the loop wait for the interpreter's lock in turn, for 4 MB of which nothing is to be read.
+        The kernel is asked here and not in the thread: there, each answer would make thread and
+        event loop wait for the GIL in turn, for 4 MB of which nothing has to be read.
         """
-        reads = {self._under_way[chunk] for chunk in chunks if chunk in self._under_way}
+        reads = {self._in_flight[chunk] for chunk in chunks if chunk in self._in_flight}
         mine = [
             chunk
             for chunk in chunks
-            if chunk not in self._under_way
+            if chunk not in self._in_flight
             and (chunk in needed or chunk in self._missing or not self._kernel_has(chunk))
         ]
         if mine:
             read = asyncio.ensure_future(self._read(mine))
-            self._under_way.update(dict.fromkeys(mine, read))
-            # Of what is read ahead nobody asks how it went: who needs it asks again.
+            self._in_flight.update(dict.fromkeys(mine, read))
+            # Errors of reading ahead are ignored: a reader that needs the chunk tries again.
             read.add_done_callback(lambda read: read.cancelled() or read.exception())
             reads.add(read)
         return reads
@@ -378,11 +386,11 @@ class Residency:
                     self._note_unreadable(await asyncio.to_thread(self._read_all, chunks))
         finally:
             for chunk in chunks:
-                del self._under_way[chunk]
+                del self._in_flight[chunk]
                 self._missing.pop(chunk, None)
 
     def _read_all(self, chunks: list[int]) -> dict[int, list[int]]:
-        """In a thread. Returns the offsets of unreadable blocks by chunk."""
+        """Runs in a thread. Returns the offsets of unreadable blocks by chunk."""
         parts = [part for chunk in chunks for part in self._parts(chunk)]
         for file, position, size in parts:
             file.begin_reading(position, size)
@@ -412,7 +420,7 @@ class Residency:
 
 
 def _joined(parts: list[Part], most: int) -> list[Part]:
-    """Parts that follow one another as one, of so many bytes at most."""
+    """Join adjacent parts up to ``most`` bytes."""
     joined: list[Part] = []
     for file, position, size in parts:
         if joined:

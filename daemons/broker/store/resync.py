@@ -1,4 +1,4 @@
-"""Where reading a file of the log goes on behind what is no record."""
+"""Resync: finds the record at which reading a file of the log continues after damage."""
 
 from typing import Protocol
 
@@ -13,23 +13,25 @@ class SearchedFile(LogFile, Protocol):
     """A file of the log that can be searched."""
 
     def find(self, part: bytes, position: int) -> int:
-        """Where bytes that do not end in zeros are next, -1 if nowhere. Raises OSError."""
+        """The next position of bytes that do not end in zeros, -1 if there is none. Raises
+        OSError."""
         ...
 
 
 class RecordSearch:
-    """Where records may begin in a file: their magics, asked for from its beginning to its end.
+    """Finds possible starts of records in a file by their magics, from the file's start to its end.
 
-    Each byte is looked at once for each magic, however many places there are: a body may be made
-    of nothing but one magic, and the other one be nowhere.
+    Each byte is searched once for each magic, however many places there are: a body may consist of
+    nothing but one magic, while the other one is nowhere.
     """
 
     def __init__(self, file: SearchedFile) -> None:
         self._file = file
-        self._next = dict.fromkeys(MAGICS, -1)  # a place that was found, or the end of the file
+        # by magic: a place that was found, or the end of the file
+        self._next = dict.fromkeys(MAGICS, -1)
 
     def _next_magic(self, position: int) -> int | None:
-        """The first place from a position on, which never goes back."""
+        """The first place of a magic from a position on, which must not decrease between calls."""
         for magic, place in self._next.items():
             if place < position:
                 found = self._file.find(magic, position)
@@ -38,8 +40,10 @@ class RecordSearch:
         return place if place < self._file.size else None
 
     def next_record(self, position: int) -> int | None:
-        """Where the first whole record from a position on, which never goes back, begins: its magic
-        and its own offset say so. None if there is none. Raises OSError."""
+        """The start of the first whole record from a position on, which must not decrease between
+        calls: its magic and its physical offset are right. None if there is none. Raises
+        OSError.
+        """
         file = self._file
         at = position + _MAGIC_AT
         while (place := self._next_magic(at)) is not None:

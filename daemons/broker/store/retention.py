@@ -1,10 +1,10 @@
-"""Retention: deleting old log files, and refusing messages before the disk is full.
+"""Retention: deletes old log files, and refuses messages before the disk is full.
 
-A log file goes when it has not been written to for fileReservedTime, at the hour of deleteWhen or
-when the disk is fuller than diskMaxUsedSpaceRatio; without regard to its age over
-diskSpaceCleanForciblyRatio; and never before a checkpoint vouches for the queues of its messages.
-Queue and index files follow when all their messages are gone. (Java: DefaultMessageStore.
-CleanCommitLogService and CleanConsumeQueueService.)
+A log file is deleted when it has not been written to for fileReservedTime, at the hour of
+deleteWhen or when the disk is fuller than diskMaxUsedSpaceRatio; above diskSpaceCleanForciblyRatio
+at any age; and never before a checkpoint covers the queues of its messages. Queue and index files
+are deleted after all their messages. (Java: DefaultMessageStore.CleanCommitLogService and
+CleanConsumeQueueService.)
 """
 
 import asyncio
@@ -29,14 +29,15 @@ log = logging.getLogger(__name__)
 
 FIRST_AFTER = 60.0  # seconds after the start, as in Java
 MOST_FILES_A_ROUND = 10
-# What one request to delete is good for (CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES).
+# The rounds that one request to delete covers (CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES).
 ROUNDS_OF_A_REQUEST = 20
 
 
 class Retention:
-    """Looks after the disk. ``config`` is asked anew each round, so that changes count at once.
+    """Keeps the disk from filling up. ``config`` is called each round, so that changes take effect
+    at once.
 
-    ``clock`` gives seconds since 1970, ``ratio`` how full the disk with a folder is, in percent.
+    ``clock`` returns seconds since 1970, ``ratio`` the used percentage of the disk with a folder.
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class Retention:
         self._ratio = ratio or used_ratio
         self._cleaned_minimum = commit_log.minimum
         self._requested_rounds = 0
-        self._turn = asyncio.Lock()  # one round at a time: it waits between looking and deleting
-        self._unsynced: Path | None = None  # where a file was deleted, not yet for a power cut
+        self._turn = asyncio.Lock()  # one round at a time: it awaits between check and deletion
+        self._unsynced: Path | None = None  # folder of a deleted file, before it is synced
 
     async def run(self) -> None:
-        """Work until cancelled. A disk that fails is reported and looked at again."""
+        """Work until cancelled. Disk errors are logged, and the next round retries."""
         started = clock.monotonic()
         while True:
             try:
@@ -76,11 +77,11 @@ class Retention:
                 if clock.monotonic() - started >= FIRST_AFTER:
                     await self.clean()
             except OSError as error:
-                log.error("old files cannot be deleted now: %s", error)
+                log.error("cannot delete old files: %s; retrying", error)
             await asyncio.sleep(self._config().clean_resource_interval / 1000)
 
     def check_disk(self) -> None:
-        """Refuse messages over diskSpaceWarningLevelRatio; take them again below it.
+        """Refuse messages above diskSpaceWarningLevelRatio; accept them again below it.
 
         Both disks count: that of the log and that of the queues.
         """
@@ -101,9 +102,9 @@ class Retention:
         self._appender.refuse(disk, refusal)
 
     async def clean(self, *, manual: bool = False) -> int:
-        """Delete what may be deleted now; say how many log files went.
+        """Delete the files that may be deleted now; returns the number of deleted log files.
 
-        ``manual`` is for a request: the hour does not count, now and in the rounds that follow.
+        ``manual`` is for a request: the hour does not count, in this round and the following ones.
         """
         if manual:
             self._requested_rounds = ROUNDS_OF_A_REQUEST
@@ -117,11 +118,12 @@ class Retention:
         if self._log.minimum > self._cleaned_minimum:
             minimum = self._log.minimum
             await self._clean_derived()
-            self._cleaned_minimum = minimum  # not before: what fails or is cancelled is done later
+            # not before: a later round does what failed or was cancelled
+            self._cleaned_minimum = minimum
         return deleted
 
     def commit_log_ratio(self) -> int:
-        """How full, in percent, the emptiest disk with a folder of the log is."""
+        """The used percentage of the emptiest disk with a folder of the log."""
         return min(self._ratio(path) for path in self._log.paths)
 
     async def _clean_log(self, requested: bool) -> int:
@@ -140,9 +142,9 @@ class Retention:
             file = self._log.files[0]
             if file.end > self._log.flushed or not (forced or file.modified_at() < oldest):
                 break
-            if not await self._is_vouched_for(file.end):
+            if not await self._is_covered(file.end):
                 break
-            await self._sync_deleted()  # of a round that has failed, or was cancelled
+            await self._sync_deleted()  # of a round that failed or was cancelled
             log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
             self._unsynced = self._log.remove_first().path.parent
             deleted += 1
@@ -152,23 +154,28 @@ class Retention:
         return deleted
 
     async def _sync_deleted(self) -> None:
-        """Let the name of what was deleted be gone behind a power cut, too. Raises OSError."""
+        """Sync the folder of a deleted file, so that a power failure does not restore it. Raises
+        OSError.
+        """
         if self._unsynced is not None:
             await asyncio.to_thread(files.sync_folder, self._unsynced)
             self._unsynced = None
 
-    async def _is_vouched_for(self, end: int) -> bool:
-        """Whether the queues are on the disk up to an end: when a power cut takes their last
-        entries, the log has to tell which offsets were given."""
+    async def _is_covered(self, end: int) -> bool:
+        """Whether a checkpoint covers the queues up to an offset. If a power failure loses the last
+        entries of a queue, only the log shows which queue offsets were assigned.
+        """
         if end > self._checkpointer.safe_offset:
             try:
                 await self._checkpointer.checkpoint()
             except OSError as error:
-                log.error("log files wait to be deleted until queues can be written: %s", error)
+                log.error("cannot delete log files before queues are written: %s", error)
         return end <= self._checkpointer.safe_offset
 
     async def _clean_derived(self) -> None:
-        """Raises OSError where that of a queue cannot be done; that of the others is."""
+        """Delete the expired files of queues and index. Raises OSError for a queue after trying all
+        others.
+        """
         minimum = self._log.minimum
         stuck: OSError | None = None
         for number, queue in enumerate(list(self._queues), 1):
@@ -186,7 +193,7 @@ class Retention:
 
 
 def used_ratio(path: Path) -> int:
-    """How full a disk is for this user, in percent, rounded up (UtilAll.getDiskPartition…)."""
+    """The used percentage of a disk for this user, rounded up (UtilAll.getDiskPartition…)."""
     status = files.statvfs(path)
     used = status.f_blocks - status.f_bfree
     return math.ceil(used * 100 / max(used + status.f_bavail, 1))

@@ -1,11 +1,11 @@
-"""Stores of Java 5.x whose topics, groups and consumer offsets are in RocksDB: they are refused."""
+"""Refuses stores of Java 5.x whose topics, groups and consumer offsets are in RocksDB."""
 
 from pathlib import Path
 
 from mq.client.machine import files
 from mq.daemons.config import ConfigError
 
-# A database by its folder in `config`, and the JSON file that has the same content. Sources:
+# Databases by their folder in `config`, and the JSON file with the same content. Sources:
 # RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager, RocksDBConsumerOffsetManager.
 _CONTENT = {
     "topics": "topics.json",
@@ -16,9 +16,9 @@ _EVERYTHING = "rdb"  # with configManagerVersion=v2 (ConfigStorage)
 
 
 def check_rocksdb(folder: Path) -> None:
-    """Raises ConfigError if a database in the folder has a content that no JSON file has.
+    """Raise ConfigError if a database in the folder has content that no JSON file has.
 
-    Without its content every group would begin at offset 0 and every setting would be lost.
+    Without its content every group would start at offset 0, and every setting would be lost.
     """
     lost = [
         name

@@ -6,7 +6,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 
 
 class Boundary(StrEnum):
-    """Which end of the messages stored at a time is searched (BoundaryType of 5.x)."""
+    """Selects the first or the last message stored at a time (BoundaryType of 5.x)."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -18,20 +18,20 @@ class Boundary(StrEnum):
 
 
 def store_time(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
-    """The store timestamp in ms of a message, -1 if it is not there."""
+    """The store timestamp of a message in ms, -1 if it does not exist."""
     entry = store.entries.at(topic, queue_id, offset)
     return -1 if entry is None else (store.log.store_timestamp(entry[0]) or -1)
 
 
 def earliest_store_time(store: MessageStore, topic: str, queue_id: int) -> int:
-    """That of a queue's first message."""
+    """The store timestamp of a queue's first message."""
     return store_time(store, topic, queue_id, store.min_offset(topic, queue_id))
 
 
 def nearest_offset(store: MessageStore, topic: str, queue_id: int, timestamp: int) -> int:
-    """The queue offset of the message whose store timestamp is nearest, the earlier on a tie.
+    """The queue offset of the message whose store timestamp is nearest, the earlier one on a tie.
 
-    If all messages are older, this is the last message, not the end. Java 4.9.8 answers the same
+    If all messages are older, this is the last message, not the end. Java 4.9.8 returns the same
     (ConsumeQueue.getOffsetInQueueByTime), but first picks a file by its modification time.
     """
     queue = store.queues.get(topic, queue_id)
@@ -50,10 +50,10 @@ def nearest_offset(store: MessageStore, topic: str, queue_id: int, timestamp: in
 def offset_by_boundary(
     store: MessageStore, topic: str, queue_id: int, timestamp: int, boundary: Boundary
 ) -> int:
-    """LOWER: the offset of the first message stored at `timestamp` or later, else the end.
-    UPPER: the offset of the last message stored at `timestamp` or earlier, else 0.
+    """LOWER: the offset of the first message stored at `timestamp` or later, else the end. UPPER:
+    the offset of the last message stored at `timestamp` or earlier, else 0.
 
-    Java 5.x answers the same (ConsumeQueue.binarySearchInQueueByTime).
+    Java 5.x returns the same (ConsumeQueue.binarySearchInQueueByTime).
     """
     queue = store.queues.get(topic, queue_id)
     if queue is None:

@@ -1,7 +1,7 @@
-"""Cutting the end of the log off while the store is open: on a slave, whose master lacks it.
+"""Truncates the end of the log while the store is open: on a slave, whose master lacks that end.
 
-What is cut is kept in the folder damaged/ of the store, as what a start cuts. A start that follows
-a kill amid all this has the end again, and whoever wanted it cut finds so.
+The removed part is kept in the folder damaged/ of the store, as by a start. A start after a kill
+during the truncation finds the end again, and the slave truncates it again.
 """
 
 import asyncio
@@ -9,14 +9,14 @@ import errno
 
 from mq.daemons.broker.store.errors import Damage
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.quarantine import put_aside
+from mq.daemons.broker.store.quarantine import keep_after
 
 
 async def cut_end(store: MessageStore, end: int, why: str) -> list[Damage]:
-    """Take away what lies behind a physical offset, with its entries in queues and index; says
-    what was cut. Nothing may be appended meanwhile.
+    """Remove everything after a physical offset, with its entries in queues and index; returns the
+    damages. Nothing may be appended meanwhile.
 
-    Raises OSError, and StoreLoadError if what is cut cannot be kept: nothing has been cut then.
+    Raises OSError, and StoreLoadError if the removed part cannot be kept: nothing was removed then.
     """
     if not await store.flusher.drain():
         raise OSError(errno.EIO, str(store.flusher.halt))
@@ -24,7 +24,7 @@ async def cut_end(store: MessageStore, end: int, why: str) -> list[Damage]:
     checkpointer, log = store.checkpointer, store.log
     async with checkpointer.turn:
         await checkpointer.lower(end)
-        damages = await asyncio.to_thread(put_aside, store.root, list(log.files), end, why)
+        damages = await asyncio.to_thread(keep_after, store.root, list(log.files), end, why)
         bound = store.bound
         if bound is not None:
             bound.lift(store.queues)
@@ -45,4 +45,4 @@ def _cut(store: MessageStore, end: int) -> None:
         store.key_index.cut(end)
         store.key_index.save_headers()
     log.cut(end)
-    store.forget_behind(end)
+    store.truncated_at(end)

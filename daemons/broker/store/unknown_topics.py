@@ -1,11 +1,11 @@
-"""Topic doubts: whether a slave has the configuration of the topic of a record that arrives.
+"""Unknown topics: whether a slave has the configuration of the topic of a record that arrives.
 
-The wire of replication carries records only. A slave copies topics and groups over another
+The replication connection carries records only. A slave copies topics and groups over another
 connection, which may be seconds late. A record that is acknowledged before its topic is known here
-would be lost to consumers when the master dies. So replication stops before such a record (`doubt`)
-until the master's topics and groups have been copied. A copy covers all records before the
-physical offset at which the master's log ended when the copy began: a topic that the copy lacks has
-been deleted since.
+would be lost to consumers if the master died. So replication stops before such a record (`doubt`)
+until the master's topics and groups have been copied. A copy covers all records before the physical
+offset at which the master's log ended when the copy started: a topic that the copy lacks has been
+deleted since.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ class UnknownTopicDetector:
         self._covered = -1  # the last copy covers all records before this physical offset
 
     def forget(self) -> None:
-        """Start again for another connection."""
+        """Restart for another connection."""
         self.doubt = None
         self._covered = -1
 
     def is_covered(self, topic: str, queue_id: int, physical: int) -> bool:
-        """Whether a queue is configured here, or is not at the master any more."""
+        """Whether a queue is configured here, or no longer exists at the master."""
         return physical < self._covered or self.knows(topic, queue_id)
 
     def check(self, record: Record) -> None:
@@ -51,6 +51,6 @@ class UnknownTopicDetector:
             self.doubt = UnknownTopic(*place, record.physical)
 
     def decide(self, covered: int) -> None:
-        """End a doubt. A copy covers all records before a physical offset."""
+        """Resolve a doubt. A copy covers all records before a physical offset."""
         self.doubt = None
         self._covered = max(self._covered, covered)

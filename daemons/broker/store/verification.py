@@ -1,11 +1,12 @@
-"""Verification: a store is compared with its log: what a broker would find wrong, and where.
+"""Verification: compares a store with its log, and reports what a broker would find wrong, and
+where.
 
-The log is the truth. Each record is verified with its checksum; each message that consumers may see
-has to have an entry in its queue that points at it and has its tag's code, and each entry and each
-item of the index has to point at such a message. Nothing is written.
+The log is the truth. Each record is verified by its checksum. Each message that consumers may see
+must have an entry in its queue that points at it and has its tag's code, and each entry and each
+item of the index must point at such a message. Nothing is written.
 
-Not seen are wrong bits where nothing says what is right: in a record outside its body, in the time
-of a delayed message's entry, in the slots of the index.
+Wrong bits are not found where nothing has the right value: in a record outside its body, in the
+time of a delayed message's entry, in the slots of the index.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.known_topics import known_topics
 from mq.daemons.broker.store.offline import Hole, OfflineLog
-from mq.daemons.broker.store.queue_generations import first_true
+from mq.daemons.broker.store.queue_generations import first_matching
 from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import Record, keys_of
 from mq.protocol import fastjson
@@ -30,21 +31,21 @@ from mq.protocol.tags import tags_code
 
 Step = Callable[[int], None]
 
-# Java's slots and items of an index file are in this proportion unless both were set.
+# Java's ratio of items to slots of an index file, unless both were configured.
 _ITEMS_PER_SLOT = 4
-# What is wrong in the same way a thousand times is told so often and then counted.
-_MOST_TOLD = 20
+# Problems of one path that are reported one by one; further ones are counted.
+_MAX_REPORTED = 20
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it has to be.
+    """A finding.
 
     Attributes:
         part: log, queue, index, checkpoint, deletions or config.
         path: the file or folder.
-        offset: where in the log (physical) or in the queue (entries); -1 if nowhere.
-        size: bytes of the log that are lost; 0 for what can be made again from the log.
+        offset: in the log (physical) or in the queue (entries); -1 if there is none.
+        size: bytes of the log that are lost; 0 for data that can be rebuilt from the log.
     """
 
     part: str
@@ -56,15 +57,15 @@ class Problem:
 
 @dataclass
 class Queue:
-    """A queue's files, and what the log says of it."""
+    """The files of a queue, and the number of its messages in the log."""
 
     topic: str
     queue_id: int
     folder: Path
     files: list[ReadOnlyFile]
-    has_extension: bool = False  # entries may have addresses there instead of tags codes
-    entries: int = 0  # those that the log's messages have
-    _near: tuple[int, bytes] = (0, b"")  # entries that were read last, and where they begin
+    has_extension: bool = False  # entries may have extension addresses instead of tags codes
+    entries: int = 0  # those that belong to messages of the log
+    _near: tuple[int, bytes] = (0, b"")  # index and bytes of the entries that were read last
 
     @property
     def end(self) -> int:
@@ -81,12 +82,13 @@ class Queue:
 
     @property
     def begin(self) -> int:
-        """The index of the first entry there is room for."""
+        """The first index for which there is a file."""
         return self.files[0].start // layout.ENTRY_SIZE if self.files else 0
 
     def live(self, minimum: int) -> Iterator[tuple[int, int, int]]:
-        """(Index, physical offset, size) of each entry whose record the log, which begins at
-        ``minimum``, still has."""
+        """Yield (index, physical offset, size) of each entry whose record the log, which starts at
+        ``minimum``, still has.
+        """
         for file in self.files:
             index = file.start // layout.ENTRY_SIZE
             whole = file.data_end + layout.ENTRY_SIZE - 1
@@ -99,7 +101,7 @@ class Queue:
                     index += 1
 
     def entry(self, index: int) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code), or None where there is none."""
+        """(physical offset, size, tags code), or None if there is no entry."""
         position = index * layout.ENTRY_SIZE
         for file in reversed(self.files):
             if file.start <= position:
@@ -117,48 +119,48 @@ class Queue:
 
 
 _NO_ENTRY = bytes(layout.ENTRY_SIZE)
-# Bytes of entries that are read at once: of all of a queue; of some that follow each other, which
-# each of very many queues keeps.
+# Bytes of entries that are read at once: for a whole queue; and for consecutive lookups, kept for
+# each of very many queues.
 _PIECE = 50_000 * layout.ENTRY_SIZE
 _NEAR = 50 * layout.ENTRY_SIZE
 
 
 @dataclass
 class VerificationReport:
-    """What was found, and how much was looked at."""
+    """The problems found, and the amount of data checked."""
 
     problems: list[Problem] = field(default_factory=list)
-    untold: Counter[str] = field(default_factory=Counter)  # further problems by part
+    unreported: Counter[str] = field(default_factory=Counter)  # further problems by part
     records: int = 0
     record_bytes: int = 0
     queues: int = 0
     entries: int = 0
     index_items: int = 0
-    of_deleted_topics: int = 0  # messages that wait for their log file to be deleted
-    deleted_topics: set[str] = field(default_factory=set)  # of which nothing is noted
-    # Nor of these: where in the log queues, by topic and id, end that were others before they were
-    # made anew.
-    begun_anew: dict[tuple[str, int], int] = field(default_factory=dict)
-    skipped: list[Path] = field(default_factory=list)  # index files of a size that tells nothing
+    of_deleted_topics: int = 0  # messages whose log file is not deleted yet
+    deleted_topics: set[str] = field(default_factory=set)  # those that are in no list of deletions
+    # Also not listed: by topic and queue id, the physical end of earlier generations of queues.
+    restarted_queues: dict[tuple[str, int], int] = field(default_factory=dict)
+    # index files whose size says nothing about their layout
+    skipped: list[Path] = field(default_factory=list)
     first_timestamp: int = 0
     last_timestamp: int = 0
-    _told: Counter[Path] = field(default_factory=Counter)  # problems by their path
+    _reported: Counter[Path] = field(default_factory=Counter)  # number of problems by path
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes of the log that are no records."""
+        """Bytes of the log that are not records."""
         return sum(problem.size for problem in self.problems)
 
     def found(self, problem: Problem) -> None:
-        if self._told[problem.path] >= _MOST_TOLD:
-            self.untold[problem.part] += 1
+        if self._reported[problem.path] >= _MAX_REPORTED:
+            self.unreported[problem.part] += 1
         else:
-            self._told[problem.path] += 1
+            self._reported[problem.path] += 1
             self.problems.append(problem)
 
 
 class Verification:
-    """One look at the store in ``root``; ``log`` is its commit log."""
+    """One verification of the store in ``root``; ``log`` is its commit log."""
 
     def __init__(self, root: Path, log: OfflineLog) -> None:
         """Raises OSError for files that cannot be read."""
@@ -175,10 +177,13 @@ class Verification:
         self._firsts: dict[tuple[str, int], tuple[int, int]] = {}
 
     def run(self, step: Step) -> VerificationReport:
-        """Do all of it; `step` is told of bytes of the log that are done."""
+        """Run the verification; ``step`` is called with the number of bytes of the log that are
+        done.
+        """
         result = self.result
         known_end = end = self._log.minimum
-        vouched = self._vouched()  # before the log, to which a broker may add meanwhile
+        # before the log is read, because a broker may append to it meanwhile
+        covered = self._covered_end()
         for item in self._log.walk():
             if isinstance(item, Hole):
                 result.found(Problem("log", item.path, item.offset, item.size, item.why))
@@ -199,7 +204,7 @@ class Verification:
                 self._note_unreadable(file)
         for path in index_files(self._root):
             self._check_index(path)
-        self._check_checkpoint(vouched, end)
+        self._check_checkpoint(covered, end)
         if self._deletions.is_damaged:
             path, why = self._root / layout.DELETIONS_FILE, "it and its backup are damaged"
             result.found(Problem("deletions", path, -1, 0, why))
@@ -207,10 +212,10 @@ class Verification:
         return result
 
     def _check_entry(self, record: Record) -> None:
-        """Whether a message's queue has an entry for it."""
+        """Check that a message's queue has an entry for it."""
         queue = self.queues.get((record.topic, record.queue_id))
         if self._deletions.covers(record.topic, record.queue_id, record.physical):
-            self.result.of_deleted_topics += 1  # its topic may have been made again
+            self.result.of_deleted_topics += 1  # its topic may have been created again
             return
         if queue is None and self._is_deleted(record.topic):
             self.result.of_deleted_topics += 1
@@ -225,37 +230,40 @@ class Verification:
         if entry is not None and entry[:2] == (record.physical, record.size):
             queue.entries += 1
             self._check_tags_code(queue, record, entry[2])
-        elif self._is_of_before(queue, record):
+        elif self._is_of_earlier_generation(queue, record):
             self.result.of_deleted_topics += 1
             end = record.physical + record.size
-            self.result.begun_anew[record.topic, record.queue_id] = end
+            self.result.restarted_queues[record.topic, record.queue_id] = end
         else:
             there = "nothing" if entry is None else f"one of {entry[1]} bytes at {entry[0]}"
             why = f"{there} where the message of {record.size} bytes at {record.physical} should be"
             self.result.found(Problem("queue", queue.folder, record.queue_offset, 0, why))
 
     def _is_deleted(self, topic: str) -> bool:
-        """Whether a topic without queues is one that Java has deleted, which notes nothing."""
+        """Whether a topic without queues was deleted by Java, which keeps no list of deletions."""
         topics = self._topics
         if topics is None or topic in topics or is_system_topic(topic):
             return False
         return topic not in self._with_queues
 
-    def _is_of_before(self, queue: Queue, record: Record) -> bool:
-        """Whether a message is of a topic that Java, which notes nothing, has deleted and made
-        anew: it lies before the first one of its queue, and has no lower number."""
+    def _is_of_earlier_generation(self, queue: Queue, record: Record) -> bool:
+        """Whether a message belongs to an earlier generation of its queue, whose topic was deleted
+        and created again by Java, which keeps no list: it lies before the first message of its
+        queue, and its queue offset is not lower.
+        """
         key = queue.topic, queue.queue_id
         if key not in self._firsts:
             at, minimum = self._log.record_at, self._log.minimum
-            self._firsts[key] = first_true(queue, queue.begin, minimum, at) or (0, 0)
+            self._firsts[key] = first_matching(queue, queue.begin, minimum, at) or (0, 0)
         number, physical = self._firsts[key]
         return record.physical < physical and record.queue_offset >= number
 
     def _check_tags_code(self, queue: Queue, record: Record, code: int) -> None:
-        """Whether consumers that ask for a message's tag are shown it: of what has another code in
-        its entry a broker reads no more."""
+        """Check that consumers which filter by the message's tag get it: a broker does not read
+        messages whose entry has another code.
+        """
         if record.topic == SCHEDULE_TOPIC:
-            return  # there it is the time at which the message is due
+            return  # there it is the delivery time
         if queue.has_extension and layout.is_extension_address(code):
             return
         tag = decode(record.properties).get(PropertyKey.TAGS)
@@ -265,37 +273,37 @@ class Verification:
             self.result.found(Problem("queue", queue.folder, record.queue_offset, 0, why))
 
     def _check_queue(self, queue: Queue, known_end: int) -> None:
-        """Whether a queue has entries that no message has, within what the log still holds."""
+        """Check for entries without a message, within the part that the log still has."""
         self.result.queues += 1
         self.result.entries += queue.entries
         if sum(1 for _ in queue.live(self._log.minimum)) == queue.entries:
             return  # each message has one, and there are no others
-        gap: list[tuple[int, int]] = []  # entries that may be the filling before a message
+        gap: list[tuple[int, int]] = []  # entries that may fill the gap before a message
         for index, physical, _ in queue.live(self._log.minimum):
             if gap and gap[-1][1] != physical:
-                self._strangers(queue, gap, known_end)
+                self._report_entries(queue, gap, known_end)
                 gap = []
             record = self._log.record_at(physical) if physical < known_end else None
             if record is None or record[:3] != (queue.topic, queue.queue_id, index):
                 gap.append((index, physical))
             else:
                 gap = []
-        self._strangers(queue, gap, known_end)
+        self._report_entries(queue, gap, known_end)
 
     def _note_unreadable(self, file: ReadOnlyFile) -> None:
-        """Of a file of a queue: what could not be read counted as no entries."""
+        """Report the unreadable parts of a queue file; they were read as no entries."""
         if file.unreadable:
             index = (file.start + min(file.unreadable)) // layout.ENTRY_SIZE
             count = len(file.unreadable) * files.BLOCK
             why = f"{count} bytes cannot be read: the disk has failed there"
             self.result.found(Problem("queue", file.path, index, 0, why))
 
-    def _strangers(self, queue: Queue, entries: list[tuple[int, int]], known_end: int) -> None:
-        """Entries whose messages are not where they point."""
+    def _report_entries(self, queue: Queue, entries: list[tuple[int, int]], known_end: int) -> None:
+        """Report entries that do not point at their messages."""
         for index, physical in entries:
             why = f"points at {physical}, where its message is not"
             if physical >= known_end:
-                why = f"points behind the end of the log, at {physical}"
+                why = f"points past the end of the log, at {physical}"
             self.result.found(Problem("queue", queue.folder, index, 0, why))
 
     def _check_index(self, path: Path) -> None:
@@ -327,17 +335,17 @@ class Verification:
                 why = f"item {number} points at {physical}, where no message has its key"
                 self.result.found(Problem("index", path, number, 0, why))
 
-    def _vouched(self) -> int:
-        """Up to where the checkpoint says that the log is on the disk, 0 if it does not say."""
+    def _covered_end(self) -> int:
+        """The offset up to which the checkpoint covers the log, 0 if unknown."""
         checkpoint = Checkpoint(self._root / layout.CHECKPOINT_FILE)
         checkpoint.load()
         return checkpoint.safe_offset
 
-    def _check_checkpoint(self, vouched: int, end: int) -> None:
+    def _check_checkpoint(self, covered: int, end: int) -> None:
         path = self._root / layout.CHECKPOINT_FILE
-        if vouched > end and not self._log.is_blank(end, vouched):
-            why = f"knows of messages up to {vouched}, and the log ends at {end}"
-            self.result.found(Problem("checkpoint", path, end, vouched - end, why))
+        if covered > end and not self._log.is_blank(end, covered):
+            why = f"refers to messages up to {covered}, but the log ends at {end}"
+            self.result.found(Problem("checkpoint", path, end, covered - end, why))
         try:
             raw = files.read_bytes(path)
         except FileNotFoundError:
@@ -349,12 +357,12 @@ class Verification:
             why = f"{len(raw)} bytes long: the next start reads the whole log"
             self.result.found(Problem("checkpoint", path, -1, 0, why))
         for place in damage_of(raw):
-            why = f"a wrong checksum at byte {place}: what it is of counts as not there"
+            why = f"a wrong checksum at byte {place}: the data that it covers is ignored"
             self.result.found(Problem("checkpoint", path, -1, 0, why))
 
 
 def read_queues(root: Path, opened: OpenFiles) -> Iterator[Queue]:
-    """The queues there are, their files in ``opened``. Raises OSError."""
+    """The existing queues, with their files in ``opened``. Raises OSError."""
     base = layout.consume_queue_path(root)
     if not files.is_folder(base):
         return
@@ -380,7 +388,7 @@ def index_files(root: Path) -> list[Path]:
 
 
 def index_items_at(size: int) -> int | None:
-    """Where the items of an index file of so many bytes begin; None if that cannot be told."""
+    """Where the items of an index file of a size start; None if that is unknown."""
     per_slot = layout.INDEX_SLOT.size + _ITEMS_PER_SLOT * layout.INDEX_ITEM.size
     slots, rest = divmod(size - layout.INDEX_HEADER.size, per_slot)
     return layout.INDEX_HEADER.size + slots * layout.INDEX_SLOT.size if slots > 0 == rest else None

@@ -1,7 +1,7 @@
-"""Waiters: who is told what became of messages that were appended.
+"""Waiters: callers that are notified whether their appended messages were stored.
 
-The messages of all do not depend on one who waits: what a waiter raises is logged, and the others
-are told all the same.
+One failing waiter must not affect the messages of others: its exception is logged, and the others
+are notified nevertheless.
 """
 
 import logging
@@ -14,19 +14,19 @@ from mq.daemons.broker.store.errors import STORED_ALL_THE_SAME, StoreRefused
 
 log = logging.getLogger(__name__)
 
-#: Is called with why a message is not stored, or None when it is.
+# Called with the reason why a message is not stored, or with None when it is.
 OnStored = Callable[[StoreRefused | None], None]
 
 
 class ReplySink(Protocol):
-    """Where replies go: a channel of the listener."""
+    """Where replies are sent: a channel of the listener."""
 
     def queue_frame(self, frame: bytes) -> None: ...
 
     def flush(self) -> None: ...
 
 
-#: Encoded replies, each with where it goes.
+# Encoded replies, each with its sink.
 Replies = list[tuple[ReplySink, bytes]]
 
 
@@ -34,7 +34,7 @@ def send(replies: Replies) -> None:
     """Send replies, those of one sink in one write."""
     for sink, frame in replies:
         sink.queue_frame(frame)
-    for sink, _ in replies:  # a second flush of one finds nothing
+    for sink, _ in replies:  # a second flush of a sink does nothing
         try:
             sink.flush()
         except Exception:
@@ -42,7 +42,7 @@ def send(replies: Replies) -> None:
 
 
 def wake(queues: Sequence[ConsumeQueue]) -> None:
-    """Tell the pulls that wait for these queues that there is more to read."""
+    """Wake the suspended pulls of these queues."""
     for queue in queues:
         for pull in list(queue.waiting):
             try:
@@ -56,16 +56,17 @@ def call(callbacks: list[OnStored], refusal: StoreRefused | None) -> None:
         try:
             callback(refusal)
         except Exception:
-            log_failure("what was to be done with a message that is stored, or not, failed")
+            log_failure("a callback for a stored or refused message failed")
 
 
 def refuse(replies: Replies, refusal: StoreRefused) -> None:
-    """Send the same refusal in the place of each reply."""
+    """Send the same refusal in place of each reply."""
     if not replies:
         return
-    from mq.protocol.frame import decode, encode  # hardly ever needed
+    from mq.protocol.frame import decode, encode  # rarely needed
 
-    # A message that is stored all the same keeps its id and offset: clients read both.
+    # The reply for a message that is stored nevertheless keeps its id and offset: clients read
+    # both.
     stored = refusal.code in STORED_ALL_THE_SAME
     for sink, frames in replies:
         for frame in _each_frame(frames):
@@ -75,7 +76,7 @@ def refuse(replies: Replies, refusal: StoreRefused) -> None:
 
 
 def _each_frame(frames: bytes) -> Iterator[bytes]:
-    """Frames without their lengths."""
+    """Yield the frames without their lengths."""
     position = 0
     while position < len(frames):
         (length,) = layout.INT.unpack_from(frames, position)
@@ -84,5 +85,5 @@ def _each_frame(frames: bytes) -> Iterator[bytes]:
 
 
 def log_failure(text: str, *arguments: object) -> None:
-    """Log the exception of one who waited. The messages of all others must not depend on it."""
+    """Log the exception of a waiter."""
     log.exception(text, *arguments, extra={"failure": "waiters for messages"})

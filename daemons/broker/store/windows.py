@@ -1,4 +1,6 @@
-"""A file read from one end to the other with system calls, a part of it in memory at a time."""
+"""Windows: reads a file from start to end with system calls, with one part of it in memory at a
+time.
+"""
 
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -7,9 +9,9 @@ from pathlib import Path
 from mq.client.machine import files
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
 
-# Bytes that are read at once: at some place, and where one goes on from there.
-_LEAST_AHEAD = 4096
-_MOST_AHEAD = 1 << 20
+# Bytes that are read at once: at first, and at most when reading continues there.
+_MIN_AHEAD = 4096
+_MAX_AHEAD = 1 << 20
 
 _NO_WINDOW = memoryview(b"")
 
@@ -21,11 +23,11 @@ class MappedSource(ABC):
 
     def __init__(self) -> None:
         self._window = _NO_WINDOW, 0
-        self._ahead = _LEAST_AHEAD
+        self._ahead = _MIN_AHEAD
 
     @abstractmethod
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position on, as many as there are. Raises OSError."""
+        """Return the bytes from a position on, as many as exist. Raises OSError."""
 
     @property
     @abstractmethod
@@ -33,40 +35,41 @@ class MappedSource(ABC):
         """The position after the last byte that is not zero. Raises OSError."""
 
     def window(self, position: int, size: int) -> tuple[memoryview, int]:
-        """A part in memory, and where in the file it begins: it has so many bytes from a position
-        on, or all there are. More, up to a megabyte, while one follows the other. Raises as
-        `read`."""
+        """Return a part in memory and its position in the file: it has at least ``size`` bytes from
+        ``position`` on, or all that exist. It is larger, up to a megabyte, while reading is
+        sequential. Raises as `read`.
+        """
         view, begin = self._window
         least = min(size, self.size - position)
         if begin <= position and position + least <= begin + len(view):
             return self._window
         if begin <= position <= begin + len(view):
-            self._ahead = min(2 * self._ahead, _MOST_AHEAD)
+            self._ahead = min(2 * self._ahead, _MAX_AHEAD)
         else:
-            self._ahead = _LEAST_AHEAD
+            self._ahead = _MIN_AHEAD
         try:
             data = self.read(position, max(least, self._ahead))
-        except OSError as error:  # of what was read ahead, perhaps
+        except OSError as error:  # perhaps in the part that is read ahead
             if error.errno not in files.UNREADABLE or least >= self._ahead:
                 raise
             data = self.read(position, least)
-            self._ahead = _LEAST_AHEAD
+            self._ahead = _MIN_AHEAD
         if not view:
-            self._window_begins()
+            self._window_opened()
         self._window = memoryview(data), position
         return self._window
 
-    def _window_begins(self) -> None:  # noqa: B027
-        """Called before the file has a part in memory, and had none."""
+    def _window_opened(self) -> None:  # noqa: B027
+        """Called before the file has a part in memory, if it had none."""
 
     def forget_window(self) -> None:
-        """The memory goes with the last part of it in use."""
+        """Drop the window. Its memory is freed when no caller uses it any more."""
         self._window = _NO_WINDOW, 0
 
     def find(self, part: bytes, position: int) -> int:
-        """Where bytes that do not end in zeros are next, -1 if nowhere.
+        """The next position of bytes that do not end in zeros, -1 if there is none.
 
-        Blocks that cannot be read are passed over. Raises as `read` for other errors.
+        Skips unreadable blocks. Raises as `read` for other errors.
         """
         end = self.data_end
         while position + len(part) <= end:
@@ -88,7 +91,7 @@ class MappedSource(ABC):
 
 
 class LogReader(MappedSource):
-    """A file of an open log, for one reader. What is written later need not be seen."""
+    """A file of an open log, for one reader. Later writes may be invisible."""
 
     def __init__(self, file: MappedFile) -> None:
         super().__init__()

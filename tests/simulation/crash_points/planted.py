@@ -84,7 +84,7 @@ ALL: dict[str, tuple[str, list[Replaced]]] = {
         "append-unsynced",
         [
             # As on a full disk.
-            Replaced(mapped_file.MappedFile, "clear_after", mapped_file.MappedFile.clear_by_a_hole),
+            Replaced(mapped_file.MappedFile, "clear_after", mapped_file.MappedFile.clear_by_hole),
             Replaced(commit_log.CommitLog, "load", _never_crashed),
         ],
     ),

@@ -77,7 +77,7 @@ def test_a_pop_whose_group_is_deleted_while_it_waits_for_the_disk_takes_nothing(
             await goes_on.wait()
 
         monkeypatch.setattr(pop._pops, "take", absent)
-        monkeypatch.setattr(pop._reader.residency, "bring_in", read_late)
+        monkeypatch.setattr(pop._reader.residency, "load", read_late)
         async with Peer(broker.port) as second:
             late = asyncio.create_task(PopConsumer(second, broker).ask())
             await is_asked.wait()

@@ -226,7 +226,7 @@ def test_pulls_that_wait_for_a_queue_that_begins_anew_go_on_in_the_new_one(tmp_p
         start_pull(peer, request(1, hold=LONG))
         await held(broker, peer)
         store = broker.stores.messages
-        store._begin_anew({(TOPIC, 0): store.log.position})
+        store._restart_queues({(TOPIC, 0): store.log.position})
         assert (await peer.receive()).code == MOVED
         assert not broker.queue.waiting and not broker.queue.deleted
 

@@ -158,8 +158,8 @@ class SlowDisk(Residency):
             raise NotInMemory([0])
         return entries
 
-    async def bring_in(self, absent: NotInMemory) -> None:
-        await super().bring_in(absent)
+    async def load(self, absent: NotInMemory) -> None:
+        await super().load(absent)
         await asyncio.sleep(0.03)
 
 

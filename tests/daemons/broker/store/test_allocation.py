@@ -94,7 +94,7 @@ def test_a_file_made_beforehand_has_its_first_blocks_and_is_not_asked_for_them_a
         following = NextFile(scene.log, scene.allocation)
         assert scene.second(20 * MEGABYTE)
         scene.second(36 * MEGABYTE)
-        following.look()
+        following.check()
         await until(lambda: following.is_ready)
         scene.log.add_file()
         assert scene.blocks(1) == FILE  # more than a second's, which is all of it

@@ -485,7 +485,7 @@ def test_what_a_power_cut_left_behind_the_last_entry_never_becomes_one(tmp_path:
     queue = ConsumeQueue("orders", 0, folder, 20_000, descriptors)
     queue.load()
     assert queue.appended == 300
-    queue.clear_behind_end()
+    queue.clear_after_end()
     descriptors.close()
     assert path.read_bytes() == bytes(data[: 300 * 20]).ljust(20_000, b"\0")
 

@@ -106,12 +106,12 @@ def test_a_file_that_comes_too_late_is_closed_and_the_log_keeps_its_own(
         log.position = FILE - 1
         ahead = NextFile(log, Allocation(log))
         monkeypatch.setattr(files, "sync_folder", slowly)
-        ahead.look()
+        ahead.check()
         own.append(log.add_file())
         own[1].write(b"of the log", 0)
         let_go.set()
         log.position = 2 * FILE - 1
-        ahead.look()
+        ahead.check()
         ahead.close()
         assert log.files == own
         assert own[1].read(0, 10) == b"of the log"

@@ -143,7 +143,7 @@ def _killed_behind(step: Callable[..., None], die: Callable[[], object]) -> Call
     return killed
 
 
-STEPS = ("_cut_derived", "_replay", "_rebuild_suspects")
+STEPS = ("_truncate_derived", "_replay", "_rebuild_suspects")
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -88,7 +88,7 @@ async def worked(ahead: Prefault) -> None:
 def test_nothing_is_touched_where_memory_is_had_at_once(play: Play, asked: list[int]) -> None:
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         write(log)
-        assert ahead.look() == 20 * MEGABYTE
+        assert ahead.check() == 20 * MEGABYTE
         assert not ahead.is_on and not ahead.is_busy
 
     play(CHEAP, scene)
@@ -101,12 +101,12 @@ def test_pages_ahead_of_dear_writes_are_touched_and_stay_a_hole(
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         write(log)
         machine.cost = 16 * DEAR  # for the sixteen megabytes that the thread touches
-        assert ahead.look() == 20 * MEGABYTE
+        assert ahead.check() == 20 * MEGABYTE
         await worked(ahead)
         assert ahead.is_on
         assert asked == [(16 + n) * MEGABYTE for n in range(16)]
         write(log, 4)
-        ahead.look()  # goes on where it ended
+        ahead.check()  # goes on where it ended
         await worked(ahead)
         assert asked[16:] == [(32 + n) * MEGABYTE for n in range(4)]
         assert data_end(log.files[0].descriptor, 20 * MEGABYTE) == 20 * MEGABYTE
@@ -118,11 +118,11 @@ def test_it_ends_when_the_thread_gets_memory_at_once(play: Play, asked: list[int
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         write(log)
         machine.cost = DEAR  # of one megabyte, for sixteen
-        ahead.look()
+        ahead.check()
         await worked(ahead)
         assert not ahead.is_on
         write(log, 4)  # none of which is measured
-        ahead.look()
+        ahead.check()
         assert not ahead.is_busy
 
     play(DEAR, scene)
@@ -133,13 +133,13 @@ def test_at_the_end_of_a_file_it_waits_for_the_next(play: Play, asked: list[int]
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         machine.cost = 16 * DEAR
         write(log, 48)
-        ahead.look()
+        ahead.check()
         await worked(ahead)
         write(log, 16)
-        ahead.look()
+        ahead.check()
         assert not ahead.is_busy
         log.add_file()
-        ahead.look()
+        ahead.check()
         await worked(ahead)
 
     play(DEAR, scene)
@@ -155,11 +155,11 @@ def test_a_file_that_is_gone_ends_it_until_writes_wait_again(
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         write(log)
         monkeypatch.setattr(files, "posix_fadvise", fail)
-        ahead.look()
+        ahead.check()
         await worked(ahead)
         assert not ahead.is_on
         write(log)
-        ahead.look()
+        ahead.check()
         assert ahead.is_busy
         await worked(ahead)
 

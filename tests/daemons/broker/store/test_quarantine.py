@@ -67,7 +67,7 @@ def test_a_store_whose_damaged_part_cannot_be_kept_does_not_start_and_loses_noth
     before = log_of(crashed)
     (crashed / "damaged").write_text("a file where the folder should be")
     for _ in range(2):
-        with pytest.raises(StoreLoadError, match=r"cannot be kept in .*damaged.*Nothing was del"):
+        with pytest.raises(StoreLoadError, match=r"cannot be copied to .*damaged.*Nothing was del"):
             with_store(crashed, nothing)
         assert log_of(crashed) == before
     (crashed / "damaged").unlink()
@@ -92,7 +92,7 @@ def test_a_disk_that_fills_up_while_a_copy_is_made_leaves_no_half_of_it(
 
     async def refused(store: MessageStore) -> None:
         assert store.max_physical_offset == starts[-1]
-        with pytest.raises(StoreRefused, match=r"No space left.* make room for \d+ bytes there"):
+        with pytest.raises(StoreRefused, match=r"No space left.* free \d+ bytes there"):
             await put(store, "orders", 0, b"refused")
 
     with monkeypatch.context() as patch:
@@ -118,7 +118,7 @@ def test_zeros_with_records_behind_them_are_damage_and_the_records_are_kept(
     async def check(store: MessageStore) -> None:
         assert store.max_physical_offset == gone
         (damage,) = store.report.damages
-        assert damage.offset == gone and "zeros, with something behind them" in damage.why
+        assert damage.offset == gone and "zeros, with data after them" in damage.why
         count = starts.index(gone)
         assert await all_bodies(store) == [expected(count, 0), expected(count, 1)]
 

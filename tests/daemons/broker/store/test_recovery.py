@@ -147,7 +147,7 @@ def test_messages_that_only_the_queues_still_know_are_reported(tmp_path: Path) -
 
     async def check(store: MessageStore) -> None:
         (damage,) = store.report.damages
-        assert damage.offset == starts[-1] and "know of messages" in damage.why
+        assert damage.offset == starts[-1] and "refer to messages" in damage.why
         assert await all_bodies(store) == [expected(10, 0), expected(9, 1)]
 
     with_store(tmp_path / "crashed", check)

@@ -147,7 +147,7 @@ def test_the_bytes_of_a_hole_are_kept(tmp_path: Path) -> None:
     at = record.physical - LOG_FILE
     before = log_file(root, 1).read_bytes()[at : at + record.size]
     overwrite(log_file(root, 1), at, b"\x7f")
-    assert repaired(root)[0].startswith("filled with records that nobody is shown")
+    assert repaired(root)[0].startswith("filled with records that no consumer sees")
     kept = (root / "damaged" / layout.file_name(record.physical)).read_bytes()
     assert kept == b"\x7f" + before[1:]
 
@@ -177,7 +177,7 @@ def test_the_smallest_message_is_replaced_alone(tmp_path: Path) -> None:
 
     size = with_store(root, work, **SLOTS)
     overwrite(log_file(root, 0), 0, b"\x7f")
-    assert repaired(root)[0].startswith("filled with records that nobody is shown")
+    assert repaired(root)[0].startswith("filled with records that no consumer sees")
     assert verified(root).problems == []
 
     async def check(store: MessageStore) -> tuple[int, int, int] | None:
@@ -380,7 +380,7 @@ def test_the_queue_of_a_topic_that_there_is_must_be_there(tmp_path: Path) -> Non
     found = verified(root)
     assert {problem.part for problem in found.problems} == {"queue", "config"}
     assert len([problem for problem in found.problems if problem.part == "queue"]) == 20
-    assert found.untold == {"queue": MESSAGES // 2 - 20}
+    assert found.unreported == {"queue": MESSAGES // 2 - 20}
 
 
 def test_a_copy_has_what_links_lead_to_but_not_in_a_circle(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_messages_of_a_topic_that_java_deleted_and_made_anew_stay(tmp_path: Path
     assert verified(root).problems == []
     assert verified(root).of_deleted_topics == 10
     shorten_the_checkpoint(root)
-    assert f"note that {TOPIC} were deleted" in repaired(root)
+    assert f"record that {TOPIC} were deleted" in repaired(root)
     assert verified(root).problems == []
     assert bodies(root) == {b"new 0", b"new 1"}
 
@@ -481,7 +481,7 @@ def test_a_damaged_blank_before_a_file_without_a_message_is_cut_off(tmp_path: Pa
     root = written(tmp_path)
     overwrite(log_file(root, 2), 0, bytes(LOG_FILE))
     destroy_a_blank(root)
-    assert "cut off, kept in damaged/" in repaired(root)
+    assert "truncated, kept in damaged/" in repaired(root)
     assert verified(root).problems == []
     assert {path.stat().st_size for path in layout.commit_log_path(root).iterdir()} == {LOG_FILE}
     assert len(bodies(root)) == len(records_of(root, 0)) + len(records_of(root, 1))

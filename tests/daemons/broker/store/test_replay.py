@@ -138,7 +138,7 @@ def test_a_start_whose_native_path_fails_reads_the_log_by_python(
         assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
 
     with_store(crashed, look)
-    assert caplog.text.count("the native path has failed") == 1
+    assert caplog.text.count("the native path failed") == 1
 
 
 def fail(*_: object) -> None:

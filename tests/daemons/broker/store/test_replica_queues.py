@@ -178,7 +178,7 @@ def test_a_message_keeps_its_place_though_a_bit_says_that_others_are_missing_bef
                 replica.decide_number(None, 10)
 
     async def check(store: MessageStore, replica: Replica) -> None:
-        with pytest.raises(NotReplicated, match="queue offset is wrong; it is asked for once more"):
+        with pytest.raises(NotReplicated, match="queue offset is wrong; requesting it again"):
             feed(replica, spoiled)
         feed(replica, spoiled[replica.begin() :])
         assert log_of(store) == spoiled
@@ -299,7 +299,7 @@ def test_a_queue_is_kept_though_a_bit_of_a_message_says_that_it_begins_anew(
     spoiled = wrong_offset(data, b"12-" * 12)
 
     async def check(store: MessageStore, replica: Replica) -> None:
-        with pytest.raises(NotReplicated, match="queue offset is wrong; it is asked for once more"):
+        with pytest.raises(NotReplicated, match="queue offset is wrong; requesting it again"):
             receive(replica, spoiled, size, firsts | {("orders", 0): 0})
         offset = replica.begin()
         receive(replica, spoiled[offset:], size, firsts | {("orders", 0): 0})
@@ -314,7 +314,7 @@ def test_a_message_whose_bit_was_wrong_on_its_way_only_comes_again(tmp_path: Pat
     data = written(tmp_path / "master", 20)
 
     async def check(store: MessageStore, replica: Replica) -> None:
-        with pytest.raises(NotReplicated, match="asked for once more"):
+        with pytest.raises(NotReplicated, match="requesting it again"):
             receive(replica, wrong_offset(data, b"12-" * 12), 1 << 20, {("orders", 0): 0})
         receive(replica, data[replica.begin() :], 1 << 20)
         assert log_of(store) == data

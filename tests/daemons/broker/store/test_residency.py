@@ -71,7 +71,7 @@ def test_the_kernel_tells_what_is_in_memory(full: CommitLog) -> None:
         wanted = [0, FILE - 1]
         chunks = [0, FILE // CHUNK - 1, FILE // CHUNK]
         pages = evicted(full, chunks, *wanted)
-        await pages.bring_in(NotInMemory(chunks))
+        await pages.load(NotInMemory(chunks))
         assert missing(pages, *wanted) == []
         assert missing(pages, FILE + 5 * MEGABYTE) == [(FILE + 5 * MEGABYTE) // CHUNK]
         await pages.close()
@@ -84,7 +84,7 @@ def test_what_was_brought_in_is_in_memory_with_what_follows(full: CommitLog, rea
     async def main() -> None:
         pages = Residency(full)
         assert missing(pages, CHUNK * 3) == [3]
-        await pages.bring_in(NotInMemory([3]))
+        await pages.load(NotInMemory([3]))
         assert chunks_read(reads) == list(range(3, 4 + AHEAD // CHUNK))
         assert all(is_thread for _, _, is_thread in reads.done)
         assert missing(pages, CHUNK * 3, CHUNK * 20) == []
@@ -99,7 +99,7 @@ def test_of_records_that_lie_far_apart_only_their_chunks_are_read(
         pages = Residency(full)
         with pytest.raises(NotInMemory) as absent:
             pages.require(entries(*(CHUNK * 9 * n for n in range(8))), FAR)
-        await pages.bring_in(absent.value)
+        await pages.load(absent.value)
         assert chunks_read(reads) == [9 * n for n in range(8)]
 
     asyncio.run(main())
@@ -115,7 +115,7 @@ def test_only_as_many_bytes_are_required_as_a_reply_has(full: CommitLog, reads: 
 def test_half_way_the_next_part_is_read_ahead_and_once(full: CommitLog, reads: Reads) -> None:
     async def main() -> None:
         pages = Residency(full)
-        await pages.bring_in(NotInMemory([0]))
+        await pages.load(NotInMemory([0]))
         first = 1 + AHEAD // CHUNK
         assert missing(pages, 0, 4 * CHUNK) == []
         await pages.close()
@@ -132,8 +132,8 @@ def test_of_what_follows_only_what_is_missing_is_read(full: CommitLog, reads: Re
     async def main() -> None:
         pages = Residency(full)
         first = 1 + AHEAD // CHUNK
-        await pages.bring_in(NotInMemory([first + 5]))
-        await pages.bring_in(NotInMemory([0]))
+        await pages.load(NotInMemory([first + 5]))
+        await pages.load(NotInMemory([0]))
         before = list(reads.done)
         assert missing(pages, first // 2 * CHUNK) == []
         await pages.close()
@@ -147,7 +147,7 @@ def test_of_what_follows_only_what_is_missing_is_read(full: CommitLog, reads: Re
 def test_several_who_miss_the_same_wait_for_one_read(full: CommitLog, reads: Reads) -> None:
     async def main() -> None:
         pages = Residency(full)
-        await asyncio.gather(*(pages.bring_in(NotInMemory([5])) for _ in range(8)))
+        await asyncio.gather(*(pages.load(NotInMemory([5])) for _ in range(8)))
         assert len(chunks_read(reads)) == len(set(chunks_read(reads)))
 
     asyncio.run(main())
@@ -169,7 +169,7 @@ def test_what_the_kernel_has_begun_to_read_is_missing_until_all_of_it_is_there(
             real(self, buffer, position)
 
         monkeypatch.setattr(MappedFile, "read_into", slow)
-        reading = asyncio.ensure_future(pages.bring_in(NotInMemory([0])))
+        reading = asyncio.ensure_future(pages.load(NotInMemory([0])))
         await asyncio.sleep(0)
         assert missing(pages, 0) == [0]
         gate.set()
@@ -185,9 +185,9 @@ def test_what_is_not_in_the_log_is_waited_for_by_nobody(full: CommitLog) -> None
         for place in (-1, -(1 << 63), 1 << 62, (1 << 63) - 1, 2 * FILE):
             assert missing(pages, place) == []
             assert missing(pages, place, 0, place) == []
-        await pages.bring_in(NotInMemory([-1, 1 << 40]))
+        await pages.load(NotInMemory([-1, 1 << 40]))
         full.close()
-        await pages.bring_in(NotInMemory([0]))
+        await pages.load(NotInMemory([0]))
 
     asyncio.run(main())
 
@@ -197,7 +197,7 @@ def test_what_an_entry_says_of_its_record_may_be_damage(full: CommitLog, reads: 
     damaged = entries(0, size=0x7FFFFFFF)
     with pytest.raises(NotInMemory) as absent:
         pages.require(damaged, FAR)
-    assert len(absent.value.chunks) == residency._MOST_OF_RECORD // CHUNK
+    assert len(absent.value.chunks) == residency._MAX_OF_RECORD // CHUNK
     assert missing(pages, 0, most_bytes=-1) == [0]
 
 

@@ -36,7 +36,7 @@ def test_a_problem_is_not_compared_with_all_that_were_found_before() -> None:
         for queue_id in range(100):
             folder = Compared("consumequeue", "Topic", str(queue_id))
             result.found(Problem("queue", folder, index, 0, "no queue for the message"))
-    assert (len(result.problems), result.untold["queue"]) == (100 * 20, 100 * 10)
+    assert (len(result.problems), result.unreported["queue"]) == (100 * 20, 100 * 10)
     assert Compared.times < 10 * 100 * 30
 
 
@@ -48,7 +48,7 @@ def test_a_log_that_ends_before_the_checkpoint_is_not_sound(tmp_path: Path) -> N
     overwrite(log_file(root, 2), 0, bytes(LOG_FILE))
     [problem] = [one for one in verified(root).problems if one.part == "checkpoint"]
     assert problem.offset == last.physical + last.size
-    assert "and the log ends at" in problem.why
+    assert "but the log ends at" in problem.why
     repaired(root)
     assert verified(root).problems == []
 
