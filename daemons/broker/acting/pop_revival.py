@@ -20,7 +20,7 @@ from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
-from mq.daemons.broker.pop.revival import come_again
+from mq.daemons.broker.pop.revival import retry_message
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.supervision import Work
@@ -157,7 +157,7 @@ class ActingRevival:
                             point.queue_id, offset, point.group)  # fmt: skip
                 stored(None)
                 return
-            self._writer.put(come_again(old, point, topic, self._points.host), stored)
+            self._writer.put(retry_message(old, point, topic, self._points.host), stored)
         except (StoreRefused, OSError):
             raise
         except Exception as error:

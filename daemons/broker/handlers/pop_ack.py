@@ -160,7 +160,7 @@ class AckHandlers:
         old = self._points.find(_key(topic, group, receipt))
         if old is None or old.is_reviving or header.offset not in old.missing:
             raise _too_late(topic, receipt)
-        if old.is_forgotten:  # it would come again, to a group that begins anew
+        if old.is_group_deleted:  # it would come again, to a group that begins anew
             raise _too_late(topic, receipt)
         if header.offset in old.ending:  # who acknowledged it is told that it does not come again
             raise _too_late(topic, receipt)

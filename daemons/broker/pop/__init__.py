@@ -1,1 +1,3 @@
-"""Pop consumption (5.x): the broker hands out messages one by one and waits for their receipts."""
+"""Pop consumption (5.x): the broker delivers messages one by one and waits for their
+acknowledgements.
+"""

@@ -1,8 +1,9 @@
-"""Acknowledgements that come one by one, as consumers send them, and are written together.
+"""Batches acknowledgements that consumers send one by one, and writes each batch as one record.
 
-Each names one message. Those of one check point that come in one turn of the loop become one record
-of the revive topic, as if a client had sent them as a batch: a record costs more than all else that
-is done for an acknowledgement. They are written with what else is appended in that turn.
+Each acknowledgement names one message. Those of one check point that arrive in one turn of the
+event loop become one record of the revive topic, as if a client had sent them as a batch, because
+the record costs more than everything else of an acknowledgement. They are written with the other
+records of that turn.
 """
 
 import logging
@@ -17,11 +18,11 @@ from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-_MOST_TOGETHER = 256  # messages of one record: a pop gives 32, a receipt that is made up names more
+_MAX_BATCH = 256  # messages of one record: a pop delivers 32, a made-up receipt may name more
 
 
 class _BatchKey(NamedTuple):
-    """What the acknowledgements of one record have in common; ``due`` in ms."""
+    """The fields that the acknowledgements of one record share; ``due`` in ms."""
 
     key: Key
     revive_queue_id: int
@@ -29,7 +30,9 @@ class _BatchKey(NamedTuple):
 
 
 class _AckBatch(NamedTuple):
-    """Those of one place: offsets in their order, who waits, and the check point if it is known."""
+    """The acknowledgements of one key: offsets in order, waiting callbacks, and the check point if
+    known.
+    """
 
     offsets: dict[int, None]
     waiting: list[OnStored]
@@ -37,7 +40,7 @@ class _AckBatch(NamedTuple):
 
 
 class AckBatcher:
-    """Gathers the acknowledgements of a turn, and writes them at its end."""
+    """Collects the acknowledgements of a turn, and writes them at its end."""
 
     def __init__(self, points: PopCheckPoints, appender: Appender) -> None:
         self._points = points
@@ -48,33 +51,33 @@ class AckBatcher:
     def acknowledge(
         self, key: Key, offset: int, revive_queue_id: int, due: int, on_stored: OnStored
     ) -> None:
-        """Have it written in this turn that a message was consumed.
+        """Record in this turn that a message was consumed.
 
-        As `PopCheckPoints.acknowledge`, but ``on_stored`` is told of each refusal.
+        As `PopCheckPoints.acknowledge`, but every refusal is passed to ``on_stored``.
         """
         place = _BatchKey(key, revive_queue_id, due)
-        together = self._gathered.get(place)
-        if together is None:
+        batch = self._gathered.get(place)
+        if batch is None:
             self._appender.open_turn()
-            together = self._gathered[place] = _AckBatch({}, [], self._points.known(key))
-            if together.point is not None:  # it is not revived meanwhile
-                together.point.acks_under_way += 1
-        if together.point is not None and offset not in together.offsets:
-            together.point.put_acks((offset,))
-        together.offsets[offset] = None
-        together.waiting.append(on_stored)
-        if len(together.waiting) >= _MOST_TOGETHER:
+            batch = self._gathered[place] = _AckBatch({}, [], self._points.known(key))
+            if batch.point is not None:  # keeps it from being revived meanwhile
+                batch.point.acks_in_flight += 1
+        if batch.point is not None and offset not in batch.offsets:
+            batch.point.put_acks((offset,))
+        batch.offsets[offset] = None
+        batch.waiting.append(on_stored)
+        if len(batch.waiting) >= _MAX_BATCH:
             del self._gathered[place]
-            self._write(place, together)
+            self._write(place, batch)
 
     def _write_all(self) -> None:
         gathered, self._gathered = self._gathered, {}
-        for place, together in gathered.items():
-            self._write(place, together)
+        for place, batch in gathered.items():
+            self._write(place, batch)
 
-    def _write(self, place: _BatchKey, together: _AckBatch) -> None:
-        """Write those of one place. Nothing is raised: who waits is told."""
-        offsets, waiting, point = list(together.offsets), together.waiting, together.point
+    def _write(self, place: _BatchKey, batch: _AckBatch) -> None:
+        """Write the acknowledgements of one key. Raises nothing: errors go to the callbacks."""
+        offsets, waiting, point = list(batch.offsets), batch.waiting, batch.point
         refusal: StoreRefused | None = None
         try:
             self._points.acknowledge(
@@ -87,11 +90,11 @@ class AckBatcher:
         except StoreRefused as error:
             refusal = error
         except Exception as error:
-            log.exception("acknowledgements cannot be written", extra={"failure": "revive"})
-            remark = f"the acknowledgement cannot be written: {type(error).__name__}: {error}"
+            log.exception("cannot write acknowledgements", extra={"failure": "revive"})
+            remark = f"cannot write the acknowledgement: {type(error).__name__}: {error}"
             refusal = StoreRefused(ResponseCode.SYSTEM_ERROR, remark)
-        if point is not None:  # what is written counts by itself
-            point.acks_under_way -= 1
+        if point is not None:  # a written record is counted when it is read
+            point.acks_in_flight -= 1
             point.take_acks_back(offsets)
         if refusal is not None:
             call(waiting, refusal)

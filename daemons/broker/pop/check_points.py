@@ -1,16 +1,16 @@
-"""The check points of a broker: what was popped and is not acknowledged yet.
+"""The check points of a broker: messages that were popped and are not acknowledged yet.
 
     put     a pop writes a check point into the revive topic before it is answered
     ack     an acknowledgement is written there, too, before it is answered
-    read    what is written is kept here from the turn on in which it could be read: as it was put,
-            or from its record where another process has put it
-    revive  when one is due, what is not acknowledged comes again: see revival.py
+    read    a written record is applied to the table here from the turn on in which it can be read:
+            from memory, or from the log if another process wrote it
+    revive  when a check point is due, messages not acknowledged are redelivered: see revival.py
 
-All state is in the revive topic, so a start reads it again from the offset that the group
-CID_RMQ_SYS_REVIVE_GROUP has in consumerOffset.json: one before the oldest check point that was
-missing something (as Java means it, which begins one behind its offset). In that file stand the
-offsets of the groups that pop as well. They may be older than what was popped: check points that
-were read since the file was written (SEEN_GROUP tells) move them on.
+The whole state is in the revive topic. A start reads it again from the offset of the group
+CID_RMQ_SYS_REVIVE_GROUP in consumerOffset.json: one before the oldest check point with missing
+acknowledgements (as in Java, which starts one after that offset). That file has the offsets of the
+consuming groups, too. They may be older than the last pops: check points that were read after the
+file was saved, as the offset of SEEN_GROUP shows, advance them.
 """
 
 import asyncio
@@ -54,22 +54,22 @@ log = logging.getLogger(__name__)
 SEEN_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_SEEN"
 SERVICE = "popped messages"
 
-_AT_ONCE = 256  # entries read in one turn of the loop
-# So many ms a pop may be told that it was later than it is: see `PopCheckPoints.free_time`.
-_MOST_LATER = 1000
-# Check points that are due and have ended, of which one look lets go.
+_AT_ONCE = 256  # entries read in one turn of the event loop
+# The most ms that a pop time may be moved into the future: see `PopCheckPoints.free_time`.
+_MAX_LATER = 1000
+# Ended check points that one search removes from the heap of due ones.
 _MOST_ENDED = 2048
-# Messages acknowledged of check points that have not come (a Java broker left them in the timer).
+# Acknowledged messages of unknown check points (a Java broker left them in the timer).
 _MOST_ORPHANS = 100_000
-# Characters of each name in one of them. So many that a client has made up are kept for days.
+# Characters of each name in one of them. A client may make up that many, which are kept for days.
 _LONGEST_NAME = names.MAX_GROUP_LENGTH
-# So long they may wait at most, ms: no pop may ask for a longer invisible time.
+# ms that they are kept at most: no pop may ask for a longer invisible time.
 _LONGEST_ORPHANED = 7 * 24 * 3600 * 1000
-_EXPIRY = 1000  # ms between two looks for those that have waited too long
+_EXPIRY = 1000  # ms between two searches for expired ones
 
 
 class _ReviveQueue:
-    """One queue of the revive topic as it is read."""
+    """The reading state of one queue of the revive topic."""
 
     def __init__(
         self, points: "PopCheckPoints", store: MessageStore, topic: str, number: int
@@ -77,24 +77,28 @@ class _ReviveQueue:
         self.queue = store.queue(topic, number)
         self.position = 0  # the next entry to read
         self.failed_reads = 0  # of that entry
-        self.open: dict[int, PopCheckPoint] = {}  # by revive offset, the oldest first
+        self.open: dict[int, PopCheckPoint] = {}  # by revive offset, oldest first
         self._points = points
 
     def wake(self) -> None:
-        """The queue has got messages."""
+        """The queue has new messages."""
         try:
             self._points.read(self)
-        except OSError as error:  # `read_rest` comes back to it
-            log.error("%r cannot be read now: %s", self.queue, error, extra={"failure": "revive"})
+        except OSError as error:  # `read_rest` retries
+            log.error(
+                "cannot read %r: %s; retrying", self.queue, error, extra={"failure": "revive"}
+            )
 
     @property
     def committed(self) -> int:
-        """Up to where nothing is needed any more."""
+        """The offset to commit: no record up to it is needed any more."""
         return next(iter(self.open), self.position) - 1
 
 
 class _Acknowledged(NamedTuple):
-    """An acknowledgement: of which check point, which messages, and until when it may be early."""
+    """An acknowledgement: its check point, the messages, and the time until which it may wait for
+    the check point.
+    """
 
     key: Key
     offsets: Sequence[int]
@@ -102,7 +106,7 @@ class _Acknowledged(NamedTuple):
 
 
 class _NewRecord(NamedTuple):
-    """What a record says that this process has put, and its place in the revive topic."""
+    """The content of a record that this process has written, and its place in the revive topic."""
 
     queue_id: int
     queue_offset: int
@@ -110,7 +114,7 @@ class _NewRecord(NamedTuple):
 
 
 class PopCheckPoints:
-    """The table, and the work of reviving."""
+    """The table of check points, and the reading and writing of their records."""
 
     def __init__(
         self,
@@ -133,35 +137,36 @@ class PopCheckPoints:
         self._cluster = settings.broker.broker_cluster_name
         self.topic = revive_topic(self._cluster)
         self._table: dict[Key, PopCheckPoint] = {}
-        # What was put and has not come back, by physical offset: it need not be read from bytes.
+        # Written and not read yet, by physical offset: these need not be decoded from bytes.
         self._fresh: dict[int, _NewRecord] = {}
-        # Of it those that may be acknowledged already: where the disk is slow, they are given out.
+        # The check points among these that may be acknowledged already: with a slow disk their
+        # messages are delivered before the check point is read.
         self._unread: dict[Key, PopCheckPoint] = {}
         self._due: list[tuple[int, int, PopCheckPoint]] = []  # a heap, by time and arrival
-        self._clock_showed = 0  # the last time, ms
+        self._last_time = 0  # the time of the last call of `pop_due`, ms
         self._counter = 0
-        # Acknowledgements that came before their check points, and until when they may wait.
+        # Acknowledgements that arrived before their check points, and until when they may wait.
         self._orphans: dict[Key, tuple[int, set[int]]] = {}
-        self._orphaned = 0  # messages in it
-        self._expire_from = 0  # ms: when those of it that have waited too long are looked for
+        self._orphaned = 0  # number of messages in _orphans
+        self._expire_from = 0  # ms: the time of the next search for expired orphans
         self.changed = asyncio.Event()
-        # By revive queue, at the start: what had been taken in, and what was there. The end of that
-        # may be taken in later: when it can be read.
+        # By revive queue, at the start: the offset that had been read, and the end. Records before
+        # the end may be read later, when they become readable.
         self._seen: dict[int, int] = {}
         self._found: dict[int, int] = {}
         numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
         self._next_queue = 0
-        self.forgetting = DeletedGroups(settings, self)
+        self.deleted_groups = DeletedGroups(settings, self)
 
     def __len__(self) -> int:
         return len(self._table)
 
     def start(self) -> None:
-        """Read what is not done yet, and from now on what comes.
+        """Read all unfinished records, and from now on each new one.
 
-        Also what is not confirmed any more: what was popped and acknowledged with it would be given
-        again.
+        Also reads records that are not confirmed any more; otherwise messages that they acknowledge
+        would be redelivered.
         """
         with self._store.all_in_sight():
             self._read_all()
@@ -170,7 +175,9 @@ class PopCheckPoints:
         self._warn_of_other_clusters()
 
     def _warn_of_other_clusters(self) -> None:
-        """Report popped messages that only the cluster name of an earlier start would revive."""
+        """Log popped messages that would only be revived under the cluster name of an earlier
+        start.
+        """
         unread: Counter[str] = Counter()
         for queue in self._store.queues:
             topic, number = queue.topic, queue.queue_id
@@ -200,25 +207,26 @@ class PopCheckPoints:
             revive.wake()
 
     def stop(self) -> None:
-        """Take in nothing any more, and forget what was: `start` reads it again."""
+        """Stop reading, and clear the state: `start` reads it again."""
         for revive in self._queues.values():
             revive.queue.waiting.pop(revive, None)
             revive.open.clear()
         for table in (self._table, self._fresh, self._unread, self._orphans):
             table.clear()
-        self.forgetting.clear()
+        self.deleted_groups.clear()
         self._due.clear()
         self._orphaned = 0
 
     def can_be_read(self, point: PopCheckPoint) -> bool:
-        """Whether the messages of a check point are shown: behind a start what is not confirmed is
-        not, and is no less there."""
+        """Whether the messages of a check point are readable. After a start unconfirmed messages
+        are not, although they exist.
+        """
         queue = self._store.queues.get(point.topic, point.queue_id)
         last = max(point.missing, default=-1)
         return queue is None or not queue.readable <= last < queue.appended
 
     def next_queue_id(self) -> int:
-        """The revive queue of the next pop: each in turn."""
+        """The revive queue of the next pop, round robin."""
         self._next_queue = (self._next_queue + 1) % len(self._queues)
         return list(self._queues)[self._next_queue]
 
@@ -226,28 +234,29 @@ class PopCheckPoints:
         return self._table.get(key)
 
     def known(self, key: Key) -> PopCheckPoint | None:
-        """Likewise one that was put and has not been read."""
+        """As `find`, but also returns a check point that was written and is not read yet."""
         return self._table.get(key) or self._unread.get(key)
 
     def has_known(self, key: Key) -> bool:
-        """Whether another check point of that name would be taken for one that there is, or that
-        was acknowledged more than once."""
+        """Whether a new check point with this key would be confused with an existing one, or with
+        one that has more than one early acknowledgement.
+        """
         return key in self._table or key in self._orphans
 
     def free_time(
         self, place: tuple[str, str, int, int], moment: int, broker_name: str
     ) -> int | None:
-        """The first time in ms, from a moment on, that tells a check point from others. ``place``
-        are topic, group, queue id and start offset.
+        """The first time in ms, from ``moment`` on, that makes a check point unique. ``place`` is
+        topic, group, queue id and start offset.
 
-        None if all near ones are taken: a client has made up acknowledgements for them.
+        None if all near times are taken: a client has made up acknowledgements for them.
         """
-        times = range(moment, moment + _MOST_LATER)
+        times = range(moment, moment + _MAX_LATER)
         return next((at for at in times if not self.has_known((*place, at, broker_name))), None)
 
     @staticmethod
     def may_be_early(key: Key) -> bool:
-        """Whether an acknowledgement of a check point that is not known may wait for it."""
+        """Whether an acknowledgement of an unknown check point may wait for it."""
         topic, group, _, _, _, broker_name = key
         return max(map(len, (topic, group, broker_name))) <= _LONGEST_NAME
 
@@ -276,7 +285,7 @@ class PopCheckPoints:
         def stored(refusal: StoreRefused | None) -> None:
             self._forget_refused(record, refusal)
             if point is not None:
-                point.acks_under_way -= 1
+                point.acks_in_flight -= 1
                 if not is_stored(refusal):
                     point.take_acks_back(offsets)
             on_stored(refusal)
@@ -284,7 +293,7 @@ class PopCheckPoints:
         record = ack_record(key, offsets, revive_queue_id, due, self._cluster, self.host)
         self._put(record, _Acknowledged(key, offsets, due), stored)
         if point is not None:
-            point.acks_under_way += 1
+            point.acks_in_flight += 1
             point.put_acks(offsets)
 
     def _put(
@@ -294,13 +303,13 @@ class PopCheckPoints:
         self._fresh[physical] = _NewRecord(record.queue_id, record.queue_offset, content)
 
     def _forget_refused(self, record: StoredMessage, refusal: StoreRefused | None) -> None:
-        """Another record may get the place of one that was not stored."""
+        """Forget a record that was refused: another one may get its place."""
         if not is_stored(refusal):
             fresh = self._fresh.pop(record.physical_offset, None)
             if fresh is not None and isinstance(fresh.content, PopCheckPoint):
                 self._unread.pop(fresh.content.key, None)
-                self.forgetting.gone(fresh.content)
-            self.forgetting.settled.set()
+                self.deleted_groups.ended(fresh.content)
+            self.deleted_groups.progress.set()
 
     def has_queue(self, revive_queue_id: int) -> bool:
         """Whether a receipt may name this revive queue."""
@@ -310,12 +319,13 @@ class PopCheckPoints:
         self._topics.create_internal(self.topic, len(self._queues))
 
     def put_again(self, point: PopCheckPoint) -> None:
-        """Write a check point again, further on in its revive queue. Raises StoreRefused."""
+        """Write a check point again, later in its revive queue. Raises StoreRefused."""
         self._writer.put(point.record(self._cluster, self.host))
 
     def end(self, point: PopCheckPoint, on_refused: Callable[[], None] = lambda: None) -> None:
-        """Write that a check point has ended: all that is missing is acknowledged. Where that is
-        refused later, ``on_refused`` is called. Raises StoreRefused and OSError."""
+        """Write that a check point has ended, as an acknowledgement of all missing messages. If
+        that is refused later, calls ``on_refused``. Raises StoreRefused and OSError.
+        """
         missing = point.missing
         record = ack_record(
             point.key, missing, point.revive_queue_id, point.due, self._cluster, self.host
@@ -333,11 +343,11 @@ class PopCheckPoints:
     # reading --------------------------------------------------------------------------------
 
     def read(self, revive: _ReviveQueue) -> None:
-        """Take in what the revive queue has got. Raises OSError; the rest is read the next time."""
+        """Read the new records of a revive queue. Raises OSError; the next call reads the rest."""
         queue = revive.queue
         while revive.position < queue.readable:
             entries = queue.entries(revive.position, _AT_ONCE)
-            if not entries:  # the end of a file that is gone
+            if not entries:  # the end of a file that was deleted
                 revive.position = queue.next_file_index(revive.position)
                 continue
             for physical, _, _ in layout.ENTRY.iter_unpack(entries):
@@ -346,10 +356,10 @@ class PopCheckPoints:
                 revive.failed_reads = 0
         self._commit(revive)
         self._offsets.commit(SEEN_GROUP, self.topic, queue.queue_id, revive.position)
-        self.forgetting.settled.set()
+        self.deleted_groups.progress.set()
 
     def read_rest(self) -> None:
-        """Take in what could not be read when it came."""
+        """Read the records that could not be read when they arrived."""
         for revive in self._queues.values():
             if revive.position < revive.queue.readable:
                 revive.wake()
@@ -370,13 +380,13 @@ class PopCheckPoints:
                 due = deliver_time(message, message.store_timestamp) or 0
                 self._take_ack(*read_ack(message), due)
         except OSError as error:
-            # It may be the disk, and not this record: `read_rest` tries again.
+            # Possibly the disk fails, and not only this record: `read_rest` tries again.
             revive.failed_reads += 1
             if error.errno not in files.UNREADABLE or revive.failed_reads < MOST_ATTEMPTS:
                 raise
             revive.failed_reads = 0
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
-        except Exception as error:  # it must not keep the broker from starting, now or ever
+        except Exception as error:  # it must not keep the broker from starting
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
 
     def _take_fresh(self, revive: _ReviveQueue, fresh: _NewRecord, physical: int) -> None:
@@ -386,18 +396,18 @@ class PopCheckPoints:
             content.revive_offset = fresh.queue_offset
             self._take_check_point(revive, content, physical)
             if self._table.get(content.key) is not content:
-                self.forgetting.gone(content)
+                self.deleted_groups.ended(content)
         else:
             self._take_ack(*content)
 
     def _take_check_point(self, revive: _ReviveQueue, point: PopCheckPoint, physical: int) -> None:
         if self._store.was_deleted(point.topic, point.queue_id, physical):
-            return  # its offsets are those of other messages now
+            return  # its offsets now belong to other messages
         number = revive.queue.queue_id
         if self._seen[number] <= point.revive_offset < self._found[number]:
-            self._move_on(point)
+            self._advance_group(point)
         known = self._table.get(point.key)
-        if known is not None:  # written again, further on
+        if known is not None:  # a rewritten check point
             revive.open.pop(known.revive_offset, None)
             known.acked |= point.acked
             known.revive_offset = point.revive_offset
@@ -413,12 +423,12 @@ class PopCheckPoints:
         revive.open[point.revive_offset] = point
         self.push(point)
 
-    def _move_on(self, point: PopCheckPoint) -> None:
-        """The group has popped so far, whatever the offsets file says that was saved before."""
+    def _advance_group(self, point: PopCheckPoint) -> None:
+        """Advance the group past the messages of a check point, if the saved offset is older."""
         offset = self._offsets.query(point.group, point.topic, point.queue_id)
-        behind = max(point.offsets, default=point.start_offset - 1) + 1
-        if offset < behind and point.group in self._groups.table:
-            self._offsets.commit(point.group, point.topic, point.queue_id, behind)
+        end = max(point.offsets, default=point.start_offset - 1) + 1
+        if offset < end and point.group in self._groups.table:
+            self._offsets.commit(point.group, point.topic, point.queue_id, end)
 
     def _take_ack(self, key: Key, offsets: Sequence[int], due: int) -> None:
         point = self._table.get(key)
@@ -433,8 +443,9 @@ class PopCheckPoints:
             self._forget(point)
 
     def _keep_orphan(self, key: Key, offsets: Sequence[int], due: int) -> None:
-        """Keep an acknowledgement whose check point may be on its way: one that a Java broker has
-        left in the timer comes when it is nearly due."""
+        """Keep an acknowledgement whose check point may still arrive: one that a Java broker has
+        left in the timer arrives shortly before it is due.
+        """
         now = clock.milliseconds()
         if due < now or not self.may_be_early(key):
             return
@@ -450,18 +461,19 @@ class PopCheckPoints:
 
     def _forget(self, point: PopCheckPoint) -> None:
         self._table.pop(point.key, None)
-        self.forgetting.gone(point)
+        self.deleted_groups.ended(point)
         revive = self._queues[point.revive_queue_id]
         revive.open.pop(point.revive_offset, None)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what was popped of a topic that was deleted: its offsets are those of other
-        messages once it is made again. Records of before are passed over also behind a kill: the
-        store keeps when it was."""
+        """Forget the check points of a deleted topic: if it is created again, their offsets belong
+        to other messages. Earlier records are also skipped after a kill, because the store keeps
+        the deletion.
+        """
         self._forget_all(point for point in self._table.values() if point.topic == topic)
 
     def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
-        """Likewise of queues, by topic and id, that begin anew."""
+        """As `forget_topic`, for queues, by topic and id, that restart."""
         self._forget_all(
             point for point in self._table.values() if (point.topic, point.queue_id) in cleared
         )
@@ -470,32 +482,35 @@ class PopCheckPoints:
         forgotten = list(points)
         for point in forgotten:
             self._forget(point)
-        for number in {point.revive_queue_id for point in forgotten}:  # behind `stop` none
+        for number in {point.revive_queue_id for point in forgotten}:  # empty after `stop`
             self._commit(self._queues[number])
 
     def forget_group(self, group: str) -> None:
-        """Let nothing come again to a group that was deleted with its offsets: it begins anew."""
+        """Redeliver nothing to a group that was deleted with its offsets and may be created
+        again."""
         unread = (fresh.content for fresh in self._fresh.values())
         points = [point for point in unread if isinstance(point, PopCheckPoint)]
-        self.forgetting.begin(
+        self.deleted_groups.begin(
             point for point in [*self._table.values(), *points] if point.group == group
         )
 
     def appended(self) -> dict[Reading, int]:
-        """Up to where each revive queue goes, with what is not confirmed."""
+        """The end of each revive queue, including unconfirmed records."""
         return {revive: revive.queue.appended for revive in self._queues.values()}
 
     def drop(self, point: PopCheckPoint) -> None:
-        """Let go of a check point that cannot be handled."""
+        """Remove a check point that cannot be handled."""
         self._forget(point)
         self._commit(self._queues[point.revive_queue_id])
 
     def pop_due(self, now: int) -> PopCheckPoint | None:
-        """Take the first of those that are due at a time in ms and are not being revived; None
-        also behind very many that have ended, where `next_due` is not later than that time."""
-        if is_future(self._clock_showed, now):
+        """Remove and return the first check point that is due at a time in ms and is not being
+        revived. Returns None if there is none, and also after very many ended ones; then
+        `next_due` is not later than that time.
+        """
+        if is_future(self._last_time, now):
             self._follow_clock(now)
-        self._clock_showed = now
+        self._last_time = now
         for _ in range(_MOST_ENDED):
             if not self._due or self._due[0][0] > now:
                 break
@@ -505,18 +520,21 @@ class PopCheckPoints:
         return None
 
     def _follow_clock(self, now: int) -> None:
-        """After the clock was set back: no pop hides its messages for longer than it asked for."""
+        """After the clock was set back, make sure that no message stays invisible for longer than
+        requested.
+        """
         self._due[:] = [
             (min(at, now + point.invisible_time), number, point) for at, number, point in self._due
         ]
         heapq.heapify(self._due)
 
     def next_due(self) -> int | None:
-        """When the first is due, ms; None if there is none."""
+        """The time at which the first check point is due, ms; None without check points."""
         return self._due[0][0] if self._due else None
 
     def oldest(self) -> Iterator[tuple[PopCheckPoint, int]]:
-        """The oldest check point of each revive queue, and how many records lie behind it."""
+        """Yield the oldest check point of each revive queue, with the number of records after
+        it."""
         for revive in self._queues.values():
             point = next(iter(revive.open.values()), None)
             if point is not None:
@@ -527,9 +545,9 @@ class PopCheckPoints:
             self._offsets.commit(REVIVE_GROUP, self.topic, revive.queue.queue_id, revive.committed)
 
     def push(self, point: PopCheckPoint) -> None:
-        """Have a check point looked at when it is due."""
+        """Schedule a check point for when it is due."""
         due = self._due
-        if len(due) > 2 * len(self._table) + _AT_ONCE:  # mostly of what has been acknowledged
+        if len(due) > 2 * len(self._table) + _AT_ONCE:  # most belong to acknowledged check points
             due[:] = [entry for entry in due if self._table.get(entry[2].key) is entry[2]]
             heapq.heapify(due)
         self._counter += 1

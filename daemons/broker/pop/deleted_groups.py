@@ -1,9 +1,9 @@
-"""Groups that were deleted with their offsets: nothing that they had popped comes again to a group
-of that name that is made anew.
+"""Groups that were deleted with their offsets: nothing that they popped is redelivered to a group
+that is created again under the same name.
 
-It is written down that each of their check points has ended, so that a kill does not bring them
-back. A group may have very many: a deletion marks them, and who awaits it writes the ends, some in
-each turn of the loop. Those that the store does not take now are tried again until it does.
+The end of each of their check points is written, so that a kill does not restore them. A group may
+have very many: the deletion only marks them; the caller that awaits it writes the ends, some in
+each turn of the event loop. Ends that the store refuses are retried until it accepts them.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from mq.daemons.broker.store.errors import StoreRefused
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 256  # ends that are written in one turn of the loop
+_AT_ONCE = 256  # ends written in one turn of the event loop
 
 
 class Reading(Protocol):
-    """A revive queue, and the next of its entries to be read."""
+    """A revive queue, and the position of its next unread entry."""
 
     queue: ConsumeQueue
     position: int
@@ -40,9 +40,10 @@ class Points(Protocol):
     def appended(self) -> dict[Reading, int]: ...
 
 
-def _is_under_way(revive: Reading, upto: int) -> bool:
-    """Whether something before an entry is still to be read: what is refused is not there any
-    more, and nothing is read before the start."""
+def _is_unread(revive: Reading, upto: int) -> bool:
+    """Whether entries before an offset are still to be read. Refused records do not count, and
+    nothing is read before the start.
+    """
     queue = revive.queue
     return revive in queue.waiting and revive.position < min(upto, queue.appended)
 
@@ -54,31 +55,31 @@ class DeletedGroups:
         self._settings = settings
         self._points = points
         self._forgotten: dict[PopCheckPoint, None] = {}
-        # Up to where the revive queues went when one of them was forgotten or ended the last time.
+        # The ends of the revive queues when a check point was last forgotten or ended.
         self._upto: dict[Reading, int] = {}
-        self.settled = asyncio.Event()  # something of the revive topic was read, or refused
+        self.progress = asyncio.Event()  # set when a record of the revive topic was read or refused
 
     def begin(self, points: Iterable[PopCheckPoint]) -> None:
-        """Give nothing of these again; `settle`, or `end_some`, writes it down."""
+        """Redeliver nothing of these check points; `write_ends` or `end_some` writes their ends."""
         for point in points:
-            point.is_forgotten = True
+            point.is_group_deleted = True
             self._forgotten[point] = None
         self._upto = self._points.appended()
 
-    def gone(self, point: PopCheckPoint) -> None:
-        """A check point has ended, or was refused."""
+    def ended(self, point: PopCheckPoint) -> None:
+        """Note that a check point has ended or was refused."""
         self._forgotten.pop(point, None)
 
     def clear(self) -> None:
         self._forgotten.clear()
 
-    async def settle(self) -> None:
-        """Write the ends, and wait until they, and what was on its way when a group was deleted,
-        are read, or refused.
+    async def write_ends(self) -> None:
+        """Write the ends, and wait until they, and the records in flight when a group was deleted,
+        are read or refused.
 
-        A start that read that for the first time would move the group, made anew, behind it. Raises
-        OSError where something cannot be written, or takes too long: it may not be flushed, or no
-        slave may have it.
+        If a start read such a record for the first time, it would advance a new group of that name
+        past messages. Raises OSError if a record cannot be written, or takes too long, because it
+        is not flushed or no slave has it.
         """
         points = list(self._forgotten)
         for first in range(0, len(points), _AT_ONCE):
@@ -87,14 +88,16 @@ class DeletedGroups:
         upto = self._upto
         try:
             async with asyncio.timeout(self._settings.store.sync_flush_timeout / 1000):
-                while any(starmap(_is_under_way, upto.items())):
-                    self.settled.clear()
-                    await self.settled.wait()
+                while any(starmap(_is_unread, upto.items())):
+                    self.progress.clear()
+                    await self.progress.wait()
         except TimeoutError:  # an OSError without a text
-            if any(starmap(_is_under_way, upto.items())):
-                raise OSError(errno.EIO, "what was popped before is not stored yet") from None
+            if any(starmap(_is_unread, upto.items())):
+                raise OSError(
+                    errno.EIO, "check points of the deleted group are not stored yet"
+                ) from None
         if any(self._unended()):
-            raise OSError(errno.EIO, "what was popped before could not be ended")
+            raise OSError(errno.EIO, "check points of the deleted group could not be ended")
 
     def end_some(self) -> None:
         """Write some of the ends that could not be written before."""
@@ -107,12 +110,12 @@ class DeletedGroups:
         return (point for point in self._forgotten if not point.is_reviving)
 
     def _end(self, points: list[PopCheckPoint]) -> None:
-        """Write the ends of those that have not ended meanwhile. Raises OSError."""
+        """Write the ends of check points that have not ended meanwhile. Raises OSError."""
         for point in points:
             if point.is_reviving or point not in self._forgotten:
                 continue
             try:
-                # One that is refused later stays here to be tried again.
+                # If it is refused later, it stays in _forgotten and is retried.
                 self._points.end(point)
             except (StoreRefused, OSError) as error:
                 raise OSError(

@@ -1,9 +1,10 @@
-"""Ordered pops: of one queue a group has messages out only once, until all are acknowledged.
+"""Ordered pops: a group has messages of one queue in flight only once, until all are acknowledged.
 
 There are no check points: the consumer offset stays at the first message that is not acknowledged.
-What is out blocks its queue until it is acknowledged or its invisible time is over; then it comes
-again, with how often it came before. Kept in config/consumerOrderInfo.json, as by Java's
-ConsumerOrderInfoManager; after a crash what was out comes again at once.
+Messages in flight block their queue until they are acknowledged or their invisible time is over;
+then they are redelivered, with the number of earlier deliveries. The state is in
+config/consumerOrderInfo.json, as with Java's ConsumerOrderInfoManager; after a crash messages in
+flight are redelivered at once.
 """
 
 import asyncio
@@ -28,9 +29,10 @@ SEPARATOR = "@"
 
 
 class OrderInfo(Body):
-    """What a group has out of a queue (ConsumerOrderInfoManager.OrderInfo); times in ms.
+    """The messages of a queue that a group has in flight (ConsumerOrderInfoManager.OrderInfo);
+    times in ms.
 
-    Offsets are the first one and, of the others, how far they are behind it; `acked` has a bit for
+    `offsets` has the first offset and, for the others, the difference to it; `acked` has a bit for
     each.
     """
 
@@ -51,7 +53,9 @@ class OrderInfo(Body):
         return bool(self.acked >> number & 1)
 
     def blocked_until(self) -> int:
-        """When the first message that is not acknowledged may come again; 0 if all are."""
+        """The time at which the last message that is not acknowledged becomes visible; 0 if all are
+        acknowledged.
+        """
         times = [
             self.visible_at.get(offset, self.pop_time + (self.invisible_time or 0))
             for number, offset in enumerate(self.all_offsets())
@@ -59,14 +63,14 @@ class OrderInfo(Body):
         ]
         return max(times, default=0)
 
-    def pass_over(self, reached: int) -> None:
-        """Count what lies before an offset as acknowledged."""
+    def acknowledge_before(self, reached: int) -> None:
+        """Count the messages before an offset as acknowledged."""
         for number, offset in enumerate(self.all_offsets()):
             if offset < reached:
                 self.acked |= 1 << number
 
     def next_offset(self) -> int:
-        """The first that is not acknowledged, or the one behind the last."""
+        """The first offset that is not acknowledged, or the one after the last."""
         offsets = self.all_offsets()
         for number, offset in enumerate(offsets):
             if not self.is_acked(number):
@@ -81,19 +85,21 @@ class OrderTable(Body):
 
 
 class OrderText:
-    """The text of the file: of the many that are out, only what has changed is put into words."""
+    """Encodes the file; only entries that have changed are encoded again."""
 
     def __init__(self) -> None:
-        # With what each is the text of, in which nothing has changed since.
+        # Encoded entries with the object that each one encodes, unchanged since.
         self._texts: dict[str, dict[int, tuple[OrderInfo, bytes]]] = {}
 
     def forget(self, key: str, queue_id: int) -> None:
-        """What is out of a queue has changed."""
+        """Drop the encoded entry of a queue that has changed."""
         self._texts.get(key, {}).pop(queue_id, None)
 
     async def encoder(self, table: Mapping[str, Mapping[int, OrderInfo]]) -> Callable[[], bytes]:
-        """What makes the file of a table, as `OrderTable.encode` does; in a thread. It is put into
-        words in steps: what changes meanwhile may be there as it was, or as it is."""
+        """Return a function that builds the file of a table, as `OrderTable.encode` does, in a
+        thread. Entries are encoded in time slices: an entry that changes meanwhile may be old or
+        new.
+        """
         steps = TimeSlices()
         parts: dict[str, list[bytes]] = {}
         for key, queues in list(table.items()):
@@ -101,7 +107,7 @@ class OrderText:
             for text in self._up_to_date(key, dict(queues)):
                 parts[key].append(text)
                 await steps.rest()
-        if len(self._texts) > len(table):  # also of what is not out any more
+        if len(self._texts) > len(table):  # some entries are no longer in flight
             self._texts = {key: texts for key, texts in self._texts.items() if key in table}
 
         def encode() -> bytes:
@@ -121,18 +127,18 @@ class OrderText:
 
 
 class OrderedPops:
-    """What is out of each queue."""
+    """The messages in flight of each queue."""
 
     def __init__(self, path: Path, clock: Callable[[], int] = clock.milliseconds) -> None:
         self._path = path
         self._clock = clock
         saved = _read(path)
         self._table: dict[str, dict[int, OrderInfo]] = {} if saved is None else saved.table
-        # Where pops and acknowledgements have left each group, by key and queue id: one that is
-        # elsewhere was put there. Of what was out at the start, where the file says.
+        # Where pops and acknowledgements have left each group, by key and queue id: a group with
+        # another offset was reset. At the start, taken from the file.
         self._left_at: dict[tuple[str, int], int] = {}
         self._text = OrderText()
-        self._changes = 0  # and how many of them are in the file
+        self._changes = 0  # number of changes, and how many of them are saved
         self._saved = 0
         self._saving = asyncio.Lock()
         self._saves = Saves()
@@ -140,22 +146,25 @@ class OrderedPops:
     def start(
         self, offset_of: Callable[[str, str, int], int], end_of: Callable[[str, int], int]
     ) -> None:
-        """Count as acknowledged what lies before the offsets of groups, which are saved with each
-        acknowledgement: the file may be older. ``offset_of`` takes group, topic and queue id.
+        """Count the messages before the offsets of groups as acknowledged. Offsets are saved with
+        each acknowledgement, so the file may be older. ``offset_of`` takes group, topic and
+        queue id.
 
-        Nothing is out of a queue of which a crash has taken something that was: ``end_of`` takes
-        topic and queue id. What comes next has these offsets, and would be acknowledged for it.
+        Entries of a queue that has lost messages in flight in a crash are dropped: new messages get
+        these offsets, and would be acknowledged by old receipts. ``end_of`` takes topic and queue
+        id.
         """
         self._forget_lost(end_of)
         for key, queues in self._table.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, info in list(queues.items()):
                 at = offset_of(group, topic, queue_id)
-                if at < 0:  # its group was deleted, which a kill cut short: this is saved last
+                # the deletion of its group was interrupted by a kill: this file is saved last
+                if at < 0:
                     del queues[queue_id]
                 else:
                     self._left_at[key, queue_id] = max(at, info.next_offset())
-                    info.pass_over(at)
+                    info.acknowledge_before(at)
                 self._changed(key, queue_id)
 
     def _forget_lost(self, end_of: Callable[[str, int], int]) -> None:
@@ -166,41 +175,43 @@ class OrderedPops:
             if max(info.all_offsets()) >= end_of(key.partition(SEPARATOR)[0], queue_id)
         ]
         for key, queue_id in lost:
-            log.warning("%s: the end of queue %d is lost, and what was out of it", key, queue_id)
+            log.warning("%s: queue %d has lost its end and messages in flight", key, queue_id)
             del self._table[key][queue_id]
             self._changed(key, queue_id)
-        if lost:  # before anything comes there: a kill behind that would have it out again
+        # saved before new messages get these offsets; after a kill they would be in flight again
+        if lost:
             try:
                 write_atomically(self._path, OrderTable(table=self._table).encode())
             except OSError as error:
-                log.error("what is out in order cannot be saved: %s", error)
+                log.error("cannot save the messages in flight of ordered pops: %s", error)
 
     def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
-        """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""
+        """Whether a queue waits for acknowledgements, except for the attempt that it waits for."""
         info = self._find(topic, group, queue_id)
         if info is None or (attempt_id and attempt_id == info.attempt_id):
             return False
         return self._clock() < self._until(info)
 
     def attempt(self, topic: str, group: str, queue_id: int) -> str | None:
-        """The attempt that a queue waits for, which is given the same again."""
+        """The attempt that a queue waits for, which gets the same messages again."""
         info = self._find(topic, group, queue_id)
         return None if info is None else info.attempt_id
 
     def blocked_until(self, topic: str, group: str, queue_id: int) -> int:
-        """When a queue is free again whatever happens, ms."""
+        """The time at which a queue is unblocked in any case, ms."""
         info = self._find(topic, group, queue_id)
         return 0 if info is None else self._until(info)
 
     def _until(self, info: OrderInfo) -> int:
-        """When a queue is free again. A pop in the future, before the clock was set back, does not
-        block it."""
+        """The time at which a queue is unblocked. A pop time in the future, from before the clock
+        was set back, does not block it.
+        """
         return 0 if is_future(info.pop_time, self._clock()) else info.blocked_until()
 
     def popped(
         self, request: PopRequest, queue: ConsumeQueue, offsets: Sequence[int], pop_time: int
     ) -> list[int]:
-        """Note what is out; returns how often each of these was popped before."""
+        """Record messages in flight; returns how often each was popped before."""
         old = self._find(queue.topic, request.group, queue.queue_id)
         before: dict[int, int] = {}
         if old is not None:
@@ -227,8 +238,10 @@ class OrderedPops:
     def acknowledge(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, at: int
     ) -> int | None:
-        """The offset that the group, which is at one, has reached; None for a message that is not
-        out any more. A group that was put back since stays where it is."""
+        """Acknowledge a message, and return the offset that the group reaches; ``at`` is its
+        current offset. None for a message that is not in flight any more. A group that was reset
+        meanwhile keeps its offset.
+        """
         info = self._find(topic, group, queue_id)
         if info is None or info.pop_time != pop_time or offset not in info.all_offsets():
             return None
@@ -237,14 +250,14 @@ class OrderedPops:
         self._changed(*place)
         if at < self._left_at.get(place, at):
             return at
-        info.pass_over(at)  # it may have been put further on, too
+        info.acknowledge_before(at)  # the group may also have been reset forward
         self._left_at[place] = reached = info.next_offset()
         return reached
 
     def postpone(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, until: int
     ) -> bool:
-        """Let a message come again at another time; False if it is not out any more."""
+        """Change the time of a message's redelivery; False if it is not in flight any more."""
         info = self._find(topic, group, queue_id)
         if info is None or info.pop_time != pop_time or offset not in info.all_offsets():
             return False
@@ -253,17 +266,18 @@ class OrderedPops:
         return True
 
     def forget_topic(self, topic: str) -> None:
-        """Nothing is out of a topic that was deleted; behind a kill, once it is saved."""
+        """Forget the messages in flight of a deleted topic; that survives a kill once it is
+        saved."""
         self._keep_only(lambda key: not key.startswith(topic + SEPARATOR))
 
     def forget_group(self, group: str) -> None:
-        """As `forget_topic`, a group."""
+        """As `forget_topic`, for a group."""
         self._keep_only(lambda key: not key.endswith(SEPARATOR + group))
 
     def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
-        """As `forget_topic`, queues by topic and id."""
+        """As `forget_topic`, for queues by topic and id."""
         topics = {topic for topic, _ in cleared}
-        for key, queues in self._table.items():  # all that `_left_at` knows is there, too
+        for key, queues in self._table.items():  # has all keys of `_left_at`, too
             topic = key.partition(SEPARATOR)[0]
             if topic in topics:
                 for queue_id in [one for one in queues if (topic, one) in cleared]:
@@ -278,10 +292,10 @@ class OrderedPops:
         self._left_at = {place: at for place, at in self._left_at.items() if is_kept(place[0])}
 
     async def save(self, save_offsets: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Write the file, in a thread, if there are changes that are not in it. Raises OSError.
+        """Write the file in a thread if it has unsaved changes. Raises OSError.
 
-        ``save_offsets`` is awaited before that: a group whose saved offset is before what it is
-        said to have out was put back.
+        ``save_offsets`` is awaited before that: a group whose saved offset is before its messages
+        in flight would count as reset.
         """
         async with self._saving:
             if self._changes == self._saved:

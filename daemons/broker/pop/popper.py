@@ -1,7 +1,8 @@
-"""Popping: where each group is, and what it gets next out of its queues.
+"""Popping: the position of each group, and the messages that it gets next from its queues.
 
-A group's place in a queue is its consumer offset; while check points are on their way to the disk
-it is ahead of that. It is committed when they are stored, and goes back when they are not.
+A group's position in a queue is its consumer offset; while check points are being stored, the
+position is ahead of it. The offset is committed when they are stored, and the position goes back
+when they are refused.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -27,22 +28,22 @@ from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.record import RECORD_IDENTITY
 
-# Looks into one queue by one request; each passes over 800 entries that do not match. A request
-# looks at what is not for it for TURN_SECONDS, and then for one look more.
-_MOST_LOOKS = 8
-# A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
-_MOST_BYTES = 4 * 1024 * 1024
+# Searches of one queue by one request; each skips 800 entries that do not match. A request skips
+# messages for TURN_SECONDS, and then makes one more search.
+_MAX_SCANS = 8
+# A pop with this many bytes takes no more: one frame must hold them, together with a large message.
+_MAX_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class PopBatch:
-    """What was taken out of one queue."""
+    """The messages taken from one queue."""
 
     queue: ConsumeQueue
     start: int
     found: FoundMessages
     offsets: list[int]
-    counts: list[int]  # of an ordered pop: how often each was popped before
+    counts: list[int]  # of an ordered pop: how often each message was popped before
 
     @property
     def mark(self) -> str:
@@ -50,34 +51,34 @@ class PopBatch:
 
 
 class _PopPosition:
-    """Where a group is in a queue while check points of it are being stored."""
+    """The position of a group in a queue while its check points are being stored."""
 
-    __slots__ = ("offset", "passed", "under_way")
+    __slots__ = ("done", "in_flight", "offset")
 
     def __init__(self) -> None:
         self.offset = 0
-        self.under_way = 0
-        # Stretches, from where to where, in which nothing was for the group, or whose check point
-        # is stored: they lie behind what is being stored, and are passed when that is.
-        self.passed: dict[int, int] = {}
+        self.in_flight = 0
+        # Ranges, by start, without messages for the group or with a stored check point. They come
+        # after a check point that is not stored yet, and are skipped when that is stored.
+        self.done: dict[int, int] = {}
 
 
 class _ScanBudget:
-    """How long a request has looked at what is not for it."""
+    """Limits the time that a request spends on messages that do not match."""
 
-    __slots__ = ("_until", "are_over")
+    __slots__ = ("_until", "is_spent")
 
     def __init__(self) -> None:
         self._until = clock.perf_counter() + TURN_SECONDS
-        self.are_over = False
+        self.is_spent = False
 
-    def in_vain(self) -> None:
-        """One has found nothing."""
-        self.are_over = clock.perf_counter() > self._until
+    def count_empty(self) -> None:
+        """Note a search that found nothing."""
+        self.is_spent = clock.perf_counter() > self._until
 
 
 class Popper:
-    """Hands out messages to groups."""
+    """Takes messages from queues for groups."""
 
     def __init__(
         self,
@@ -97,30 +98,30 @@ class Popper:
         self._points = points
         self._order = order
         self._places: dict[tuple[str, str, int], _PopPosition] = {}
-        self.looks_in_vain = 0  # all that there were
+        self.empty_scans = 0  # searches that found nothing, since the start
 
     def forget_topic(self, topic: str) -> None:
-        """No group is anywhere in a topic that was deleted, whatever is on its way to the disk."""
+        """Forget the positions in a deleted topic, whatever check points are in flight."""
         self._places = {key: place for key, place in self._places.items() if key[1] != topic}
 
     def forget_group(self, group: str) -> None:
-        """A group that was deleted with its offsets is nowhere."""
+        """Forget the positions of a group that was deleted with its offsets."""
         self._places = {key: place for key, place in self._places.items() if key[0] != group}
 
     def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
-        """Nor in queues, by topic and id, that begin anew."""
+        """Forget the positions in queues, by topic and id, that restart."""
         self._places = {key: place for key, place in self._places.items() if key[1:] not in cleared}
 
     # where a group is -----------------------------------------------------------------------
 
     def rest(self, request: PopRequest) -> int:
-        """How many messages are left in the queues of a request, filters aside."""
+        """The number of messages left in the queues of a request, without filters."""
         return sum(
             max(0, queue.readable - self.place(request, queue)) for queue in self.queues(request)
         )
 
     def queues(self, request: PopRequest) -> Iterator[ConsumeQueue]:
-        """The queues of a request and, unless it is ordered, of its retries."""
+        """The queues of a request and, unless it is ordered, of its retry topic."""
         topic = self._topics.get(request.topic)
         if topic is not None:
             ids = range(topic.read_queue_nums) if request.queue_id < 0 else (request.queue_id,)
@@ -145,7 +146,7 @@ class Popper:
         return offset if offset >= 0 else self._first_place(request, queue)
 
     def _first_place(self, request: PopRequest, queue: ConsumeQueue) -> int:
-        """Where a new group begins (PopMessageProcessor.getInitOffset)."""
+        """The offset at which a new group starts (PopMessageProcessor.getInitOffset)."""
         if request.init_mode == INIT_MIN or queue.topic != request.topic:
             return queue.minimum
         if queue.minimum <= 0 and self._reader.is_young(queue, 0):
@@ -155,27 +156,28 @@ class Popper:
     # taking ---------------------------------------------------------------------------------
 
     def take(self, request: PopRequest, results: StoreResults) -> tuple[list[PopBatch], int, int]:
-        """Take what there is and write the check points; returns batches, pop time, revive queue.
+        """Take available messages and write the check points; returns batches, pop time, revive
+        queue.
 
-        Messages may be given out once ``results`` say that all are stored. Raises StoreRefused when
-        nothing could be taken for want of a check point, and NotInMemory when what there is has to
-        be read from the disk before; that has begun.
+        Messages may be delivered when ``results`` report that everything is stored. Raises
+        StoreRefused if nothing could be taken because a check point was refused, and NotInMemory if
+        the available messages have to be read from the disk first; that read has started.
         """
         pop_time = clock.milliseconds()
         revive_queue = ORDER_QUEUE if request.is_ordered else self._points.next_queue_id()
         batches: list[PopBatch] = []
         absent: NotInMemory | None = None
-        left, size, looks = request.maximum, 0, _ScanBudget()
-        for queue in self._in_turn(request):
-            if left <= 0 or size >= _MOST_BYTES or looks.are_over:
+        left, size, budget = request.maximum, 0, _ScanBudget()
+        for queue in self._rotated(request):
+            if left <= 0 or size >= _MAX_BYTES or budget.is_spent:
                 break
             if request.is_ordered and self._order.is_blocked(
                 request.attempt_id, queue.topic, request.group, queue.queue_id
             ):
                 continue
             try:
-                batch = self._take_from(request, queue, left, looks)
-            except NotInMemory as error:  # the next pop gets it, whatever else this one gets
+                batch = self._take_from(request, queue, left, budget)
+            except NotInMemory as error:  # the next pop gets it, whatever this one gets
                 self._reader.residency.begin(error)
                 absent = error
                 continue
@@ -183,7 +185,7 @@ class Popper:
                 continue
             free = self._free_time(request, batch, pop_time)
             if free is None or (free != pop_time and batches):
-                continue  # one time is for all of them: the next pop gets it
+                continue  # all batches share one pop time: the next pop gets this one
             pop_time = free
             try:
                 self._keep(request, batch, pop_time, revive_queue, results)
@@ -199,10 +201,10 @@ class Popper:
         return batches, pop_time, revive_queue
 
     def peek(self, request: PopRequest) -> list[PopBatch]:
-        """What `take` would get, without taking it. Raises NotInMemory."""
+        """Return what `take` would return, without taking it. Raises NotInMemory."""
         batches: list[PopBatch] = []
         left = request.maximum
-        for queue in self._in_turn(request):
+        for queue in self._rotated(request):
             start = self.place(request, queue)
             if left <= 0:
                 break
@@ -213,7 +215,7 @@ class Popper:
         return batches
 
     def has_something(self, request: PopRequest) -> bool:
-        """Whether a pop would get something, filters aside."""
+        """Whether a pop would get something, without filters."""
         return any(
             queue.readable > self.place(request, queue)
             for queue in self.queues(request)
@@ -226,7 +228,7 @@ class Popper:
         )
 
     def attempts(self, request: PopRequest) -> set[str]:
-        """Those that get once more what is out in order of the queues of a request."""
+        """The attempts that get the messages in flight of the request's ordered queues again."""
         out = (
             self._order.attempt(queue.topic, request.group, queue.queue_id)
             for queue in self.queues(request)
@@ -234,13 +236,16 @@ class Popper:
         return {attempt for attempt in out if attempt}
 
     def free_at(self, group: str, queues: Iterable[ConsumeQueue], since: int) -> int:
-        """When the first queue is free again of those that waited for acknowledgements at a time;
-        ms, 0 if there is none."""
+        """The earliest time after ``since``, in ms, at which one of the queues is unblocked; 0 if
+        there is none.
+        """
         times = [self._order.blocked_until(queue.topic, group, queue.queue_id) for queue in queues]
         return min((moment for moment in times if moment > since), default=0)
 
-    def _in_turn(self, request: PopRequest) -> list[ConsumeQueue]:
-        """The queues of the topic from any on, those of retries before or behind them."""
+    def _rotated(self, request: PopRequest) -> list[ConsumeQueue]:
+        """The queues of the topic from a random one on, with those of the retry topic before or
+        after them.
+        """
         queues = [queue for queue in self.queues(request) if queue.topic == request.topic]
         turn = random_ids.randrange(len(queues)) if queues else 0
         queues = queues[turn:] + queues[:turn]
@@ -251,31 +256,31 @@ class Popper:
         return retries + queues if first else queues + retries
 
     def _take_from(
-        self, request: PopRequest, queue: ConsumeQueue, maximum: int, looks: _ScanBudget
+        self, request: PopRequest, queue: ConsumeQueue, maximum: int, budget: _ScanBudget
     ) -> PopBatch | None:
         key = (request.group, queue.topic, queue.queue_id)
         begin = start = self.place(request, queue)
         if queue.readable <= start <= queue.appended:
-            return None  # what was given before a start may not be shown again yet
+            return None  # messages delivered before a start may not be readable again yet
         if self._offsets.query(*key) < 0:
             self._commit(key, start)
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MAX_SCANS):
             try:
                 found = self._find(queue, start, maximum, request)
             except NotInMemory:
-                self._pass_over(key, begin, start)
+                self._skip(key, begin, start)
                 raise
             if found.code == FOUND:
                 offsets = self._offsets_of(found, start)
                 return PopBatch(queue, begin, found, offsets, [])
             if found.next_offset == start:
                 break
-            start = found.next_offset  # nothing there fits, or the offset was none of the queue's
-            looks.in_vain()
-            self.looks_in_vain += 1
-            if looks.are_over:
+            start = found.next_offset  # nothing there matches, or the offset was out of range
+            budget.count_empty()
+            self.empty_scans += 1
+            if budget.is_spent:
                 break
-        self._pass_over(key, begin, start)
+        self._skip(key, begin, start)
         return None
 
     def _find(
@@ -300,14 +305,14 @@ class Popper:
                 position += size
         return offsets
 
-    def _pass_over(self, key: tuple[str, str, int], begin: int, start: int) -> None:
+    def _skip(self, key: tuple[str, str, int], begin: int, start: int) -> None:
         if start == begin:
             return
         place = self._places.get(key)
         if place is None:
             self._commit(key, start)
         else:
-            place.passed[begin] = start
+            place.done[begin] = start
             place.offset = start
 
     def _commit(self, key: tuple[str, str, int], offset: int) -> None:
@@ -315,10 +320,10 @@ class Popper:
         self._offsets.commit(group, topic, queue_id, offset)
 
     def _free_time(self, request: PopRequest, batch: PopBatch, pop_time: int) -> int | None:
-        """The first time from one on that tells the check point of a batch from others: the group
-        may have been put back since it popped there, in this very millisecond.
+        """The first time from ``pop_time`` on that makes the check point of a batch unique: the
+        group may have been reset since it popped there, in the same millisecond.
 
-        None if all near ones are taken: a client has made up acknowledgements for them.
+        None if all near times are taken: a client has made up acknowledgements for them.
         """
         if request.is_ordered:
             return pop_time
@@ -336,11 +341,11 @@ class Popper:
         revive_queue: int,
         results: StoreResults,
     ) -> None:
-        """Note what was taken, so that it comes again unless it is acknowledged."""
+        """Record what was taken, so that it is redelivered unless it is acknowledged."""
         queue = batch.queue
         if request.is_ordered:
             batch.counts = self._order.popped(request, queue, batch.offsets, pop_time)
-            # What was passed over before the first of them is done with.
+            # The messages skipped before the first of them are done.
             self._commit((request.group, queue.topic, queue.queue_id), batch.offsets[0])
             return
         point = PopCheckPoint(
@@ -358,48 +363,50 @@ class Popper:
 
         def put(outcome: OnStored) -> None:
             def stored(refusal: StoreRefused | None) -> None:
-                self._settle(key, place, batch, refusal)
+                self._check_point_done(key, place, batch, refusal)
                 outcome(refusal)
 
             self._points.put(point, stored)
 
-        # Before the check point is put: at the end of a log file that stores what was put before,
-        # for which others of the group may wait. They get what lies behind.
+        # Set before the check point is put: at the end of a log file, the put writes earlier
+        # records, which may wake other pops of the group. These must get the following messages.
         place = self._places.setdefault(key, _PopPosition())
         place.offset = batch.found[1]
-        place.under_way += 1
+        place.in_flight += 1
         try:
             results.put(put)
         except BaseException:
-            self._leave(key, place, batch.start)
+            self._release(key, place, batch.start)
             raise
 
-    def _settle(
+    def _check_point_done(
         self,
         key: tuple[str, str, int],
         place: _PopPosition,
         batch: PopBatch,
         refusal: StoreRefused | None,
     ) -> None:
-        """A check point is stored, or is not: in the turn in which it can be read, or when the disk
-        has not confirmed it in time. It is in the log then, and what it is of comes again: put
-        back, that would be given out twice, and with each pop that is told so once more."""
+        """Handle the result of a check point: called in the turn in which it can be read, or when
+        it is refused, or when the disk has not confirmed it in time. In that last case it is in
+        the log and its messages are redelivered anyway; if the position went back, they would be
+        delivered twice.
+        """
         if self._places.get(key) is not place:  # the topic or the group was deleted meanwhile
             return
         group, topic, queue_id = key
         if is_stored(refusal):
             offset = batch.found[1]
             if self._offsets.query(group, topic, queue_id) == batch.start:
-                while offset in place.passed:
-                    offset = place.passed.pop(offset)
+                while offset in place.done:
+                    offset = place.done.pop(offset)
                 self._commit(key, offset)
-            else:  # what lies before is stored behind it; or someone has reset the group meanwhile
-                place.passed[batch.start] = offset
-        self._leave(key, place, place.offset if is_stored(refusal) else batch.start)
+            else:  # an earlier one is stored later; or the group was reset meanwhile
+                place.done[batch.start] = offset
+        self._release(key, place, place.offset if is_stored(refusal) else batch.start)
 
-    def _leave(self, key: tuple[str, str, int], place: _PopPosition, offset: int) -> None:
-        """A check point is not under way any more; the group is no further than an offset."""
+    def _release(self, key: tuple[str, str, int], place: _PopPosition, offset: int) -> None:
+        """Count a check point as no longer in flight, and limit the position to an offset."""
         place.offset = min(place.offset, offset)
-        place.under_way -= 1
-        if not place.under_way and self._places.get(key) is place:
+        place.in_flight -= 1
+        if not place.in_flight and self._places.get(key) is place:
             del self._places[key]

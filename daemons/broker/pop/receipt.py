@@ -1,12 +1,13 @@
-"""The texts by which consumers and broker name what was popped (ExtraInfoUtil of 5.x).
+"""Receipts and other texts by which consumers and broker identify popped messages (ExtraInfoUtil of
+5.x).
 
-A receipt is the numbers below with a blank between them; consumers keep it as the property POP_CK
-and bring it with every acknowledgement:
+A receipt consists of the numbers below, separated by blanks; consumers keep it as the property
+POP_CK and send it with every acknowledgement:
 
     start offset, pop time, invisible time, revive queue, retry mark, broker name, queue id, offset
 
-The retry mark tells which topic the message lies in: 0 the one asked for, 1 the retry topic of the
-group in it.
+The retry mark tells in which topic the message is: 0 for the requested topic, 1 for the retry topic
+of the group for it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,12 +18,12 @@ from mq.protocol.errors import RemoteProtocolError
 
 NORMAL_MARK = "0"
 RETRY_MARK = "1"
-# In the place of a revive queue: the message was popped in order and has no check point.
+# In place of a revive queue: an ordered pop, which has no check point.
 ORDER_QUEUE = 999
 
 
 class Receipt(NamedTuple):
-    """What a consumer gets for a message that it popped; times in ms."""
+    """The receipt of a popped message; times in ms."""
 
     start_offset: int
     pop_time: int
@@ -35,7 +36,7 @@ class Receipt(NamedTuple):
 
     @property
     def visible_at(self) -> int:
-        """When the message shows up again unless it is acknowledged, ms."""
+        """The time at which the message becomes visible again unless it is acknowledged, ms."""
         return self.pop_time + self.invisible_time
 
     @property
@@ -57,7 +58,7 @@ class Receipt(NamedTuple):
 
     @classmethod
     def decode(cls, text: str, queue_id: int, offset: int) -> "Receipt":
-        """Read one; queue and offset stand beside it in requests and may be missing in it.
+        """Parse a receipt. Requests have queue and offset separately, and the text may lack them.
 
         Raises RemoteProtocolError.
         """
@@ -82,12 +83,13 @@ def _number(text: str) -> int:
 
 
 def retry_topic(group: str, topic: str) -> str:
-    """Where what a group popped of a topic and did not acknowledge comes again."""
+    """The topic for redelivering messages that a group popped from a topic and did not
+    acknowledge."""
     return f"{names.RETRY_PREFIX}{group}_{topic}"
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that a retry topic belongs to; any other belongs to itself."""
+    """The topic to which a retry topic belongs; any other topic is returned as it is."""
     start = f"{names.RETRY_PREFIX}{group}_"
     return topic[len(start) :] if topic.startswith(start) else topic
 
@@ -97,10 +99,10 @@ def mark_of(topic: str) -> str:
 
 
 def marked_topic(topic: str, group: str, mark: str) -> str:
-    """The topic that a message lies in, from the one asked for and its mark.
+    """The topic of a message, from the requested topic and the retry mark.
 
     Raises RemoteProtocolError for another mark: retry topics of the second form have a "+" in their
-    name, which is not taken here.
+    name, which is not supported.
     """
     if mark == NORMAL_MARK:
         return topic
@@ -123,10 +125,10 @@ def message_offset_info(parts: Iterable[tuple[str, int, Sequence[int]]]) -> str:
 
 
 def order_count_info(parts: Iterable[tuple[str, int, Sequence[int], Sequence[int]]]) -> str:
-    """Topic, queue id, offsets and how often each of their messages was popped before.
+    """Topic, queue id, offsets and how often each message was popped before.
 
-    New messages are left out. Behind those of a queue the least of its counts stands for all of it:
-    older SDKs look for that alone (ConsumerOrderInfoManager.update).
+    New messages are omitted. After the entries of a queue, its lowest count stands for the whole
+    queue: older SDKs read only that (ConsumerOrderInfoManager.update).
     """
     texts = []
     for topic, queue_id, offsets, counts in parts:

@@ -1,11 +1,11 @@
-"""What the revive topic holds: check points of what was popped, and acknowledgements of it.
+"""The records of the revive topic: check points of popped messages, and acknowledgements.
 
     rmq_sys_REVIVE_LOG_<cluster>   tags ck, ack, bAck; bodies are JSON with names of one or two
                                    letters (PopCheckPoint, AckMsg and BatchAckMsg of 5.x)
 
-Java lets these messages wait in the timer until the check point is due. Here they are in the revive
-topic from the start, and say in TIMER_DELIVER_MS when Java would have put them there, so that a
-Java broker can go on with what is in the topic.
+Java keeps these messages in the timer until the check point is due. Here they are in the revive
+topic from the start; their TIMER_DELIVER_MS is the time at which Java would have put them there, so
+that a Java broker can continue with the topic.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,12 +24,14 @@ REVIVE_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
 CHECK_POINT_TAG = "ck"
 ACK_TAG = "ack"
 BATCH_ACK_TAG = "bAck"
-# A check point is in the revive topic so long before its time (PopAckConstants.ackTimeInterval).
+# ms before its time at which a check point enters the revive topic
+# (PopAckConstants.ackTimeInterval).
 _ACK_INTERVAL = 1000
-# Of a check point that is believed: Java has a bit of an int for each, a pop gives 32 at the most.
+# Limit for a valid check point: Java has a bit of an int for each message, a pop delivers at most
+# 32.
 _MOST_MESSAGES = 1024
 
-#: Topic, group, queue id, start offset, pop time and broker name tell check points apart.
+# Topic, group, queue id, start offset, pop time and broker name identify a check point.
 Key = tuple[str, str, int, int, int, str]
 
 
@@ -67,26 +69,26 @@ class AckBody(Body):
 
 
 class PopCheckPoint:
-    """What one pop took from one queue for one group.
+    """The messages that one pop took from one queue for one group.
 
-    ``offsets`` are those of its messages, ``acked`` those that were acknowledged; ``revive_offset``
-    is where its newest record stands in its revive queue.
+    ``offsets`` are those of its messages, ``acked`` the acknowledged ones; ``revive_offset`` is the
+    offset of its newest record in its revive queue.
     """
 
     __slots__ = (
         "acked",
-        "acks_under_way",
-        "again",
+        "acks_in_flight",
         "broker_name",
         "count",
         "ending",
         "group",
         "invisible_time",
-        "is_forgotten",
+        "is_group_deleted",
         "is_reviving",
         "offsets",
         "pop_time",
         "queue_id",
+        "retried",
         "revive_offset",
         "revive_queue_id",
         "start_offset",
@@ -117,12 +119,12 @@ class PopCheckPoint:
         self.revive_queue_id = revive_queue_id
         self.broker_name = broker_name
         self.acked: set[int] = set()
-        self.acks_under_way = 0  # put, but not yet read from the revive queue
-        # How many acknowledgements of each message have been put, and were not refused.
+        self.acks_in_flight = 0  # written, but not yet read from the revive queue
+        # By offset, the number of acknowledgements that were written and not refused.
         self.ending: dict[int, int] = {}
         self.is_reviving = False
-        self.is_forgotten = False  # its group was deleted: nothing of it comes again
-        self.again: set[int] = set()  # offsets of those that are in the retry topic already
+        self.is_group_deleted = False  # its group was deleted: nothing of it is redelivered
+        self.retried: set[int] = set()  # offsets of messages that are already in the retry topic
         self.revive_offset = -1
         self.stored_at = pop_time
 
@@ -139,7 +141,7 @@ class PopCheckPoint:
 
     @property
     def due(self) -> int:
-        """When what is not acknowledged comes again, ms."""
+        """The time at which unacknowledged messages are redelivered, ms."""
         return self.pop_time + self.invisible_time
 
     @property
@@ -148,15 +150,18 @@ class PopCheckPoint:
         return [offset for offset in self.offsets if offset not in self.acked]
 
     def put_acks(self, offsets: Iterable[int]) -> None:
-        """An acknowledgement of these is on its way: of this check point they do not come again,
-        unless it is taken back. Others than its own are not kept."""
+        """Count acknowledgements in flight: unless they are refused, these messages are not
+        redelivered for this check point. Ignores offsets of other messages.
+        """
         ending, own = self.ending, self.offsets
         for offset in offsets:
             if offset in own:
                 ending[offset] = ending.get(offset, 0) + 1
 
     def take_acks_back(self, offsets: Iterable[int]) -> None:
-        """It was refused. Another one of the same, which was not, still counts."""
+        """Undo `put_acks` after a refusal. Another acknowledgement of the same message, not
+        refused, still counts.
+        """
         for offset in offsets:
             left = self.ending.pop(offset, 0) - 1
             if left > 0:
@@ -175,7 +180,7 @@ class PopCheckPoint:
         )
 
     def record(self, cluster: str, host: tuple[str, int]) -> StoredMessage:
-        """The message of the revive topic that says all this."""
+        """The message of the revive topic for this check point."""
         bits = sum(1 << n for n, offset in enumerate(self.offsets) if offset in self.acked)
         body = CheckPointBody(
             start_offset=self.start_offset,
@@ -194,13 +199,13 @@ class PopCheckPoint:
 
     @classmethod
     def read(cls, message: StoredMessage) -> "PopCheckPoint":
-        """Read one of the revive topic. Raises RemoteProtocolError or ValueError."""
+        """Parse a message of the revive topic. Raises RemoteProtocolError or ValueError."""
         body = CheckPointBody.decode(message.body)
         if body.topic is None or body.group is None:
             raise ValueError("a check point without topic or group")
         if not 0 <= body.num <= _MOST_MESSAGES or len(body.differences) > _MOST_MESSAGES:
             raise ValueError(f"a check point of {body.num} messages")
-        # 5.0 wrote no differences: its messages lie side by side (PopCheckPoint.ackOffsetByIndex).
+        # 5.0 wrote no differences: its messages are consecutive (PopCheckPoint.ackOffsetByIndex).
         differences = body.differences or list(range(body.num))
         found = cls(
             body.topic,
@@ -229,9 +234,9 @@ def ack_record(
     cluster: str,
     host: tuple[str, int],
 ) -> StoredMessage:
-    """The message of the revive topic that says that messages of a check point were consumed."""
+    """The message of the revive topic for an acknowledgement of messages of a check point."""
     topic, group, queue_id, start_offset, pop_time, broker_name = check_point
-    # An AckBody, of which there is one for each message that is popped, as its `encode` writes it.
+    # Same bytes as `AckBody.encode`, but faster: there is one for each popped message.
     body = {
         "ao": offsets[0] if len(offsets) == 1 else -1,
         "aol": list(offsets) if len(offsets) > 1 else [],

@@ -1,16 +1,16 @@
-"""Pop request: what a group wants to pop, read from the wire and checked."""
+"""Pop request: the parsed and checked request of a group."""
 
 from dataclasses import dataclass
 
 from mq.daemons.broker.filter.subscriptions import Expression
 
-INIT_MIN = 0  # ConsumeInitMode: a new group begins with the first message, or with the last
+INIT_MIN = 0  # ConsumeInitMode: a new group starts with the first message, or with the last
 ALL_QUEUES = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PopRequest:
-    """What a group wants to pop; times in ms."""
+    """A request to pop messages for a group; times in ms."""
 
     group: str
     topic: str

@@ -1,4 +1,6 @@
-"""How groups read topics, pull or pop, kept in config/messageRequestMode.json (5.x)."""
+"""Request modes: whether groups read topics by pull or pop, kept in config/messageRequestMode.json
+(5.x).
+"""
 
 import asyncio
 from pathlib import Path
@@ -23,14 +25,16 @@ class RequestModes:
         return self.table.message_request_mode_map.get(topic, {}).get(group)
 
     async def take_copy(self, table: MessageRequestModeSerializeWrapper) -> None:
-        """Have the modes that the master of this slave has. Raises OSError; nothing has changed."""
+        """Save the modes copied from the master of this slave. Raises OSError; nothing has changed
+        then.
+        """
         if table != self.table:
             text = fastjson.dumps_pretty(table.to_plain())
             await asyncio.to_thread(write_atomically, self._path, text)
             self.table = table
 
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Take over a mode.
+        """Set a mode.
 
         Raises:
             OSError: it could not be saved; nothing has changed.

@@ -1,4 +1,4 @@
-"""Pop consumption as the broker composes it: its parts, their requests and their work."""
+"""Pop service: composes the components of pop consumption, their requests and tasks."""
 
 import contextlib
 from collections.abc import Collection
@@ -72,28 +72,30 @@ class PopService:
         offsets.on_topic_removed.append(self._forget_topic)
         offsets.on_group_removed.append(self._forget_group)
         offsets.on_queues_cleared.append(self._forget_queues)
-        # Offsets are saved before what is out in order, here too: see `OrderedPops.save`. So what
-        # would move a group that is made anew has ended by then.
+        # Offsets are saved before the messages in flight of ordered pops, here too: see
+        # `OrderedPops.save`. So check points that would advance a new group of the same name have
+        # ended by then.
         save_order = partial(self.order.save, offsets.save_now)
-        offsets.before_removals_are_saved += [self.points.forgetting.settle, save_order]
+        offsets.before_removals_are_saved += [self.points.deleted_groups.write_ends, save_order]
         if not is_slave(settings):
             self.points.start()
 
     def _forget_topic(self, topic: str) -> None:
-        """What is out of a topic that was deleted is nobody's: a new one of that name has other
-        messages at its offsets."""
+        """Forget the messages in flight of a deleted topic: a new topic of that name has other
+        messages at their offsets.
+        """
         self.points.forget_topic(topic)
         self._pops.forget_topic(topic)
         self.order.forget_topic(topic)
 
     def _forget_group(self, group: str) -> None:
-        """Likewise of a group that was deleted with its offsets."""
+        """As `_forget_topic`, for a group that was deleted with its offsets."""
         self.points.forget_group(group)
         self._pops.forget_group(group)
         self.order.forget_group(group)
 
     def _forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
-        """Likewise of queues, by topic and id, that begin anew."""
+        """As `_forget_topic`, for queues, by topic and id, that restart."""
         self.points.forget_queues(cleared)
         self._pops.forget_queues(cleared)
         self.order.forget_queues(cleared)
@@ -102,14 +104,14 @@ class PopService:
         return handlers_of(self._pop, self._peek, self._ack, self._assignment)
 
     async def run(self) -> None:
-        """Bring back what is not acknowledged in time, until cancelled."""
+        """Redeliver messages that are not acknowledged in time, until cancelled."""
         await self.revival.run()
 
     async def save(self) -> None:
-        """Save what is out of ordered queues. Raises OSError."""
-        with contextlib.suppress(NotFlushed):  # which was told
+        """Save the messages in flight of ordered queues. Raises OSError."""
+        with contextlib.suppress(NotFlushed):  # already reported
             await self.order.save(self._offsets.save_now)
 
     async def close(self) -> None:
-        """Answer what was taken, and let go of those that wait."""
+        """Answer the pops that have taken messages, and drop suspended ones."""
         await self._pop.close()

@@ -1,7 +1,8 @@
-"""Lines of those that wait: pops and notifications of a group for a topic, in their order.
+"""Wait queues: suspended pops and notifications of a group for a topic, in order of arrival.
 
-A line hangs on every queue that one of them waits for, and knows what kinds of requests are in it:
-a message in one queue is nothing to those that wait for another.
+A wait queue is registered with every consume queue that one of its requests waits for, and knows
+which kinds of requests it has: a message in one queue is of no use to requests that wait for
+another.
 """
 
 import asyncio
@@ -15,14 +16,15 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.command import Command
 
-# Of one connection, as with pulls; beyond it the peer is broken or hostile.
-MOST_OF_A_CHANNEL = 20_000
+# Per connection, as with pulls; beyond it the peer is broken or hostile.
+MAX_OF_A_CHANNEL = 20_000
 
-_HELD = "held pops"  # the attribute of a channel, and what it makes us keep
+_HELD = "held pops"  # key of a channel's attributes and of its kept memory
 
 
 class SuspendedPop:
-    """A request that waits. ``serve`` tries to answer it, ``end`` does when the wait is over."""
+    """A suspended request. ``serve`` tries to answer it; ``end`` answers it when the wait is
+    over."""
 
     __slots__ = (
         "channel",
@@ -30,10 +32,10 @@ class SuspendedPop:
         "cost",
         "end",
         "is_served",
-        "line",
         "request",
         "serve",
         "timer",
+        "wait_queue",
     )
 
     def __init__(
@@ -45,15 +47,16 @@ class SuspendedPop:
         end: Callable[[], None],
     ) -> None:
         self.cost = COST + size_of_texts(command.fields.values())
-        # What is needed of these is in ``request``.
+        # ``request`` has what is needed of these.
         command.fields, command.body, command.remark = {}, b"", None
         self.command = command
         self.channel = channel
         self.request = request
         self.serve = serve
         self.end = end
-        self.is_served = False  # just now: the check point that it puts may publish what wakes it
-        self.line: WaitQueue | None = None
+        # being served: the check point that it puts may publish a message that wakes it
+        self.is_served = False
+        self.wait_queue: WaitQueue | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -61,13 +64,13 @@ class SuspendedPop:
         return self.request.queue_id, self.request.is_ordered
 
     def keep(self) -> bool:
-        """Count it for its connection; False if that has too many."""
+        """Count the request for its connection; False if the connection has too many."""
         channel = self.channel
         held = channel.attributes.get(_HELD)
         if held is None:
             held = channel.attributes[_HELD] = {}
             channel.on_close.append(_drop_all)
-        if len(held) >= MOST_OF_A_CHANNEL:
+        if len(held) >= MAX_OF_A_CHANNEL:
             return False
         held[self] = None
         channel.keep(_HELD, channel.kept.get(_HELD, 0) + self.cost)
@@ -75,11 +78,11 @@ class SuspendedPop:
         return True
 
     def drop(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         if self.timer is not None:
             self.timer.cancel()
-        if self.line is not None:
-            self.line.remove(self)
+        if self.wait_queue is not None:
+            self.wait_queue.remove(self)
         if self.channel.attributes.get(_HELD, {}).pop(self, self) is None:
             kept = self.channel.kept
             self.channel.keep(_HELD, kept.get(_HELD, 0) - self.cost)
@@ -91,38 +94,41 @@ class SuspendedPop:
             self.end()
 
 
-# Queue id, and whether in order: those of a kind wait for the same queues.
+# Queue id, and whether ordered: requests of one kind wait for the same queues.
 Kind = tuple[int, bool]
 
 
 class WaitQueue:
-    """Those that wait for a topic and group."""
+    """The suspended requests of a topic and group."""
 
     def __init__(
         self,
         group: str,
         topic: str,
-        ask: Callable[["WaitQueue", ConsumeQueue | None], None],
+        serve: Callable[["WaitQueue", ConsumeQueue | None], None],
         on_empty: Callable[["WaitQueue"], None],
     ) -> None:
-        """``ask`` gets a queue that has got messages, or None for any; ``on_empty`` is called when
-        nobody waits any more."""
-        self._ask = ask
+        """``serve`` gets a queue with new messages, or None for any; ``on_empty`` is called when
+        the last request is removed.
+        """
+        self._serve = serve
         self._on_empty = on_empty
         self.group = group
         self.topic = topic
         self.held: dict[SuspendedPop, None] = {}
-        self.kinds: Counter[Kind] = Counter()  # those that somebody is of
-        self.timer: asyncio.TimerHandle | None = None  # for what need not wait for a message
+        self.kinds: Counter[Kind] = Counter()  # the number of requests of each kind
+        # for requests that need not wait for a message
+        self.timer: asyncio.TimerHandle | None = None
         self.queues: dict[ConsumeQueue, _QueueWaiter] = {}
-        self.unwoken: set[Channel] = set()  # woken again when these are not stalled any more
+        # channels that are stalled: woken when they are not any more
+        self.unwoken: set[Channel] = set()
 
     def wake(self, queue: ConsumeQueue | None = None) -> None:
-        """One of the queues has got messages; None for any of them."""
-        self._ask(self, queue)
+        """One of the queues has new messages; None for any of them."""
+        self._serve(self, queue)
 
-    def hang(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Be woken by these queues, and no others."""
+    def watch(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Be woken by these queues only."""
         before, self.queues = self.queues, {}
         for queue in queues:
             hook = self.queues[queue] = (
@@ -132,8 +138,8 @@ class WaitQueue:
         for queue, hook in before.items():
             queue.waiting.pop(hook, None)
 
-    def strangers_to(self, queue: ConsumeQueue) -> set[Kind]:
-        """The kinds that get nothing out of one of the queues."""
+    def kinds_without(self, queue: ConsumeQueue) -> set[Kind]:
+        """The kinds that get nothing from one of the queues."""
         if queue.topic != self.topic:
             return {kind for kind in self.kinds if kind[1]}
         return {kind for kind in self.kinds if kind[0] not in (ALL_QUEUES, queue.queue_id)}
@@ -141,7 +147,7 @@ class WaitQueue:
     def add(self, held: SuspendedPop) -> None:
         self.held[held] = None
         self.kinds[held.kind] += 1
-        held.line = self
+        held.wait_queue = self
 
     def remove(self, held: SuspendedPop) -> None:
         if held in self.held:
@@ -151,18 +157,18 @@ class WaitQueue:
                 del self.kinds[held.kind]
         self.unwoken.discard(held.channel)
         if not self.held:
-            self.hang([])
+            self.watch([])
             self._stop_timer()
             self._on_empty(self)
 
     def wake_in(self, seconds: float) -> None:
-        """Wake after so many seconds, unless that is done before."""
+        """Wake after some seconds, unless an earlier wake is scheduled."""
         loop = asyncio.get_running_loop()
         if self.timer is None or loop.time() + seconds < self.timer.when():
             self._stop_timer()
-            self.timer = loop.call_later(seconds, self._time_is_up)
+            self.timer = loop.call_later(seconds, self._time_out)
 
-    def _time_is_up(self) -> None:
+    def _time_out(self) -> None:
         self.timer = None
         self.wake()
 
@@ -173,16 +179,16 @@ class WaitQueue:
 
 
 class _QueueWaiter:
-    """A line on one of its queues."""
+    """Registers a wait queue with one of its consume queues."""
 
-    __slots__ = ("_line", "_queue")
+    __slots__ = ("_queue", "_wait_queue")
 
-    def __init__(self, line: WaitQueue, queue: ConsumeQueue) -> None:
-        self._line = line
+    def __init__(self, wait_queue: WaitQueue, queue: ConsumeQueue) -> None:
+        self._wait_queue = wait_queue
         self._queue = queue
 
     def wake(self) -> None:
-        self._line.wake(self._queue)
+        self._wait_queue.wake(self._queue)
 
 
 def _drop_all(channel: Channel) -> None:

@@ -1,9 +1,9 @@
 """Waiters: pops and notifications that wait for a message.
 
-All that wait for a topic and group are one line, and the line hangs on every queue of the topic
-and of its retries. A message that arrives wakes it in the same turn of the loop: those that wait
-are asked in their order, until nothing is left to give to any of them. A line is woken once more
-when something that is out in order may come again, and where a pop has left something behind.
+All requests for a topic and group form one wait queue, which is registered with every queue of the
+topic and of its retry topic. An arriving message wakes it in the same turn of the event loop: the
+requests are served in order until nothing is left for any of them. A wait queue is woken again when
+messages in flight of an ordered pop may be redelivered, and when a pop has left messages.
 """
 
 import asyncio
@@ -26,33 +26,37 @@ from mq.daemons.time_slices import STEP_SECONDS
 
 log = logging.getLogger(__name__)
 
-# s until those are asked again for whom there is more: the last look went over many messages that
-# are not theirs, or found no time for a check point.
+# Seconds until requests are served again that have more to get: the last search skipped many
+# messages that do not match, or found no free time for a check point.
 _SOON = 0.1
-# Each such look takes up to some ms of the loop, and there may be very many lines: after
-# STEP_SECONDS of that, others have so many times what it took.
+# Each such search takes up to some ms of the event loop, and there may be very many wait queues:
+# after STEP_SECONDS of searches, other work gets this multiple of their time.
 _REST = 4
 
 
 class Waiters:
-    """All that wait."""
+    """All suspended requests."""
 
     def __init__(self, pops: Popper, topics: Topics, settings: BrokerSettings) -> None:
         self._pops = pops
         self._settings = settings
-        self._lines: dict[tuple[str, str], WaitQueue] = {}
-        # Those of lines for whom a look has left something behind.
-        self._behind: dict[tuple[WaitQueue, Kind], None] = {}
-        self._timer: asyncio.TimerHandle | None = None  # for them
+        self._wait_queues: dict[tuple[str, str], WaitQueue] = {}
+        # Kinds of wait queues that have more to get after a search.
+        self._unfinished: dict[tuple[WaitQueue, Kind], None] = {}
+        self._timer: asyncio.TimerHandle | None = None  # for _unfinished
         topics.on_change.append(self._topic_changed)
 
     def waiting(self, group: str, topic: str, queue_id: int) -> int:
-        """How many pops wait for a queue, or for any."""
-        line = self._lines.get((group, topic))
-        return 0 if line is None else line.kinds[queue_id, False] + line.kinds[queue_id, True]
+        """The number of suspended pops for a queue, or for any."""
+        wait_queue = self._wait_queues.get((group, topic))
+        return (
+            0
+            if wait_queue is None
+            else wait_queue.kinds[queue_id, False] + wait_queue.kinds[queue_id, True]
+        )
 
     def add(self, held: SuspendedPop, seconds: float) -> bool:
-        """Let a request wait; False if too many do."""
+        """Suspend a request; False if too many are suspended."""
         request, began = held.request, clock.milliseconds()
         most = self._settings.broker.pop_polling_size
         if self.waiting(request.group, request.topic, request.queue_id) >= most:
@@ -60,60 +64,63 @@ class Waiters:
         if not held.keep():
             return False
         key = (request.group, request.topic)
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = WaitQueue(*key, self._ask, self._forget)
-        line.add(held)
+        wait_queue = self._wait_queues.get(key)
+        if wait_queue is None:
+            wait_queue = self._wait_queues[key] = WaitQueue(*key, self._serve, self._forget)
+        wait_queue.add(held)
         queues = dict.fromkeys(self._pops.queues(request))
-        if not queues.keys() <= line.queues.keys():
-            line.hang({**line.queues, **queues})
+        if not queues.keys() <= wait_queue.queues.keys():
+            wait_queue.watch({**wait_queue.queues, **queues})
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(min(seconds, LONGEST_HOLD), held.over)
-        self._wake_later(line, [held.kind] if self._has_more(request) else (), began)
+        self._wake_later(wait_queue, [held.kind] if self._has_more(request) else (), began)
         return True
 
     def wake_group(self, group: str, topic: str) -> None:
-        """Something may be there for those that wait."""
-        line = self._lines.get((group, topic))
-        if line is not None:
-            self._ask_all(line, set())
+        """Serve a wait queue, because messages may be available."""
+        wait_queue = self._wait_queues.get((group, topic))
+        if wait_queue is not None:
+            self._serve_all(wait_queue, set())
 
     def wake_for_rest(self, group: str, topic: str) -> None:
-        """One of those that wait has left something for others."""
-        line = self._lines.get((group, topic))
-        if line is not None:
-            line.wake()
+        """Wake a wait queue after one of its requests has left messages."""
+        wait_queue = self._wait_queues.get((group, topic))
+        if wait_queue is not None:
+            wait_queue.wake()
 
     def wake_group_soon(self, group: str, topic: str) -> None:
-        """What somebody had taken has been put back: those that wait for it look again."""
-        line = self._lines.get((group, topic))
-        if line is not None:
-            self._wake_later(line, line.kinds, clock.milliseconds())
+        """Serve a wait queue again soon, after messages that were taken have been put back."""
+        wait_queue = self._wait_queues.get((group, topic))
+        if wait_queue is not None:
+            self._wake_later(wait_queue, wait_queue.kinds, clock.milliseconds())
 
-    def _ask(self, line: WaitQueue, queue: ConsumeQueue | None) -> None:
-        """Ask those of a line that get something out of a queue; None for all of them.
+    def _serve(self, wait_queue: WaitQueue, queue: ConsumeQueue | None) -> None:
+        """Serve the requests of a wait queue that can get something from a queue; None for all.
 
-        But for kinds that are asked again soon: each of very many messages, and lines, would have
-        them look at what is not for them for some ms.
+        Except for kinds that are served soon anyway: otherwise, with very many messages and wait
+        queues, each message would make them search messages that do not match for some ms.
         """
-        done = set() if queue is None else line.strangers_to(queue)
-        if self._behind:
-            done |= {kind for kind in line.kinds if (line, kind) in self._behind}
-        self._ask_all(line, done)
+        done = set() if queue is None else wait_queue.kinds_without(queue)
+        if self._unfinished:
+            done |= {kind for kind in wait_queue.kinds if (wait_queue, kind) in self._unfinished}
+        self._serve_all(wait_queue, done)
 
-    def _ask_all(self, line: WaitQueue, done: set[Kind]) -> None:
-        """Ask those of a line, but for kinds for whom there is nothing, or not in this turn."""
-        # Those whose queues are out, with the attempts that are given that again.
+    def _serve_all(self, wait_queue: WaitQueue, done: set[Kind]) -> None:
+        """Serve the requests of a wait queue, except for kinds in ``done``, which get nothing, or
+        not in this turn.
+        """
+        # Kinds whose queues are blocked, with the attempts that get the messages in flight again.
         blocked: dict[Kind, set[str]] = {}
         more: set[Kind] = set()
-        began, spent = clock.milliseconds(), 0.0  # seconds, in vain
-        for held in list(line.held):
-            if spent > STEP_SECONDS:  # each of very many kinds may look at much that is not for it
-                more |= line.kinds.keys() - done
+        began, spent = clock.milliseconds(), 0.0  # seconds spent on searches that found nothing
+        for held in list(wait_queue.held):
+            # each of very many kinds may skip many messages that do not match
+            if spent > STEP_SECONDS:
+                more |= wait_queue.kinds.keys() - done
                 break
-            if len(done) >= len(line.kinds) and done.issuperset(line.kinds):
+            if len(done) >= len(wait_queue.kinds) and done.issuperset(wait_queue.kinds):
                 break
-            if held.kind in done or held not in line.held or held.is_served:
+            if held.kind in done or held not in wait_queue.held or held.is_served:
                 continue
             if held.channel.closed:
                 continue
@@ -121,38 +128,42 @@ class Waiters:
             if attempts is not None and held.request.attempt_id not in attempts:
                 continue
             if held.channel.stalled:
-                self._wake_again(line, held.channel)
+                self._wake_again(wait_queue, held.channel)
                 continue
-            begun, looks = clock.perf_counter(), self._pops.looks_in_vain
-            is_behind = self._is_behind(held, done, blocked)
-            if is_behind:
+            start, scans = clock.perf_counter(), self._pops.empty_scans
+            has_more = self._serve_safely(held, done, blocked)
+            if has_more:
                 more.add(held.kind)
-            if is_behind or self._pops.looks_in_vain > looks:  # also before it found something
-                spent += clock.perf_counter() - begun
-        self._wake_later(line, more, began)
+            if has_more or self._pops.empty_scans > scans:  # also before it found something
+                spent += clock.perf_counter() - start
+        self._wake_later(wait_queue, more, began)
 
-    def _is_behind(
+    def _serve_safely(
         self, held: SuspendedPop, done: set[Kind], blocked: dict[Kind, set[str]]
     ) -> bool:
-        """Ask one that waits; returns whether those of its kind are to be asked again soon."""
+        """Serve one request; returns whether its kind is to be served again soon. Raises
+        nothing."""
         try:
-            return self._ask_one(held, done, blocked)
-        except Exception:  # of the disk of its queue; the others are asked all the same
+            return self._serve_one(held, done, blocked)
+        except Exception:  # of the disk of its queue; the others are served nevertheless
             topic = held.request.topic
-            log.exception("what there is in %s for a pop that waits cannot be told", topic,
+            log.exception("cannot serve a suspended pop of %s", topic,
                           extra={"failure": f"pops of {topic}"})  # fmt: skip
             done.add(held.kind)
             return True
 
-    def _ask_one(self, held: SuspendedPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
+    def _serve_one(
+        self, held: SuspendedPop, done: set[Kind], blocked: dict[Kind, set[str]]
+    ) -> bool:
         kind, request = held.kind, held.request
-        served = self._serve(held)
+        served = self._try(held)
         if not self._pops.rest(request):
             done.add(kind)
         elif not served and self._has_more(request):
             done.add(kind)
             return True
-        elif not served:  # nor are most others of its kind: each would be asked with each message
+        # nor can most others of its kind, which would otherwise be served with each message
+        elif not served:
             if kind not in blocked:
                 blocked[kind] = self._pops.attempts(request)
             blocked[kind].discard(request.attempt_id)
@@ -160,7 +171,7 @@ class Waiters:
                 done.add(kind)
         return False
 
-    def _serve(self, held: SuspendedPop) -> bool:
+    def _try(self, held: SuspendedPop) -> bool:
         held.is_served = True
         try:
             served = held.serve()
@@ -171,97 +182,102 @@ class Waiters:
         return served
 
     def _has_more(self, request: PopRequest) -> bool:
-        """Whether a pop that got nothing has left something behind that it may get."""
+        """Whether a pop that got nothing has left something that it may get."""
         try:
             return self._pops.has_something(request)
-        except OSError:  # it is told when it is asked again
+        except OSError:  # reported when it is served again
             return True
 
-    def _wake_again(self, line: WaitQueue, channel: Channel) -> None:
-        """Wake once more when a peer that does not read now has taken what it got."""
-        if channel not in line.unwoken:
-            line.unwoken.add(channel)
-            channel.postpone(partial(self._wake_late, line, channel))
+    def _wake_again(self, wait_queue: WaitQueue, channel: Channel) -> None:
+        """Wake again when a stalled channel has sent its data."""
+        if channel not in wait_queue.unwoken:
+            wait_queue.unwoken.add(channel)
+            channel.postpone(partial(self._wake_late, wait_queue, channel))
 
-    def _wake_late(self, line: WaitQueue, channel: Channel) -> None:
-        line.unwoken.discard(channel)
-        self.wake_group(line.group, line.topic)
+    def _wake_late(self, wait_queue: WaitQueue, channel: Channel) -> None:
+        wait_queue.unwoken.discard(channel)
+        self.wake_group(wait_queue.group, wait_queue.topic)
 
     def wake_when_free(self, group: str, topic: str, since: int) -> None:
-        """What is out in order of a topic, and was at a time in ms, may come again at another time
-        than before."""
-        line = self._lines.get((group, topic))
-        if line is not None:
-            self._wake_later(line, (), since)
-
-    def _wake_later(self, line: WaitQueue, kinds: Iterable[Kind], since: int) -> None:
-        """Have a line woken without a message: those of some kinds soon, and all when what is out
-        in order may come again that was out at a time in ms, at which a look began.
-
-        One timer is for all of a line: with one for each, all would be asked as often as they are.
+        """Schedule a wake after the redelivery time of messages in flight has changed; they were in
+        flight at ``since``, in ms.
         """
-        if not line.held:
+        wait_queue = self._wait_queues.get((group, topic))
+        if wait_queue is not None:
+            self._wake_later(wait_queue, (), since)
+
+    def _wake_later(self, wait_queue: WaitQueue, kinds: Iterable[Kind], since: int) -> None:
+        """Schedule wakes without a new message: soon for some kinds, and for all when messages may
+        be redelivered that an ordered pop had in flight at ``since``, in ms, at which a search
+        started.
+
+        One timer serves a whole wait queue: with one each, all requests would be served as often as
+        there are requests.
+        """
+        if not wait_queue.held:
             return
         free_at = 0
-        if any(is_ordered for _, is_ordered in line.kinds):
-            free_at = self._pops.free_at(line.group, line.queues, since)
+        if any(is_ordered for _, is_ordered in wait_queue.kinds):
+            free_at = self._pops.free_at(wait_queue.group, wait_queue.queues, since)
         if free_at:
-            line.wake_in(max(free_at / 1000 - clock.time(), 0) + 0.001)
-        self._behind.update(dict.fromkeys((line, kind) for kind in kinds))
-        if self._behind and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_SOON, self._ask_again)
+            wait_queue.wake_in(max(free_at / 1000 - clock.time(), 0) + 0.001)
+        self._unfinished.update(dict.fromkeys((wait_queue, kind) for kind in kinds))
+        if self._unfinished and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SOON, self._serve_unfinished)
 
-    def _ask_again(self) -> None:
-        """Ask some of those again for whom there is more; the others follow soon."""
+    def _serve_unfinished(self) -> None:
+        """Serve some of the unfinished kinds again; the others follow soon."""
         began = clock.perf_counter()
         took = 0.0
         try:
-            for line, kind in list(self._behind):
-                self._behind.pop((line, kind), None)
-                self._ask_all(line, line.kinds.keys() - {kind})
+            for wait_queue, kind in list(self._unfinished):
+                self._unfinished.pop((wait_queue, kind), None)
+                self._serve_all(wait_queue, wait_queue.kinds.keys() - {kind})
                 took = clock.perf_counter() - began
                 if took > STEP_SECONDS:
                     break
-        finally:  # nothing else would have the others asked
+        finally:  # else the others would never be served
             self._timer = None
-            if self._behind:
+            if self._unfinished:
                 pause = took * _REST if took > STEP_SECONDS else _SOON
-                self._timer = asyncio.get_running_loop().call_later(pause, self._ask_again)
+                self._timer = asyncio.get_running_loop().call_later(pause, self._serve_unfinished)
 
-    def _forget(self, line: WaitQueue) -> None:
-        if self._lines.get((line.group, line.topic)) is line:
-            del self._lines[line.group, line.topic]
+    def _forget(self, wait_queue: WaitQueue) -> None:
+        if self._wait_queues.get((wait_queue.group, wait_queue.topic)) is wait_queue:
+            del self._wait_queues[wait_queue.group, wait_queue.topic]
 
     def end_group(self, group: str) -> None:
-        """A group was deleted: those that wait for it are answered as at the end of their wait."""
-        for line in [line for line in self._lines.values() if line.group == group]:
-            for held in list(line.held):
+        """Answer the requests of a deleted group as at the end of their wait."""
+        for wait_queue in [
+            wait_queue for wait_queue in self._wait_queues.values() if wait_queue.group == group
+        ]:
+            for held in list(wait_queue.held):
                 held.over()
 
     def drop_all(self) -> None:
-        """The broker stops: nothing is answered any more."""
-        for line in list(self._lines.values()):
-            for held in list(line.held):
+        """Drop all requests unanswered, because the broker stops."""
+        for wait_queue in list(self._wait_queues.values()):
+            for held in list(wait_queue.held):
                 held.drop()
-        self._behind.clear()
+        self._unfinished.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _hang(self, line: WaitQueue) -> None:
-        """Have a line wait for the queues that there are now, and look for what is in them."""
-        requests = {held.kind: held.request for held in line.held}
+    def _watch_queues(self, wait_queue: WaitQueue) -> None:
+        """Register a wait queue with the current queues, and search these."""
+        requests = {held.kind: held.request for held in wait_queue.held}
         queues = (self._pops.queues(request) for request in requests.values())
-        line.hang(dict.fromkeys(chain.from_iterable(queues)))
+        wait_queue.watch(dict.fromkeys(chain.from_iterable(queues)))
         more = [kind for kind, request in requests.items() if self._has_more(request)]
-        self._wake_later(line, more, clock.milliseconds())
+        self._wake_later(wait_queue, more, clock.milliseconds())
 
     def _topic_changed(self, name: str) -> None:
-        """A topic has come, or has other queues: mostly the retry topic with the first retry."""
-        for line in list(self._lines.values()):
+        """A topic was created or has other queues; usually the retry topic with the first retry."""
+        for wait_queue in list(self._wait_queues.values()):
             if name in (
                 "",
-                line.topic,
-                retry_topic(line.group, line.topic),
+                wait_queue.topic,
+                retry_topic(wait_queue.group, wait_queue.topic),
             ):
-                self._hang(line)
+                self._watch_queues(wait_queue)

@@ -92,7 +92,7 @@ def test_those_that_a_failing_disk_does_not_store_are_refused_and_may_come_again
         codes = await acknowledged_at_once(consumer, popped)
         assert failed.is_set()
         assert ResponseCode.SUCCESS not in codes
-        assert not point.acks_under_way
+        assert not point.acks_in_flight
         assert not point.ending
         assert await acknowledged_at_once(consumer, popped) == [ResponseCode.SUCCESS] * 3
         assert len(broker.services.pop.points) == 0
@@ -109,7 +109,7 @@ def test_each_is_told_why_a_store_takes_nothing(tmp_path: Path) -> None:
         appender.refuse("a test", StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk"))
         codes = await acknowledged_at_once(consumer, popped)
         assert codes == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
-        assert not point.acks_under_way
+        assert not point.acks_in_flight
         assert not point.ending
         appender.accept("a test")
         assert await acknowledged_at_once(consumer, popped) == [ResponseCode.SUCCESS] * 2
@@ -131,7 +131,7 @@ def test_one_that_is_refused_does_not_let_be_hidden_what_another_acknowledges(
             with monkeypatch.context() as slow_disk:
                 gate = hold_fsyncs(slow_disk)
                 first = asyncio.create_task(consumer.ack(popped))
-                await until(lambda: bool(point.acks_under_way))
+                await until(lambda: bool(point.acks_in_flight))
                 refusal = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk")
                 appender.refuse("a test", refusal)
                 again = PopConsumer(impatient, broker)

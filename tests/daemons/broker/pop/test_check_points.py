@@ -34,7 +34,7 @@ def revive_offset(broker: Broker) -> int:
 def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(revival, "_MOST_BEHIND", 4)
+    monkeypatch.setattr(revival, "_MAX_RECORDS_AFTER", 4)
 
     async def before() -> None:
         async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:

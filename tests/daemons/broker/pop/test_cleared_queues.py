@@ -93,7 +93,7 @@ def test_a_check_point_that_is_written_again_while_queues_are_cleaned_brings_not
         pop, loop = broker.services.pop, asyncio.get_running_loop()
 
         def write_again(_: object) -> None:
-            loop.call_soon(pop.revival._write_old_again)
+            loop.call_soon(pop.revival._rewrite_old)
 
         broker.stores.offsets.on_queues_cleared.append(write_again)
         await fill(peer, 4, queues=2)

@@ -162,7 +162,7 @@ def test_a_deletion_of_a_group_says_that_what_it_popped_is_not_stored_yet(
             revive.position -= 1
         reply = await peer.ask(CODE, DELETIONS[CODE])
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        assert reply.remark is not None and reply.remark.endswith("is not stored yet")
+        assert reply.remark is not None and reply.remark.endswith("are not stored yet")
         assert broker.stores.offsets.query(GROUP, TOPIC, 0) == -1
 
     run(tmp_path, script, syncFlushTimeout="1")

@@ -25,7 +25,7 @@ def test_very_many_that_go_on_looking_do_some_at_a_time(
     """Else all groups, or those of one that wait for different queues, would look in one turn of
     the loop, for as long as that takes: for a hundred queues 0.24 s. And with each message again:
     fifty groups took 0.08 s of each."""
-    monkeypatch.setattr(popper, "_MOST_LOOKS", 1)
+    monkeypatch.setattr(popper, "_MAX_SCANS", 1)
     monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(waiters, "_SOON", 0.5)
 
@@ -50,7 +50,7 @@ def test_very_many_that_go_on_looking_do_some_at_a_time(
                 fields = consumer.header(queueId="0", exp="mine", expType="TAG", **POLL)
                 fields[what] = str(number)
                 other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
-            await until(lambda: len(held._behind) == 3)
+            await until(lambda: len(held._unfinished) == 3)
             turn()
             monkeypatch.setattr(pops, "take", counted)
             await send(peer, TOPIC, b"not theirs", 0)

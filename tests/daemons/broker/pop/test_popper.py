@@ -8,7 +8,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import popper
-from mq.daemons.broker.pop.check_points import _MOST_LATER
+from mq.daemons.broker.pop.check_points import _MAX_LATER
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -101,12 +101,12 @@ def test_a_message_is_not_hidden_much_longer_than_was_asked_for(tmp_path: Path) 
             with stopped_time() as clock:
                 (popped,) = await consumer.pop()
                 clock.advance(1)
-                await make_up_acknowledgements(broker, peer, clock.now, _MOST_LATER)
+                await make_up_acknowledgements(broker, peer, clock.now, _MAX_LATER)
                 assert (await consumer.hide(popped, 5000)).code == ResponseCode.SYSTEM_ERROR
                 clock.advance(1)
                 hidden = await consumer.hide(popped, 5000)
                 assert hidden.code == ResponseCode.SUCCESS
-                assert int(hidden.fields["popTime"]) == clock.now + _MOST_LATER - 1
+                assert int(hidden.fields["popTime"]) == clock.now + _MAX_LATER - 1
 
     asyncio.run(script())
 
@@ -123,7 +123,7 @@ def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(
             consumer = PopConsumer(peer, broker)
             await fill(peer, 1)
             with stopped_time() as clock:
-                await make_up_acknowledgements(broker, peer, clock.now, _MOST_LATER + 1)
+                await make_up_acknowledgements(broker, peer, clock.now, _MAX_LATER + 1)
                 popping = asyncio.create_task(consumer.pop(**poll))
                 if poll:
                     waiters = broker.services.pop._pop._waiters
@@ -134,7 +134,7 @@ def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(
                     assert await popping == []
                     clock.advance(2)
                     (popped,) = await consumer.pop()
-                assert int(popped.receipt.split(" ")[1]) == clock.now + _MOST_LATER - 1
+                assert int(popped.receipt.split(" ")[1]) == clock.now + _MAX_LATER - 1
 
     asyncio.run(script())
 

@@ -17,7 +17,7 @@ from tests.waiting import until
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "most"), [("_MOST_BYTES", 2, 2), ("TURN_SECONDS", 0.0, 1)]
+    ("limit", "value", "most"), [("_MAX_BYTES", 2, 2), ("TURN_SECONDS", 0.0, 1)]
 )
 def test_messages_that_are_due_at_once_come_again_some_in_each_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float, most: int
@@ -57,7 +57,7 @@ def test_messages_that_are_due_at_once_come_again_some_in_each_turn(
 def test_one_that_cannot_be_revived_now_does_not_hold_up_those_that_one_turn_had_no_time_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(revival, "_MOST_BYTES", 2)
+    monkeypatch.setattr(revival, "_MAX_BYTES", 2)
     monkeypatch.setattr(revival, "RETRY_SECONDS", 3600.0)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -67,7 +67,7 @@ def test_one_that_cannot_be_revived_now_does_not_hold_up_those_that_one_turn_had
             for _ in range(5):
                 await consumer.pop(maxMsgNums="1", invisibleTime="1")
             first = next(iter(points._table.values()))
-            first.acks_under_way += 1
+            first.acks_in_flight += 1
         await until(lambda: list(points._table.values()) == [first])
 
     run(tmp_path, script)

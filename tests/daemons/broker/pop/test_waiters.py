@@ -126,7 +126,7 @@ def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited for the next message that came, or for its end."""
-    monkeypatch.setattr(popper, "_MOST_LOOKS", 1)
+    monkeypatch.setattr(popper, "_MAX_SCANS", 1)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 900, tag="other")

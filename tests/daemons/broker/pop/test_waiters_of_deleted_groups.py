@@ -42,7 +42,7 @@ def test_the_waits_of_a_group_end_empty_when_it_is_deleted(tmp_path: Path, offse
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 0)
-        lines = broker.services.pop._pop._waiters._lines
+        lines = broker.services.pop._pop._waiters._wait_queues
         async with Peer(broker.port) as second, Peer(broker.port) as third:
             waits = {"pollTime": "3600000", "bornTime": str(time.time_ns() // 10**6)}
             held = asyncio.create_task(PopConsumer(second, broker).ask(**waits))
