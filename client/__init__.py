@@ -1,7 +1,7 @@
-"""The asyncio client: sessions, admin calls, producers and consumers; `mq.client.sync` has the same
-for programs without a loop.
+"""The asyncio client: sessions, admin calls, producers and consumers.
 
-What most programs need can be imported from here, messages too; it is loaded when it is asked for.
+`mq.client.sync` offers the same for programs without an event loop. The names that most programs
+need, messages included, are exported here; each is imported on first use.
 """
 
 from importlib import import_module

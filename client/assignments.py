@@ -1,4 +1,4 @@
-"""Rebalancing: which queues of a topic are this member's share (RebalanceImpl)."""
+"""Rebalancing: computes which queues of a topic a member consumes (RebalanceImpl)."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from mq.protocol.bodies import MessageQueue
 
 
 class Assignment(NamedTuple):
-    """The queues of a topic, and those of them that are ours."""
+    """The queues of a topic, and the ones assigned to this member."""
 
     queues: list[MessageQueue]
     mine: set[MessageQueue]
 
 
 class Assignments:
-    """Works out the share of one member of a group."""
+    """Computes the assignment of one member of a group."""
 
     def __init__(
         self,
@@ -29,7 +29,9 @@ class Assignments:
         broadcasting: bool,
         heartbeat: Callable[[str], Awaitable[None]],
     ) -> None:
-        """With `broadcasting` all queues are everybody's. `heartbeat` sends one to a broker."""
+        """With `broadcasting` every member gets all queues. `heartbeat` sends a heartbeat to the
+        broker at an address.
+        """
         self._session = session
         self._group = group
         self._strategy = strategy
@@ -38,11 +40,11 @@ class Assignments:
         self.members = GroupMembers(session, group)
 
     async def of(self, topic: str) -> Assignment | None:
-        """Our share of `topic`; None while the brokers do not know that we are a member,
-        or may not know of all others yet.
+        """Return this member's assignment of `topic`.
 
-        Raises RouteNotFound, and what asking the last broker raises if none answers; what the
-        strategy raises.
+        Returns None while the brokers do not know this member yet, or may not know all other
+        members yet. Raises RouteNotFound, the error of the last broker if none answers, and
+        whatever the strategy raises.
         """
         route = await self._session.route(topic)
         queues = read_queues(topic, route)

@@ -1,7 +1,7 @@
-"""A session for short commands: one request after the other on plain sockets, no event loop.
+"""A session for short commands: one request at a time over plain sockets, without an event loop.
 
-Its methods are coroutines so that callers are written once for both kinds of session, but they
-block instead of suspending. `run` drives such a coroutine to its end.
+Its methods are coroutines, so that callers are written once for both kinds of session, but they
+block instead of suspending. `run` drives such a coroutine to completion.
 """
 
 import socket
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CHUNK = 256 * 1024  # bytes asked of the socket at a time
+_CHUNK = 256 * 1024  # bytes per read from the socket
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that only ever awaits a BlockingSession, and return its result.
+    """Run a coroutine that awaits only a BlockingSession, and return its result.
 
-    Raises what the coroutine raises; ClientError if it waits for an event loop.
+    Raises what the coroutine raises, and ClientError if it waits for an event loop.
     """
     try:
         coroutine.send(None)
@@ -42,7 +42,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _Wire:
-    """One connection, one request at a time."""
+    """One connection with at most one request at a time."""
 
     def __init__(self, address: str, deadline: float, tls: "ssl.SSLContext | None") -> None:
         self.address = address
@@ -62,7 +62,7 @@ class _Wire:
         plain = self._socket
         try:
             self._socket = tls.wrap_socket(plain, server_hostname=host)
-        except OSError as error:  # of which ssl.SSLError and TimeoutError are
+        except OSError as error:  # SSLError and TimeoutError are subclasses
             plain.close()
             raise ConnectError(self.address, reason_of(error)) from None
 
@@ -94,10 +94,10 @@ class _Wire:
                 raise BadAnswer(self.address, str(error)) from None
 
     def is_closed(self) -> bool:
-        """Whether the peer has hung up meanwhile, as brokers do with clients that are idle."""
+        """Whether the peer has closed the connection, as brokers do with idle clients."""
         self._socket.setblocking(False)
         try:
-            # Of the bytes as they come, also under TLS, whose sockets cannot peek.
+            # Peek at the raw bytes: TLS sockets do not support MSG_PEEK.
             return not socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
@@ -109,7 +109,7 @@ class _Wire:
 
 
 def _left(deadline: float) -> float:
-    """Seconds until the deadline; raises TimeoutError when it has passed."""
+    """Return the seconds until the deadline. Raises TimeoutError if it has passed."""
     left = deadline - clock.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -117,10 +117,10 @@ def _left(deadline: float) -> float:
 
 
 class BlockingSession(Caller):
-    """A session without an event loop; use it in a `with` block, drive it with `run`.
+    """A session without an event loop. Use it in a `with` block and drive it with `run`.
 
-    It keeps one connection per address, ignores what brokers push, and does not refresh routes by
-    itself.
+    It keeps one connection per address, ignores requests from brokers, and does not refresh routes
+    in the background.
     """
 
     def __init__(
@@ -129,18 +129,20 @@ class BlockingSession(Caller):
         options: ClientOptions | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """As `Caller`."""
+        """See `Caller`."""
         super().__init__(namesrv, options, **keywords)
         self._wires: dict[str, _Wire] = {}
         self._opaques = count(1)
 
     @classmethod
     def beside(cls, session: Caller) -> Self:
-        """One to the same cluster, with the options of `session`, for another thread."""
+        """Return a session to the same cluster with the options of `session`, for another
+        thread.
+        """
         return cls(session.name_servers or session.address_server or (), session.options)
 
     def blocking(self) -> "BlockingSession":
-        """A session to the same cluster for another thread, without an event loop."""
+        """Return a session to the same cluster for another thread, without an event loop."""
         return BlockingSession.beside(self)
 
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
@@ -185,7 +187,8 @@ class BlockingSession(Caller):
             while waiting:
                 results.append(await waiting.pop(0))
         finally:
-            for coroutine in waiting:  # after an error: Python complains of any never awaited
+            # after an error: Python warns about coroutines that are never awaited
+            for coroutine in waiting:
                 coroutine.close()
         return results
 
@@ -204,7 +207,7 @@ class BlockingSession(Caller):
             wire.close()
 
     def close(self) -> None:
-        """Close every connection. Safe to call again."""
+        """Close every connection. Safe to call more than once."""
         for address in list(self._wires):
             self._drop(address)
 

@@ -1,4 +1,4 @@
-"""The sizes of a socket's buffers."""
+"""The sizes of socket buffers."""
 
 import socket
 from typing import NamedTuple, Protocol
@@ -9,14 +9,19 @@ class _Socket(Protocol):
 
 
 class SocketBuffers(NamedTuple):
-    """Bytes that the system keeps for a connection; 0 leaves it to the system, which is best nearly
-    always: a size of one's own ends its own adaptation."""
+    """Buffer sizes of a connection in bytes.
+
+    0 keeps the system's default, which is nearly always best: an explicit size disables the
+    kernel's automatic tuning.
+    """
 
     send: int = 0
     receive: int = 0
 
     def set_on(self, sock: _Socket) -> None:
-        """Set them on a socket; on one that listens, for the connections that it accepts."""
+        """Apply the sizes to a socket. On a listening socket they apply to the connections that it
+        accepts.
+        """
         for option, size in ((socket.SO_SNDBUF, self.send), (socket.SO_RCVBUF, self.receive)):
             if size:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)

@@ -1,8 +1,8 @@
-"""Sessions: what each can do, whichever way it does its I/O.
+"""The base of all sessions, independent of how they do their I/O.
 
 `Session` waits on an event loop. `BlockingSession` blocks on a socket inside its coroutines, so
-that a short command needs no event loop at all (importing asyncio takes longer than the command).
-Everything above them (`Admin`, `PullConsumer`) is written once, against `Caller`.
+that a short command needs no event loop (importing asyncio takes longer than such a command).
+Everything built on them (`Admin`, `PullConsumer`) is written once, against `Caller`.
 """
 
 from abc import ABC, abstractmethod
@@ -37,24 +37,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
-# Java's clients ask for a route again after this long (ClientConfig.pollNameServerInterval).
+# How long a route is used before it is fetched again, as in Java's clients
+# (ClientConfig.pollNameServerInterval).
 ROUTE_SECONDS = 30.0
-# A route that could not be had is asked for again after this long at the soonest.
+# The shortest time between two attempts to fetch a route after a failure.
 ROUTE_RETRY_SECONDS = 0.5
 _LAST_BINARY_CODE = 0x7FFF
 
 
 class Endpoint(NamedTuple):
-    """Where to connect: a host name or address, and a port."""
+    """A host name or address, and a port."""
 
     host: str
     port: int
 
 
 def parse_address(address: str) -> Endpoint:
-    """Split "host:port"; an IPv6 host may stand in brackets.
+    """Split "host:port". An IPv6 host may be in brackets.
 
-    Raises ClientError if it is not an address.
+    Raises ClientError if `address` is not valid.
     """
     host, colon, port = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -69,7 +70,7 @@ def parse_address(address: str) -> Endpoint:
 
 
 def _can_be_looked_up(host: str) -> bool:
-    """Whether the system takes a host for a look-up, which raises ValueError for others."""
+    """Whether the resolver accepts a host name; it raises ValueError for the names refused here."""
     if any(c.isspace() or c in "\0/,;#" for c in host):
         return False
     if host.isascii():
@@ -81,9 +82,9 @@ def _can_be_looked_up(host: str) -> bool:
 
 
 def parse_name_servers(namesrv: str | Sequence[str]) -> tuple[str, ...]:
-    """Split a list as NAMESRV_ADDR has it, "host:port;host:port" (or commas).
+    """Split a list in the format of NAMESRV_ADDR: "host:port;host:port", or with commas.
 
-    Raises ClientError if there is none, or one that is not host:port.
+    Raises ClientError if the list is empty or an entry is not host:port.
     """
     parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else namesrv
     addresses = tuple(part.strip() for part in parts if part.strip())
@@ -100,9 +101,9 @@ def route_request(topic: str) -> Command:
 
 
 class Caller(ABC):
-    """Sends requests to brokers and name servers, and knows the routes of topics."""
+    """Sends requests to brokers and name servers, and caches the routes of topics."""
 
-    #: Whether several requests can wait side by side, on an event loop.
+    #: Whether several requests can be in flight at once, on an event loop.
     is_concurrent = False
 
     def __init__(
@@ -111,11 +112,12 @@ class Caller(ABC):
         options: ClientOptions | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """`options`, and keywords that are fields of them, say how (see `ClientOptions`).
+        """Create a session. `options`, and keywords that name its fields, configure it (see
+        `ClientOptions`).
 
-        `namesrv` may be the URL of an address server, http or https, which has the list.
-        Raises ClientError for invalid addresses, and for a ROCKETMQ_SERIALIZE_TYPE that is
-        no serialization.
+        `namesrv` is a list of name servers, or the http or https URL of an address server. Raises
+        ClientError for invalid addresses, and for a ROCKETMQ_SERIALIZE_TYPE that does not name a
+        serialization.
         """
         given = cast("dict[str, Any]", keywords)
         self.options = take(options or ClientOptions(), given)
@@ -126,28 +128,28 @@ class Caller(ABC):
         self._rpc_hooks: tuple[RpcHook, ...] | None = of_kind(self.options.hooks, RpcHook)
         self.credentials = self.options.credentials
         self.address_server = str(namesrv) if is_url(namesrv) else None
-        #: Empty until it is needed when an address server has the list.
+        #: With an address server: empty until the list has been fetched.
         self.name_servers = () if self.address_server else parse_name_servers(namesrv)
         self._routes: dict[str, tuple[TopicRouteData, float]] = {}
         self._chosen_name_server = 0
 
     @property
     def credentials(self) -> "AccessKey | None":
-        """What requests are signed with from now on; it can be another one, or none."""
+        """The access key that signs requests. It can be replaced or removed at any time."""
         return self._credentials
 
     @credentials.setter
     def credentials(self, key: "AccessKey | None") -> None:
         self._credentials = key
-        # Whether there is anything to do to a request: one look on the hot path.
+        # Whether requests need any processing: a single check on the hot path.
         self._seals = bool(self._serialization or self._rpc_hooks or key)
 
     def options_for(
         self, client: ClientOptions | None, keywords: "dict[str, Any]"
     ) -> ClientOptions:
-        """The options of somebody who shares this session: its own, if nothing else is said.
+        """Return the options of a client that shares this session: by default those of the session.
 
-        Raises ClientError for an RpcHook that this session was not opened with.
+        Raises ClientError for an RpcHook that is not among the session's own hooks.
         """
         options = take(client or self.options, keywords)
         for hook in of_kind(options.hooks, RpcHook) or ():
@@ -158,23 +160,25 @@ class Caller(ABC):
         return options
 
     def set_name_servers(self, namesrv: str | Sequence[str]) -> None:
-        """From now on ask these. Raises ClientError for invalid addresses."""
+        """Replace the list of name servers. Raises ClientError for invalid addresses."""
         addresses = parse_name_servers(namesrv)
         chosen = self.name_servers[self._chosen_name_server] if self.name_servers else None
         self.name_servers = addresses
         self._chosen_name_server = addresses.index(chosen) if chosen in addresses else 0
 
     async def find_name_servers(self) -> tuple[str, ...]:
-        """The name servers; asks the address server if there is one and it was not asked yet.
+        """Return the name servers, fetching the list from the address server on first use.
 
-        Raises ConnectError and BadAnswer, naming the address server.
+        Raises ConnectError and BadAnswer, both with the URL of the address server.
         """
         if not self.name_servers and self.address_server is not None:
             await self.ask_address_server()
         return self.name_servers
 
     async def ask_address_server(self) -> None:
-        """Take the list that the address server has now. Raises as `find_name_servers`."""
+        """Fetch the current list from the address server. Raises what `find_name_servers`
+        raises.
+        """
         url = self.address_server
         if url is None:
             raise ClientError("this session was given its name servers, not an address server")
@@ -190,16 +194,18 @@ class Caller(ABC):
 
     @property
     def name_server(self) -> str:
-        """Whom it asks at the moment: a name server, or the address server while it has none."""
+        """The peer that the session currently queries: a name server, or the address server until
+        the list is known.
+        """
         if self.name_servers:
             return self.name_servers[self._chosen_name_server]
         return self.address_server or ""
 
     @abstractmethod
     def blocking(self) -> "AbstractContextManager[Caller]":
-        """A session to the same cluster for another thread, without an event loop.
+        """Return a session to the same cluster for another thread, without an event loop.
 
-        Of the same kind: beside one that changes nothing (a dry run's) it changes nothing, too.
+        It is of the same kind: the counterpart of a dry-run session changes nothing either.
         """
 
     @abstractmethod
@@ -207,28 +213,30 @@ class Caller(ABC):
         """Send a request to "host:port" and return the response, whatever its code.
 
         Raises:
-            ConnectError: no connection, or it broke before the answer came.
-            RequestTimeout: no answer within `timeout` seconds.
-            BadAnswer: the peer sent bytes that are no command.
+            ConnectError: the connection failed, or broke before the response arrived.
+            RequestTimeout: no response arrived within `timeout` seconds.
+            BadAnswer: the peer sent bytes that are not a command.
         """
 
     @abstractmethod
     async def invoke_oneway(self, address: str, command: Command) -> None:
-        """Send a request that nobody answers. Raises ConnectError as far as that is seen."""
+        """Send a request that has no response. Raises ConnectError if the failure is visible
+        locally.
+        """
 
     @abstractmethod
     async def all(self, coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-        """Await them all, side by side where the session can, and return their results in order.
+        """Await all coroutines, concurrently if the session can, and return their results in order.
 
         Raises the first error of any of them.
         """
 
     def _seal(self, address: str, command: Command) -> None:
-        """The last that is done to a request before it goes to `address`, if `_seals`.
+        """Complete a request before it is sent to `address`: serialization, hooks, signature.
 
-        Raises HookRefused.
+        Called only if `_seals` is set. Raises HookRefused.
         """
-        # Codes over 32767 (POP and its kin) do not fit the binary form.
+        # Codes over 32767 (POP and related requests) do not fit the binary format.
         if self._serialization and command.code <= _LAST_BINARY_CODE:
             command.serialization = self._serialization
         if self._rpc_hooks is not None:
@@ -237,13 +245,14 @@ class Caller(ABC):
                     hook.before_request(address, command)
                 except (KeyboardInterrupt, SystemExit):
                     raise
-                except BaseException as error:  # a CancelledError is of something else than we
+                # a CancelledError here is the hook's, not this task's
+                except BaseException as error:
                     raise HookRefused(hook, error) from error
         if self.credentials is not None:
             self.credentials.sign(command)
 
     def _responded(self, address: str, command: Command, response: Command) -> None:
-        """Let the hooks see a response. Raises HookRefused."""
+        """Pass a response to the hooks. Raises HookRefused."""
         for hook in self._rpc_hooks or ():
             try:
                 hook.after_response(address, command, response)
@@ -260,16 +269,17 @@ class Caller(ABC):
         *,
         accept: Collection[int] = _SUCCESS,
     ) -> Command:
-        """`invoke` that raises the BrokerError of each response code not in `accept`."""
+        """Call `invoke`, and raise the BrokerError for a response code that is not in `accept`."""
         response = await self.invoke(address, command, timeout)
         if response.code not in accept:
             raise for_code(response.code, response.remark, address)
         return response
 
     async def invoke_name_server(self, command: Command, timeout: float | None = None) -> Command:
-        """Send a request to a name server: the one that answered last, else the next in turn.
+        """Send a request to a name server: first the one that answered last, then the others in
+        turn.
 
-        Raises ConnectError or RequestTimeout of the last one tried when none answers.
+        Raises the ConnectError or RequestTimeout of the last one if none answers.
         """
         addresses = await self.find_name_servers()
         start = self._chosen_name_server
@@ -285,7 +295,7 @@ class Caller(ABC):
         raise last
 
     def _answered(self, address: str) -> None:
-        """Ask this name server first the next time, if it still is one of ours."""
+        """Start with this name server the next time, if it is still in the list."""
         if address in self.name_servers:
             self._chosen_name_server = self.name_servers.index(address)
 
@@ -296,21 +306,24 @@ class Caller(ABC):
         *,
         accept: Collection[int] = _SUCCESS,
     ) -> Command:
-        """`invoke_name_server` that raises the BrokerError of a code not in `accept`."""
+        """Call `invoke_name_server`, and raise the BrokerError for a code that is not in
+        `accept`.
+        """
         response = await self.invoke_name_server(command, timeout)
         if response.code not in accept:
             raise for_code(response.code, response.remark, self.name_server)
         return response
 
     async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
-        """Return the route of `topic`, asked for again when it is older than `max_age` seconds.
+        """Return the route of `topic`, fetching it if the cached one is older than `max_age`
+        seconds.
 
-        A route that is known already stays good while no name server answers, and when one that has
-        just started does not know the topic (yet); not so with a `max_age` of 0.
+        The cached route stays valid while no name server answers, and when a name server that has
+        just started does not know the topic yet. With a `max_age` of 0 the route is always fetched.
 
         Raises:
             RouteNotFound: the name server does not know the topic.
-            ConnectError, RequestTimeout: no name server answers and no route is known.
+            ConnectError, RequestTimeout: no name server answers and no route is cached.
         """
         known = self._routes.get(topic)
         if known is None or max_age <= 0:
@@ -320,7 +333,7 @@ class Caller(ABC):
         try:
             return await self._fetch_route(topic)
         except (ConnectError, RequestTimeout, RouteNotFound):
-            # Not at once again, or each call would wait for a name server that hangs.
+            # Delay the next attempt, or every call would wait for a name server that hangs.
             self._routes[topic] = known[0], clock.monotonic() - max_age + ROUTE_RETRY_SECONDS
             return known[0]
 
@@ -335,24 +348,26 @@ class Caller(ABC):
         return route
 
     async def _ask_for_route(self, topic: str) -> tuple[Command, str]:
-        """The answer of a name server, and its address."""
+        """Return the response of a name server, and its address."""
         response = await self.invoke_name_server(route_request(topic))
         return response, self.name_server
 
     async def share_route(self, topic: str, parent: str) -> None:
-        """From now on take the route of `parent` for `topic`: a light topic has none of its own.
+        """Use the route of `parent` for `topic` from now on: a light topic has no route of its own.
 
         Raises what `route` raises.
         """
         self._routes[topic] = (await self.route(parent), inf)
 
     def known_route(self, topic: str) -> "TopicRouteData | None":
-        """The route of `topic` if it has been asked for already; for paths that cannot wait."""
+        """Return the cached route of `topic` or None, for code that cannot wait."""
         known = self._routes.get(topic)
         return None if known is None else known[0]
 
     def known_brokers(self, *, replicas: bool = False) -> set[str]:
-        """The addresses of the masters of every route that is known, and of `replicas` if asked."""
+        """Return the addresses of the masters in all cached routes; with `replicas` those of the
+        slaves too.
+        """
         return {
             address
             for route, _ in self._routes.values()
@@ -362,13 +377,13 @@ class Caller(ABC):
         }
 
     def outdate_route(self, topic: str) -> None:
-        """Ask again the next time: a broker has just proved that the route may be old."""
+        """Mark the cached route as outdated: a broker's answer has shown that it may be wrong."""
         known = self._routes.get(topic)
         if known is not None:
             self._routes[topic] = (known[0], -inf)
 
     async def master_address(self, topic: str, broker_name: str) -> str:
-        """Return the address of the master called `broker_name` in the route of `topic`.
+        """Return the address of the master of `broker_name` in the route of `topic`.
 
         Raises RouteNotFound if the route has no such broker, and what `route` raises.
         """

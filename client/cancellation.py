@@ -1,4 +1,4 @@
-"""Cancellation: one of our own task, apart from one that a user's code has run into."""
+"""Cancellation: tells the cancellation of a client's own task from one inside user code."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def is_meant(error: BaseException) -> bool:
-    """Whether an error that a user's code has raised is to end the task that called it.
+    """Whether an error raised by user code must end the task that called it.
 
-    KeyboardInterrupt and SystemExit are, and so is the CancelledError of somebody who cancels this
-    task. Not so the CancelledError of something that the code itself has awaited or looked into: a
-    task that ended of that would end without a word.
+    This is true of KeyboardInterrupt, SystemExit, and the CancelledError of a task that is being
+    cancelled. It is false for the CancelledError of something that the user code awaited or
+    inspected: it would end the task without a message.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -19,10 +19,10 @@ def is_meant(error: BaseException) -> bool:
 
 
 def end_with(task: "asyncio.Task[Any]", work: Awaitable[object]) -> None:
-    """Have what a task is to await end with it.
+    """Close the coroutine that a task is to await when the task ends.
 
-    A task that is cancelled before its first step never begins: of a coroutine that was made for it
-    Python then says that nobody has awaited it.
+    A task that is cancelled before its first step never starts, and Python then warns that the
+    coroutine was never awaited.
     """
     if isinstance(work, Coroutine):
         task.add_done_callback(lambda _: work.close())

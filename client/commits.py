@@ -1,8 +1,8 @@
-"""How far the queues of a member are finished: told to the brokers, in time.
+"""Commits how far the queues of a member are consumed.
 
-Each `Intervals.offsets` (5 s), when a queue is given up (see `leaving`), and at the end; sooner
-where messages are pushed and much is finished, for a snode closes the connection of who is too far
-behind with that.
+Offsets are committed every `Intervals.offsets` (5 s), when a queue is revoked (see
+`revoked_queues`), and at the end. When messages are pushed, they are committed earlier if many are
+finished, because a snode closes the connection of a consumer whose committed offset lags too far.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from mq.protocol.bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
-# Messages of a queue that are finished, when messages are pushed: a quarter of what a snode allows
-# by default (slowConsumerThreshold).
+# Finished messages of a queue that trigger a commit when messages are pushed: a quarter of what a
+# snode allows by default (slowConsumerThreshold).
 COMMIT_AFTER = 256
-COMMIT_LOOK_SECONDS = 0.1  # after a push, for that
+COMMIT_CHECK_SECONDS = 0.1  # from a push to the check for COMMIT_AFTER
 
 
 class Commits:
-    """Commits the offsets of the queues that one member holds."""
+    """Commits the offsets of the queues that one member owns."""
 
     def __init__(
         self,
@@ -42,8 +42,9 @@ class Commits:
         held: Mapping[MessageQueue, ProcessQueue],
         is_same: Callable[[ProcessQueue], Awaitable[bool]],
     ) -> None:
-        """`held` are the queues that are ours at any time. `is_same` looks whether one that nobody
-        has pulled from for a while is what it was then."""
+        """`held` maps the queues that the member owns at any time. `is_same` checks whether a queue
+        that was not pulled from recently still belongs to the same topic.
+        """
         self._group = group
         self._settings = settings
         self._offsets = offsets
@@ -51,67 +52,74 @@ class Commits:
         self._locks = locks
         self._keep_task = keep_task
         self._is_same = is_same
-        self._look: asyncio.TimerHandle | None = None  # whether much is finished
-        self._goes_on = False
+        self._check: asyncio.TimerHandle | None = None  # checks for COMMIT_AFTER
+        self._is_running = False
 
     def start(self) -> None:
-        """Look again and again while pushed messages are unfinished."""
-        self._goes_on = True
+        """Check repeatedly while pushed messages are unfinished."""
+        self._is_running = True
 
     def stop(self) -> None:
-        """Do not look any more. Safe to call again."""
-        self._goes_on = False
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        """Stop checking. Safe to call more than once."""
+        self._is_running = False
+        if self._check is not None:
+            self._check.cancel()
+            self._check = None
 
     async def commit(self, *, again: bool = False, last: bool = False) -> list[MQError]:
-        """Tell the brokers how far each queue is finished; returns what went wrong.
+        """Commit the offset of each queue to the brokers; returns the errors.
 
-        With `again` also what they have confirmed before. Nothing of an ordered queue whose lock is
-        not ours for certain: another member may have come further. Who cannot wait until it is
-        renewed, for this is the `last` one or the user's, has it renewed. Nothing of a queue whose
-        topic its broker does not have either: it would be an offset in the next one of that name.
-        Nor of a paused one that turns out to be another by now, or cannot be looked at; of one that
-        is full only what is new: its topic may have been made again, too.
+        With `again`, offsets that were confirmed before are committed once more. These queues are
+        skipped:
+
+        - An ordered queue whose lock may have lapsed: another member may have consumed further.
+          With `again` or `last` the lock is renewed first, because the caller cannot wait until
+          it is renewed by itself.
+        - A queue whose broker does not have the topic: the offset would apply to the next topic of
+          that name.
+        - A paused queue that turns out to belong to a recreated topic, or that cannot be checked.
+        - A full queue, unless its offset has changed: its topic may have been recreated, too.
         """
         ours, lapsed, absent = self._sorted()
         if lapsed and (again or last):
             await self._locks.renew(lapsed, self._offsets)
             ours, lapsed, absent = self._sorted()
         unseen = [held for held in ours if held.is_unseen and not held.may_take]
-        news = [held for held in unseen if again or held.told != held.commit_offset]
-        others = await self._others([held for held in news if held.paused])
+        news = [held for held in unseen if again or held.committed != held.commit_offset]
+        replaced = await self._replaced([held for held in news if held.paused])
         ours, lapsed, absent = self._sorted()
-        left_out = others.union(set(unseen).difference(news))
-        told = {held: held.commit_offset for held in ours if held not in left_out}
-        for held, offset in told.items():
+        skipped = replaced.union(set(unseen).difference(news))
+        offsets = {held: held.commit_offset for held in ours if held not in skipped}
+        for held, offset in offsets.items():
             self._offsets.update(held.queue, offset)
-        errors = await self._offsets.commit([held.queue for held in told], again=again)
-        for held, offset in told.items():
-            if self._is_told(held.queue, offset, errors):
-                held.told = offset
+        errors = await self._offsets.commit([held.queue for held in offsets], again=again)
+        for held, offset in offsets.items():
+            if self._is_confirmed(held.queue, offset, errors):
+                held.committed = offset
         if again or last:
             lapse = "{}: its lock has lapsed and cannot be renewed now"
             errors += [ClientError(lapse.format(held.queue)) for held in lapsed]
             absence = "{}: its broker has no such topic now"
             errors += [ClientError(absence.format(held.queue)) for held in absent]
-            other = "{}: its broker does not say that it has the same topic still"
-            errors += [ClientError(other.format(held.queue)) for held in others]
+            other = "{}: its broker does not confirm that the topic is still the same"
+            errors += [ClientError(other.format(held.queue)) for held in replaced]
         return errors
 
-    def _is_told(self, queue: MessageQueue, offset: int, errors: list[MQError]) -> bool:
-        if isinstance(self._offsets, OffsetStore):  # one broker's error says nothing of another's
-            return self._offsets.is_told(queue, offset)
+    def _is_confirmed(self, queue: MessageQueue, offset: int, errors: list[MQError]) -> bool:
+        # One broker's error does not affect the others.
+        if isinstance(self._offsets, OffsetStore):
+            return self._offsets.is_confirmed(queue, offset)
         return not errors
 
-    async def _others(self, unseen: list[ProcessQueue]) -> set[ProcessQueue]:
-        """Those that are others by now, or may be."""
+    async def _replaced(self, unseen: list[ProcessQueue]) -> set[ProcessQueue]:
+        """Return the queues that belong, or may belong, to a recreated topic."""
         answers = await asyncio.gather(*map(self._is_same, unseen))
         return {held for held, is_same in zip(unseen, answers, strict=True) if not is_same}
 
     def _sorted(self) -> tuple[list[ProcessQueue], list[ProcessQueue], list[ProcessQueue]]:
-        """The queues that are ours for certain, the others, and those whose topic is absent."""
+        """Return the queues that are owned for certain, those with a lapsed lock, and those without
+        a topic.
+        """
         sure: list[ProcessQueue] = []
         lapsed: list[ProcessQueue] = []
         absent: list[ProcessQueue] = []
@@ -121,7 +129,7 @@ class Commits:
         return sure, lapsed, absent
 
     async def run(self) -> None:
-        """Commit now and then, for ever."""
+        """Commit periodically until cancelled."""
         while True:
             await asyncio.sleep(self._settings.commit_interval or COMMIT_SECONDS)
             try:
@@ -133,7 +141,7 @@ class Commits:
                 log.exception("group %s: offsets not committed", self._group)
 
     async def commit_last(self) -> None:
-        """Commit before the member leaves: what fails is told, and nobody can do more about it."""
+        """Commit before the member leaves the group. Failures are logged."""
         try:
             for error in await self.commit(last=True) if self._settings.commits else ():
                 log.warning("group %s leaves without an offset: %s", self._group, error)
@@ -142,16 +150,18 @@ class Commits:
                 raise
             log.exception("group %s leaves without its offsets", self._group)
 
-    def look_soon(self) -> None:
-        """A message was pushed: when it is finished, so may be much."""
-        if self._look is None and self._settings.commits:
+    def check_soon(self) -> None:
+        """Schedule a check for COMMIT_AFTER after a pushed message."""
+        if self._check is None and self._settings.commits:
             loop = asyncio.get_running_loop()
-            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
+            self._check = loop.call_later(COMMIT_CHECK_SECONDS, self._commit_much)
 
     def _commit_much(self) -> None:
-        """Commit the offsets of queues of which much is finished; as in `commit`, not of an
-        ordered one whose lock is not ours for certain."""
-        self._look = None
+        """Commit the offsets of queues with many finished messages.
+
+        As in `commit`, an ordered queue whose lock may have lapsed is skipped.
+        """
+        self._check = None
         ours, *_ = self._sorted()
         pushed = [held for held in ours if held.pushes is not None]
         queues = []
@@ -165,9 +175,9 @@ class Commits:
         if queues:
             self._keep_task(self._commit_now(queues))
         unfinished = any(held.count for held in self._held.values() if held.pushes is not None)
-        if self._goes_on and unfinished:
+        if self._is_running and unfinished:
             loop = asyncio.get_running_loop()
-            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
+            self._check = loop.call_later(COMMIT_CHECK_SECONDS, self._commit_much)
 
     async def _commit_now(self, queues: list[MessageQueue]) -> None:
         for error in await self._offsets.commit(queues):

@@ -1,4 +1,4 @@
-"""Options of consumers, besides those of every client."""
+"""Options of consumers, in addition to those of every client."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,8 @@ from mq.client.rebalance import Strategy, allocate_averagely
 from mq.client.subscription import TAG
 from mq.protocol.bodies import ConsumeFromWhere
 
-MAX_RECONSUME_TIMES = 16  # then the broker puts a message among the dead letters
-_START_SECONDS = 1800  # DefaultMQPushConsumer.consumeTimestamp: half an hour ago
+MAX_RECONSUME_TIMES = 16  # after that the broker moves a message to the dead letter topic
+_START_SECONDS = 1800  # half an hour (DefaultMQPushConsumer.consumeTimestamp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +24,15 @@ class MemberOptions:
     """Options of every member of a group.
 
     Attributes:
-        strategy: how queues are shared out; all members must have the same.
-        on_assigned: called as `(topic, all, mine)` with queues, each time that a rebalance has
-            changed which queues of a topic are this member's.
-        offsets: a store of one's own for offsets (see `mq.client.Offsets`) instead of the brokers'
-            or the file's.
-        limits: what is held unfinished at most.
+        strategy: assigns queues to members; it must be the same for all members.
+        on_assigned: called as `(topic, all, mine)` with queues, after each rebalance that changed
+            which queues of a topic are assigned to this member.
+        offsets: a custom store for offsets (see `mq.client.Offsets`) instead of the brokers or the
+            file.
+        limits: bounds the messages that are pulled and not consumed yet.
         expression_type: of the subscriptions, "TAG" or "SQL92".
-        consume_from: where to begin in queues that the group has never committed an offset of.
-        start_time: goes with CONSUME_FROM_TIMESTAMP, in ms since 1970; half an hour ago by default.
+        consume_from: where to start in queues for which the group has no committed offset.
+        start_time: for CONSUME_FROM_TIMESTAMP, in ms since 1970; half an hour ago by default.
     """
 
     strategy: Strategy = allocate_averagely
@@ -45,7 +45,7 @@ class MemberOptions:
 
     @property
     def begin(self) -> int:
-        """`start_time`, or its default as of now."""
+        """`start_time`, or half an hour ago if it is not set."""
         if self.start_time is not None:
             return self.start_time
         return int((clock.time() - _START_SECONDS) * 1000)
@@ -56,20 +56,20 @@ class ConsumeOptions(MemberOptions):
     """Options of a `Consumer`.
 
     Attributes:
-        listener: gets each message: `async def`, or a plain function, which is then called in a
-            thread; see `push.listener` for what it may raise.
-        batch_listener: gets lists of up to `batch` messages of one queue instead.
-        batch: messages per call, with a `batch_listener`.
-        concurrency: calls at a time.
-        ordered: the messages of a queue come one after the other; it needs a listener.
-        suspension: seconds until a message that has failed comes again, with `ordered`.
-        broadcasting: every member gets every message; offsets are in a file.
-        offset_directory: where that file is.
-        max_reconsume_times: a message that has failed more often is a dead letter: 16 by default,
-            no limit with `ordered`.
-        consume_timeout: what a listener has had for so many seconds is sent back.
+        listener: receives each message: an `async def`, or a plain function, which is called in a
+            thread. See `push.listener` for what it may raise.
+        batch_listener: receives lists of up to `batch` messages of one queue instead.
+        batch: messages per call of a `batch_listener`.
+        concurrency: the number of concurrent calls.
+        ordered: consume the messages of each queue one after the other; needs a listener.
+        suspension: with `ordered`, seconds until a failed message is delivered again.
+        broadcasting: every member gets every message; offsets are kept in a file.
+        offset_directory: the directory of that file.
+        max_reconsume_times: a message that failed more often becomes a dead letter; 16 by default,
+            unlimited with `ordered`.
+        consume_timeout: seconds after which an unfinished message of a listener is sent back.
         pull_batch: messages per pull.
-        trace: what is consumed is traced, in the trace topic or in that of the name given.
+        trace: True traces consumption in the trace topic, a string in the topic of that name.
     """
 
     listener: Listener | None = None
@@ -94,7 +94,7 @@ class ConsumeOptions(MemberOptions):
 
     @property
     def flow_limits(self) -> FlowLimits:
-        """`limits`, or their defaults: an ordered queue has no span that could get too long."""
+        """`limits`, or the default: an ordered queue has no limit on the offset span."""
         return self.limits or FlowLimits(span=None if self.ordered else FlowLimits.span)
 
 
@@ -103,8 +103,8 @@ class PollOptions(MemberOptions):
     """Options of a `LitePullConsumer`.
 
     Attributes:
-        auto_commit: whether what was polled is committed again and again, and at the end; else by
-            `commit` only.
+        auto_commit: commit polled messages periodically and at the end; otherwise only `commit`
+            does.
         pull_batch: messages per pull.
     """
 

@@ -1,4 +1,4 @@
-"""Consumers as members of a group: what `Reader` has read goes out, failures come back."""
+"""Consumers that are members of a group: deliver what `Reader` pulled, and send failures back."""
 
 import asyncio
 import logging
@@ -33,25 +33,26 @@ from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
-_BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
+_BROADCASTING_INSTANCE = "DEFAULT"  # must survive a restart, as in Java
 
 
 class Consumer(Member):
     """A member of a consumer group. An async context manager.
 
-    The members of a group share the queues of a topic: Java's consumers and this one alike. What is
-    consumed is either given to `listener`, of which `concurrency` run at a time, or taken in loops:
+    The members of a group divide the queues of a topic among them; Java's consumers can be members
+    of the same group. Messages are either passed to `listener`, of which `concurrency` calls run at
+    a time, or iterated:
 
         async with Consumer("127.0.0.1:9876", "billing", {"Orders": "paid"}) as consumer:
             async for message in consumer:
                 ...
 
-    There a message is finished when the loop asks for the next one; the one at which a loop is left
-    comes in the next loop. A message is never lost, but it may come again: after a crash, or when a
-    queue passes from one member to another.
+    A loop has finished a message when it asks for the next one. If a loop is left early, its last
+    message is delivered to the next loop. Messages are never lost, but they may be redelivered
+    after a crash, or when a queue passes from one member to another.
 
-    With `broadcasting` every member gets every message. It keeps its offsets in a file, and what
-    its listener fails on does not come again.
+    With `broadcasting` every member gets every message. Offsets are kept in a file, and messages
+    that the listener failed to consume are not redelivered.
     """
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
@@ -68,12 +69,11 @@ class Consumer(Member):
     ) -> None:
         """`session` is the addresses of name servers, or an open session to share.
 
-        `subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
-        `options` and `client`, and keywords that are fields of them, say how; with a session that
-        is shared `client` is what that was opened with, by default.
-
-        Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
-        ClientError for invalid addresses, for `ordered` without a listener, for two.
+        `subscriptions` are expressions by topic: "*", tags as "a || b", or one of
+        `expression_type`. `options` and `client` configure the consumer, and keywords that name
+        their fields override them; `client` defaults to the options of a shared session.
+        Raises IllegalName for group or topic, ValueError for an expression that cannot be parsed,
+        ClientError for an invalid address, and for `ordered` without a listener or with two.
         """
         given = cast("dict[str, Any]", keywords)
         options = take(options or ConsumeOptions(), given)
@@ -112,13 +112,14 @@ class Consumer(Member):
             self._hooks,
         )
         self._consumption = self._make_consumption(options)
-        self._in_hand: dict[int, ProcessQueue] = {}  # by id() of a message that is handed out
+        # by id() of a message that a loop has not finished
+        self._in_progress: dict[int, ProcessQueue] = {}
         self._workers = Workers(self.session, self.group, self._work, self._fail)
         self._closing = False
         self._closed = asyncio.Event()
 
     def _check(self, options: ConsumeOptions) -> None:
-        """Refuse options that this kind of consumer cannot have. Raises ClientError."""
+        """Refuse options that this kind of consumer does not support. Raises ClientError."""
 
     def _make_requests(self) -> ConsumerRequests:
         return ConsumerRequests(self, self.call)
@@ -172,22 +173,22 @@ class Consumer(Member):
         return OffsetStore(self.session, self.group)
 
     async def open(self) -> None:
-        """Join the group and begin to read. Safe to call again, unless it was closed.
+        """Join the group and start to pull. Safe to call again, unless the consumer was closed.
 
-        Messages of a queue begin to come once the other members have learnt of this one, which
-        takes them a moment; those of a topic that does not exist yet, or of which no name server
-        tells at the moment, when it does. Raises ClientError for a consumer that was closed.
+        The first messages of a queue arrive once the other members have noticed this one. A topic
+        that does not exist yet, or that no name server knows at the moment, is consumed as soon as
+        it has a route. Raises ClientError for a consumer that was closed.
         """
         await self._close_once.settle()
-        if self._closing:  # it would take queues, and give nobody what is in them
-            raise ClientError("a consumer that was closed is not opened again: make a new one")
+        if self._closing:  # it would take queues without delivering their messages
+            raise ClientError("a closed consumer cannot be opened again: create a new one")
         await super().open()
 
     async def _begin(self) -> None:
         await self.session.open()
         self.started = clock.time()
         self._requests.register()
-        await asyncio.gather(*map(self._look_for, self.subscriptions.chosen))
+        await asyncio.gather(*map(self._find_topic, self.subscriptions.chosen))
         if self.trace is not None:
             await self.trace.dispatcher.open()
         await self._join()
@@ -198,17 +199,17 @@ class Consumer(Member):
         if isinstance(self._consumption, ConcurrentConsumption):
             self._background.append(self.session.keep_task(self._consumption.expire()))
 
-    async def _look_for(self, topic: str) -> None:
+    async def _find_topic(self, topic: str) -> None:
         try:
             await self.session.route(topic)
         except (RouteNotFound, ConnectError, RequestTimeout) as error:
-            log.warning("group %s waits for its topic: %s", self.group, error)
+            log.warning("group %s waits for a topic: %s", self.group, error)
 
     async def close(self, *, grace: float = 10.0) -> None:
-        """Stop reading, let listeners finish for `grace` seconds, commit, leave the group.
+        """Stop pulling, give listeners `grace` seconds to finish, commit, and leave the group.
 
-        It goes on to the end even when whoever waits for it is cancelled. Called by an async
-        listener it begins to close and returns, so that the listener can finish its message.
+        It completes even if the caller is cancelled. If an async listener calls it, it starts to
+        close and returns at once, so that the listener can finish its message.
         """
         if self._workers.includes_current():
             self._close_once.begin(lambda: self._close(grace))
@@ -236,7 +237,7 @@ class Consumer(Member):
             await self.reader.release()
             if self.trace is not None:
                 await self.trace.dispatcher.close()
-            # Also where it was not opened to the end: brokers may have heard of it.
+            # Even if `open` did not complete: brokers may have received a heartbeat.
             await self._heartbeats.unregister(consumer_group=self.group)
         finally:
             self._requests.leave()
@@ -245,7 +246,7 @@ class Consumer(Member):
             self._closed.set()
 
     async def wait_closed(self) -> None:
-        """Return when the consumer has been closed; raise the error that ended it, if one did."""
+        """Wait until the consumer is closed; raise the error that ended it, if any."""
         await self._closed.wait()
         if self._failure is not None:
             raise self._failure
@@ -254,48 +255,48 @@ class Consumer(Member):
         await self.close()
 
     async def __aiter__(self) -> AsyncIterator[StoredMessage]:
-        """Hand out messages until the consumer is closed. Several loops may run side by side."""
+        """Yield messages until the consumer is closed. Several loops may run concurrently."""
         if self.call is not None or not isinstance(self._consumption, ConcurrentConsumption):
             raise ClientError("this consumer gives its messages to a listener")
         while (ready := await self._consumption.next()) is not None:
             held, (message,) = ready
-            self._in_hand[id(message)] = held
+            self._in_progress[id(message)] = held
             began = None if self._hooks is None else self._hooks.begin(held.queue, [message])
             outcome = ConsumeOutcome.FAILED
             try:
                 yield message
-                # Only reached when the loop asks for more; a loop that was left has not finished.
+                # Reached only when the loop asks for the next message, not when it is left.
                 if held.holds(message):
                     outcome = ConsumeOutcome.SUCCESS
                     held.finish(message)
                     self.reader.counts[held.queue.topic].consumed += 1
             finally:
-                self._in_hand.pop(id(message), None)
+                self._in_progress.pop(id(message), None)
                 if self._hooks is not None and began is not None:
                     self._hooks.end(began, outcome)
                 if held.holds(message):  # the next loop gets it
-                    self._consumption.hand_out(held, [message])
+                    self._consumption.enqueue(held, [message])
         if self._failure is not None:
             raise self._failure
 
     async def retry_later(self, message: StoredMessage, delay_level: int = 0) -> None:
-        """Send back a message that the loop has in hand: the group sees it again later.
+        """Send back a message that the loop is processing; the group receives it again later.
 
-        `delay_level` 0 lets the broker choose (10 s at first, longer each time), 1 to 18 are its
-        levels, -1 makes it a dead letter at once. Raises ClientError for a message that is not in
-        hand or with `broadcasting`, and what a send raises.
+        A `delay_level` of 0 lets the broker choose (10 s at first, longer each time), 1 to 18 are
+        the broker's levels, and -1 makes the message a dead letter at once. Raises ClientError for
+        a message that no loop is processing and with `broadcasting`, and whatever a send raises.
         """
-        held = self._in_hand.get(id(message))
+        held = self._in_progress.get(id(message))
         if held is None:
-            raise ClientError("only a message that a loop has in hand can be sent back")
+            raise ClientError("only a message that a loop is processing can be sent back")
         if self.broadcasting:
-            raise ClientError("nothing can be sent back with broadcasting")
+            raise ClientError("messages cannot be sent back with broadcasting")
         await self._send_back(held, message, delay_level)
         held.finish(message)
         self.reader.counts[held.queue.topic].failed += 1
 
     def pause(self) -> None:
-        """Pull nothing any more; what has been pulled is still consumed."""
+        """Stop pulling. Messages already pulled are still consumed."""
         self.reader.pause(True)
 
     def resume(self) -> None:
@@ -303,12 +304,12 @@ class Consumer(Member):
         self.reader.pause(False)
 
     async def commit(self) -> None:
-        """Commit now how far each queue is finished. Raises the first error of any broker."""
+        """Commit the offset of each queue now. Raises the first error of any broker."""
         for error in await self.reader.commit(again=True):
             raise error
 
-    def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
-        self._consumption.hand_out(held, messages)
+    def _enqueue(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        self._consumption.enqueue(held, messages)
 
     async def _send_back(
         self, held: ProcessQueue, message: StoredMessage, delay_level: int
@@ -333,7 +334,7 @@ class Consumer(Member):
             await self._consumption.work(self.call)
 
     def _fail(self, error: BaseException) -> None:
-        """Something that is to end the program: close, and let those who wait know why."""
+        """Close after an error that must end the program, and pass it to `wait_closed`."""
         log.error("group %s: the consumer stops: %r", self.group, error)
         if self._failure is None and not self._closing:
             self._failure = error

@@ -1,4 +1,4 @@
-"""Requests of brokers to a consumer, and its answers."""
+"""Requests from brokers to a consumer, and the answers."""
 
 from collections.abc import Awaitable
 from functools import partial
@@ -30,7 +30,7 @@ from mq.protocol.message import StoredMessage, decode_record
 
 
 class MemberRequests:
-    """Answers for one member of a group (ClientRemotingProcessor)."""
+    """Answers the requests for one member of a group (ClientRemotingProcessor)."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -42,7 +42,7 @@ class MemberRequests:
         }
 
     def register(self) -> None:
-        """Let the consumer's session bring requests for its group here. Safe to call again.
+        """Route the session's requests for this group to this member. Safe to call more than once.
 
         Raises ClientError if another member of the group is open on the same session.
         """
@@ -52,7 +52,7 @@ class MemberRequests:
             raise ClientError(f"the session has a consumer of {group} already")
 
     def leave(self) -> None:
-        """The consumer is closed. Safe to call again."""
+        """Stop answering for the group. Safe to call more than once."""
         members = _members_of(self._member.session)
         if members.get(self._member.group) is self:
             del members[self._member.group]
@@ -99,10 +99,10 @@ class MemberRequests:
 
 
 class ConsumerRequests(MemberRequests):
-    """Answers for one consumer that may have a listener."""
+    """Answers the requests for one consumer, which may have a listener."""
 
     def __init__(self, member: Member, call: Call | None) -> None:
-        """`call` gives messages to the listener, if there is one."""
+        """`call` passes messages to the listener, if there is one."""
         super().__init__(member)
         self._call = call
         self.handlers[RequestCode.CONSUME_MESSAGE_DIRECTLY] = self._consume_directly
@@ -124,7 +124,9 @@ class ConsumerRequests(MemberRequests):
         return request.reply(0, None, result.encode())
 
     async def _consume(self, message: StoredMessage) -> tuple[CMResult, str | None]:
-        """Give a message to the listener at an operator's wish; returns how that went."""
+        """Pass a message to the listener on behalf of an operator; returns the result and a
+        remark.
+        """
         call = self._call
         if call is None:
             return CMResult.CR_THROW_EXCEPTION, "this consumer has no listener"
@@ -133,7 +135,7 @@ class ConsumerRequests(MemberRequests):
             await call([message])
         except (RetryLater, SuspendQueue) as error:
             return CMResult.CR_LATER, str(error)
-        except Exception as error:  # the listener is the user's
+        except Exception as error:  # the listener is user code
             return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
         return CMResult.CR_SUCCESS, None
 
@@ -149,12 +151,12 @@ _MEMBERS: "WeakKeyDictionary[Session, dict[str, MemberRequests]]" = WeakKeyDicti
 
 
 def serve_also(session: Session, code: int) -> None:
-    """Bring requests of this code to the members of groups on a session, too."""
+    """Route requests with another code to the members of groups on a session."""
     session.on_request(code, partial(_for_member, _members_of(session)))
 
 
 def _members_of(session: Session) -> dict[str, MemberRequests]:
-    """The members of groups on a session, by group; brokers' requests find them here."""
+    """Return the members on a session by group, which the session's request handlers share."""
     members = _MEMBERS.get(session)
     if members is None:
         members = _MEMBERS[session] = {}

@@ -1,4 +1,6 @@
-"""Access keys: who a client is, and its signature under each request (Java: AclClientRPCHook)."""
+"""Access keys: the identity of a client and the signature of each request (Java:
+AclClientRPCHook).
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +20,13 @@ from mq.protocol.signature import (
     signature,
 )
 
-# Its ordinal in MQVersion; see `sign`.
+# The ordinal of V4_9_3 in MQVersion; see `sign`.
 _V4_9_3 = 399
 
 
 @dataclass(frozen=True)
 class AccessKey:
-    """An access key with its secret, and a security token where a service wants one."""
+    """An access key with its secret, and a security token for services that require one."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -35,7 +37,7 @@ class AccessKey:
             raise ClientError("an access key and its secret key must not be empty")
 
     def sign(self, command: Command) -> None:
-        """Add access key and signature to a request, which must not be changed any more."""
+        """Add access key and signature to a request, which must not change afterwards."""
         fields = {name: value for name, value in command.fields.items() if name != SIGNATURE}
         fields[ACCESS_KEY] = self.access_key
         if self.security_token is not None:
@@ -43,15 +45,15 @@ class AccessKey:
         made = signature(self.secret_key.encode(), content(fields, command.body))
         command.fields = {**fields, SIGNATURE: made}
         if command.code == RequestCode.QUERY_MESSAGE and UNIQUE_KEY_QUERY in fields:
-            # Brokers of 4.9.8 leave that field out of what is signed, those of 5.x only if the
-            # client is not newer than this.
+            # Brokers of 4.9.8 exclude that field from the signed content; those of 5.x do so only
+            # for clients that are not newer than this version.
             command.version = min(command.version, _V4_9_3)
 
 
 def read_access_key(path: Path) -> AccessKey:
-    """The access key in a file as conf/tools.yml is one: accessKey and secretKey, in YAML.
+    """Read an access key from a YAML file such as conf/tools.yml, with accessKey and secretKey.
 
-    Raises ClientError that names the file and never shows the secret.
+    Raises ClientError, which names the file and never shows the secret.
     """
     try:
         content = files.read_bytes(path)
@@ -69,7 +71,7 @@ def read_access_key(path: Path) -> AccessKey:
 
 def _parsed(path: Path, content: bytes) -> object:
     try:
-        return orjson.loads(content)  # JSON is YAML, and Spark's executors have no YAML
+        return orjson.loads(content)  # JSON is YAML, and Spark's executors have no YAML parser
     except ValueError:
         pass
     import yaml

@@ -1,13 +1,13 @@
-"""Errors between a client and its peers.
+"""Errors of a client and of its peers.
 
 MQError
-├── ConnectError          nobody answers at the address, or the connection broke
-├── RequestTimeout        no answer in time; the request may have been carried out
-├── ReplyTimeout          a message was sent, but nobody replied to it in time
-├── BadAnswer             the peer's answer cannot be read
-├── RouteNotFound         no name server knows the topic
-├── ClientError           the caller asked for something that this client cannot do
-└── BrokerError           the peer refused; a subclass per response code, found by `for_code`
+  ├── ConnectError          the connection failed or broke
+  ├── RequestTimeout        no answer in time; the request may have been carried out
+  ├── ReplyTimeout          a request message was sent, but no consumer replied in time
+  ├── BadAnswer             the peer's answer cannot be decoded
+  ├── RouteNotFound         no name server knows the topic
+  ├── ClientError           the caller made a mistake, or this client does not support the call
+  └── BrokerError           the peer refused; one subclass per response code, see `for_code`
 
 `retriable` says whether the same request may succeed at another broker or a moment later.
 """
@@ -19,13 +19,13 @@ from mq.protocol.codes import ResponseCode
 
 
 class MQError(Exception):
-    """Anything that this client raises by itself."""
+    """The base of all errors that this client raises itself."""
 
     retriable = False
 
 
 class ConnectError(MQError):
-    """No connection to `address`, or it broke before the answer came."""
+    """The connection to `address` failed, or broke before the answer arrived."""
 
     retriable = True
 
@@ -36,7 +36,7 @@ class ConnectError(MQError):
 
 
 class RequestTimeout(MQError):
-    """`address` did not answer within `seconds`. It may still have done what was asked."""
+    """`address` did not answer within `seconds`. It may still have carried out the request."""
 
     retriable = True
 
@@ -48,7 +48,7 @@ class RequestTimeout(MQError):
 
 
 class ReplyTimeout(MQError):
-    """The message asking for a reply was stored in `topic`, but no reply came in `seconds`."""
+    """The request message was stored in `topic`, but no reply arrived within `seconds`."""
 
     def __init__(self, topic: str, seconds: float) -> None:
         super().__init__(
@@ -59,7 +59,7 @@ class ReplyTimeout(MQError):
 
 
 class BadAnswer(MQError):
-    """`address` sent something that is not an answer to what it was asked."""
+    """`address` sent something that is not an answer to the request."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"{address}: unreadable answer: {reason}")
@@ -68,7 +68,7 @@ class BadAnswer(MQError):
 
 
 class RouteNotFound(MQError):
-    """No name server has a route of `topic`, or none that allows what is wanted."""
+    """No name server has a route of `topic`, or the route does not permit the operation."""
 
     def __init__(self, topic: str, reason: str = "no name server knows it") -> None:
         super().__init__(f"topic {topic}: {reason}")
@@ -76,14 +76,14 @@ class RouteNotFound(MQError):
 
 
 class ClientError(MQError):
-    """The caller's own mistake: a closed client, an oversized message, a bad address."""
+    """A mistake of the caller: a closed client, an oversized message, an invalid address."""
 
 
 class BrokerError(MQError):
     """A broker or name server answered with an error code.
 
-    `code` is the response code (a number that this release need not know), `remark` the peer's
-    own words, `address` who said it.
+    `code` is the response code (possibly one that this release does not know), `remark` is the
+    peer's text, and `address` is the peer.
     """
 
     code: int = -1
@@ -97,7 +97,7 @@ class BrokerError(MQError):
 
     @property
     def code_name(self) -> str:
-        """The name of the code, or its number where it has none."""
+        """The name of the code, or its number if it has no name."""
         try:
             return ResponseCode(self.code).name
         except ValueError:
@@ -105,24 +105,24 @@ class BrokerError(MQError):
 
 
 class RemoteSystemError(BrokerError):
-    """The peer failed inside, or refuses for a reason that has no code of its own."""
+    """The peer failed internally, or refused for a reason that has no code of its own."""
 
     code = ResponseCode.SYSTEM_ERROR
     retriable = True
 
 
 class NoneThere(RemoteSystemError):
-    """The peer has none of what it was asked about, which Java's says with the code of a failure.
+    """The queried object does not exist, which Java reports with the code of a system error.
 
-    Its words tell the two apart: a broker that fails, or whose access control refuses (4.9 does so
-    by an exception), has the same code, and has said nothing of what is there.
+    The remark distinguishes it from a failure: a broker that fails, or that refuses access (4.9
+    does so with an exception), answers with the same code and makes no statement about the object.
     """
 
     retriable = False
 
 
 class SystemBusy(BrokerError):
-    """The peer is overloaded and took nothing."""
+    """The peer is overloaded and did not accept the request."""
 
     code = ResponseCode.SYSTEM_BUSY
     retriable = True
@@ -135,52 +135,52 @@ class RequestNotSupported(BrokerError):
 
 
 class MessageIllegal(BrokerError):
-    """The message breaks a rule: its size, its properties, its topic's name."""
+    """The message violates a limit: its size, its properties or its topic's name."""
 
     code = ResponseCode.MESSAGE_ILLEGAL
 
     @property
     def names_limit(self) -> bool:
-        """Whether the broker says what its maxMessageSize is: the body may be over it."""
+        """Whether the remark names the broker's maxMessageSize: the body may exceed it."""
         return "maxMessageSize" in str(self) or "body length limit" in str(self)  # ours, Java's
 
 
 class ServiceNotAvailable(BrokerError):
-    """The broker cannot store now: it is stopping, a replica, or its disk is full."""
+    """The broker cannot store messages now: it is stopping, it is a slave, or its disk is full."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
     retriable = True
 
 
 class NoPermission(BrokerError):
-    """The broker, topic or account does not allow it. Another broker may."""
+    """The broker, topic or account does not permit the operation. Another broker may."""
 
     code = ResponseCode.NO_PERMISSION
     retriable = True
 
 
 class SettingRefused(NoPermission):
-    """The peer does not let a request change this setting."""
+    """The peer does not permit a request to change this setting."""
 
     retriable = False
 
 
 class TopicNotExist(BrokerError):
-    """The broker has no such topic and may not create it. Another broker may have it."""
+    """The broker does not have the topic and may not create it. Another broker may have it."""
 
     code = ResponseCode.TOPIC_NOT_EXIST
     retriable = True
 
 
 class NoBuyerId(BrokerError):
-    """A hosted broker misses the account of the sender."""
+    """A hosted broker requires the account of the sender."""
 
     code = ResponseCode.NO_BUYER_ID
     retriable = True
 
 
 class NotInCurrentUnit(BrokerError):
-    """The topic lives in another unit of a many-site installation."""
+    """The topic belongs to another unit of a multi-site installation."""
 
     code = ResponseCode.NOT_IN_CURRENT_UNIT
     retriable = True
@@ -193,53 +193,53 @@ class QueryNotFound(BrokerError):
 
 
 class PullNotFound(BrokerError):
-    """No message waits at that offset."""
+    """There is no message at the requested offset."""
 
     code = ResponseCode.PULL_NOT_FOUND
 
 
 class SubscriptionParseFailed(BrokerError):
-    """The expression of the subscription cannot be read."""
+    """The subscription's expression cannot be parsed."""
 
     code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 class SubscriptionNotExist(BrokerError):
-    """The broker has had no heartbeat of this group that subscribes to the topic."""
+    """The broker has received no heartbeat in which this group subscribes to the topic."""
 
     code = ResponseCode.SUBSCRIPTION_NOT_EXIST
     retriable = True
 
 
 class SubscriptionNotLatest(BrokerError):
-    """The broker knows an older subscription than the one the consumer pulls with."""
+    """The broker knows an older subscription than the one of the pull."""
 
     code = ResponseCode.SUBSCRIPTION_NOT_LATEST
     retriable = True
 
 
 class SubscriptionGroupNotExist(BrokerError):
-    """The broker has no such consumer group and may not create it."""
+    """The broker does not have the consumer group and may not create it."""
 
     code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 class ConsumerNotOnline(BrokerError):
-    """No consumer of that group is connected to the broker."""
+    """No consumer of the group is connected to the broker."""
 
     code = ResponseCode.CONSUMER_NOT_ONLINE
 
 
 class FlowControl(BrokerError):
-    """The broker slows this client down and took nothing."""
+    """The broker throttles this client and did not accept the request."""
 
     code = ResponseCode.FLOW_CONTROL
     retriable = True
 
 
 def reason_of(error: OSError) -> str:
-    """The system's words for what happened; asyncio puts its own in `strerror`."""
-    # The numbers of these are no errno: 1 of an SSLError is not "Operation not permitted".
+    """Return the system's text for an error; asyncio puts its own text into `strerror`."""
+    # The numbers of these errors are not errnos: 1 of an SSLError is not "Operation not permitted".
     own_numbers = isinstance(error, socket.gaierror) or type(error).__module__ == "ssl"
     if own_numbers or not error.errno:
         return error.strerror or str(error)
@@ -248,7 +248,7 @@ def reason_of(error: OSError) -> str:
 
 _BY_CODE = {int(error.code): error for error in BrokerError.__subclasses__()}
 
-# How remarks begin, and end, of brokers that have none of what they are asked about.
+# Prefix and suffix of the remarks of brokers that do not have the queried object.
 _NONE_THERE = (
     ("no consumer for this group, ", ""),  # ConsumerManageProcessor.getConsumerListByGroup
     ("the producer group[", "] not exist"),  # AdminBrokerProcessor.getProducerConnectionList
@@ -259,8 +259,10 @@ _NONE_THERE = (
 
 
 def for_code(code: int, remark: str | None, address: str) -> BrokerError:
-    """Return the error for a response code, of the subclass that has it; NoneThere by the remark
-    of a system error."""
+    """Return the error for a response code, of the matching subclass.
+
+    A system error whose remark says that the object does not exist becomes NoneThere.
+    """
     if code == ResponseCode.SYSTEM_ERROR and remark:
         for begin, end in _NONE_THERE:
             if remark.startswith(begin) and remark.endswith(end):

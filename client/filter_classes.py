@@ -1,8 +1,8 @@
-"""Filter classes: code of ours that chooses messages at the filter servers beside a broker.
+"""Filter classes: user code that selects messages at the filter servers of a broker.
 
-A consumer that subscribes to a topic by a class sends its source to every filter server in the
-topic's route, after its heartbeats and on every new connection, and pulls from one of them by
-chance. Sources: MQClientInstance.uploadFilterClassSource, PullAPIWrapper.computPullFromWhichFilter
+A consumer that subscribes to a topic with a class uploads its source to every filter server in the
+topic's route, after its heartbeats and on every new connection, and pulls from one of them at
+random. Sources: MQClientInstance.uploadFilterClassSource, PullAPIWrapper.computPullFromWhichFilter
 (4.2.0).
 """
 
@@ -23,7 +23,7 @@ from mq.protocol.headers.filtersrv import RegisterMessageFilterClassRequestHeade
 log = logging.getLogger(__name__)
 
 UPLOAD_TIMEOUT = 5.0  # MQClientAPIImpl.registerMessageFilterClass
-LOOK_SECONDS = 1.0  # between two looks whether there are filter servers that have no class yet
+CHECK_SECONDS = 1.0  # between two checks for filter servers that do not have a class yet
 
 
 class ClassFilter(str):
@@ -35,9 +35,9 @@ class ClassFilter(str):
 
         Consumer(namesrv, "billing", {"Orders": ClassFilter(Large)})
 
-    The text is the name of the class. Its source is what is between `class` and its end: what it
-    needs it imports in there, and filter servers have no more than a part of Python's library for
-    it. A class of which only the name is given is one that the filter servers have as a file.
+    The value is the name of the class. Only the text of the class itself is uploaded: it must
+    import what it needs in its own body, and filter servers offer only a part of Python's standard
+    library. If only a name is given, the filter servers must have the class as a file.
     """
 
     __slots__ = ("source",)
@@ -45,10 +45,10 @@ class ClassFilter(str):
     source: str
 
     def __new__(cls, what: type | str, source: str | None = None) -> "ClassFilter":
-        """`what` is a class, or the name of the one in `source`.
+        """`what` is a class, or the name of the class in `source`.
 
-        Raises ClientError for a class whose source cannot be found, or has no match, and for a
-        source that is not Python: with line and reason.
+        Raises ClientError for a class whose source cannot be found or that has no `match`, and for
+        a source that is not valid Python, with line and reason.
         """
         name = what if isinstance(what, str) else what.__name__
         if source is None and not isinstance(what, str):
@@ -72,7 +72,9 @@ def _source_of(kind: type) -> str:
 
 
 def _check(name: str, source: str) -> None:
-    """Raises ClientError for what no filter server could load; nothing of it is run."""
+    """Raise ClientError for a source that no filter server could load. The source is not
+    executed.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
@@ -85,22 +87,22 @@ def _check(name: str, source: str) -> None:
 
 
 class FilterUploads:
-    """Sends the classes of a group to the filter servers of their topics."""
+    """Uploads the classes of a group to the filter servers of their topics."""
 
     def __init__(
         self, session: Session, group: str, filters: Mapping[str, ClassFilter], interval: float
     ) -> None:
-        """`filters` by topic; each goes to a filter server again after `interval` seconds."""
+        """`filters` maps topics to classes; each is uploaded again after `interval` seconds."""
         self._session = session
         self._group = group
         self._filters = filters
         self._interval = interval
-        # Over which connection a filter server has taken the class of a topic, and when.
+        # The connection over which a filter server accepted the class of a topic, and the time.
         self._taken: dict[tuple[str, str], tuple[object, float]] = {}
-        self._told: dict[tuple[str, str], str] = {}  # what was last said to be wrong
+        self._logged: dict[tuple[str, str], str] = {}  # the last problem that was logged
 
     async def upload(self) -> None:
-        """Send what is due; what goes wrong is logged, and tried again."""
+        """Upload the classes that are due. Failures are logged and retried."""
         due = []
         there = set()
         for topic in self._filters:
@@ -108,18 +110,18 @@ class FilterUploads:
             servers = {} if route is None else route.filter_server_table
             addresses = {address for several in servers.values() for address in several}
             if route is not None and not addresses:
-                self._tell(topic, "", f"topic {topic} has no filter server")
+                self._log_once(topic, "", f"topic {topic} has no filter server")
             there |= {(topic, address) for address in addresses or ("",)}
             due += [(topic, address) for address in addresses if self._is_due(topic, address)]
-        # Each that is started again is at another port.
+        # Forget filter servers that left the route: a restarted one has another port.
         self._taken = {place: taken for place, taken in self._taken.items() if place in there}
-        self._told = {place: told for place, told in self._told.items() if place in there}
+        self._logged = {place: told for place, told in self._logged.items() if place in there}
         await asyncio.gather(*(self._upload(topic, address) for topic, address in due))
 
     async def run(self) -> None:
-        """Send each class again and again, and at once to who is new, until cancelled."""
+        """Upload each class periodically, and at once to new filter servers, until cancelled."""
         while True:
-            await asyncio.sleep(min(LOOK_SECONDS, self._interval))
+            await asyncio.sleep(min(CHECK_SECONDS, self._interval))
             try:
                 await self.upload()
             except Exception:
@@ -149,16 +151,17 @@ class FilterUploads:
             await self._session.call(address, command, UPLOAD_TIMEOUT)
         except MQError as error:
             self._taken.pop((topic, address), None)
-            # A refusal is the same the next time, unless the class is another: not each second.
+            # A refusal repeats until the class changes: wait for the interval, not for the next
+            # check.
             if self._session.is_connected(address):
                 self._taken[topic, address] = self._session.connection(address), now
-            self._tell(topic, address, f"topic {topic}: {error}")
+            self._log_once(topic, address, f"topic {topic}: {error}")
         else:
             self._taken[topic, address] = self._session.connection(address), now
-            self._told.pop((topic, address), None)
+            self._logged.pop((topic, address), None)
 
-    def _tell(self, topic: str, address: str, text: str) -> None:
-        if self._told.get((topic, address)) != text:
-            self._told[topic, address] = text
+    def _log_once(self, topic: str, address: str, text: str) -> None:
+        if self._logged.get((topic, address)) != text:
+            self._logged[topic, address] = text
             log.error("group %s: class %s is not in force: %s",
                       self._group, self._filters[topic], text)  # fmt: skip

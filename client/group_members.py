@@ -1,4 +1,4 @@
-"""Members of a group, as its brokers know them."""
+"""The members of a group, as its brokers know them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,15 +10,16 @@ from mq.client.routes import all_brokers
 from mq.client.session import Session
 from mq.protocol.bodies import TopicRouteData
 
-# A broker that was restarted hears of the members one by one: they look for connections that have
-# ended each second. So long after we have reached it, whom it does not know may still be coming.
+# A restarted broker learns the members one by one: clients check once a second for closed
+# connections. For this many seconds after connecting to it, members that it does not list may still
+# register.
 GATHERING_SECONDS = 3.0
 
 
 class Members(NamedTuple):
-    """The client ids of a group, and the broker that gave them.
+    """The client ids of a group, and the broker that returned them.
 
-    They are not complete while that may not have heard of all of them yet.
+    `complete` is false while that broker may not have heard of all members yet.
     """
 
     address: str
@@ -27,7 +28,7 @@ class Members(NamedTuple):
 
 
 class GroupMembers:
-    """Asks for the members of one group."""
+    """Queries the members of one group."""
 
     def __init__(
         self, session: Session, group: str, clock: Callable[[], float] = clock.monotonic
@@ -36,15 +37,15 @@ class GroupMembers:
         self._group = group
         self._groups = GroupAdmin(session)
         self._clock = clock
-        self._informant: str | None = None  # the broker that has named the members last
-        self._connection: object | None = None  # to it
-        self._since = 0.0  # when we saw that connection first
+        self._informant: str | None = None  # the broker that last returned the members
+        self._connection: object | None = None  # to that broker
+        self._since = 0.0  # when this connection was first seen
         self._known: set[str] = set()
 
     async def ask(self, route: TopicRouteData) -> Members:
-        """Ask the broker that answered last, or the next.
+        """Query the broker that answered last, or the next one.
 
-        Raises what the last of them raises if none answers.
+        Raises the error of the last broker if none answers.
         """
         addresses = all_brokers(route)
         if self._informant in addresses:

@@ -1,4 +1,4 @@
-"""Heartbeats: how brokers know who belongs to which group."""
+"""Heartbeats: report to brokers which groups a client belongs to."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
 
 HEARTBEAT_SECONDS = DEFAULT_INTERVALS.heartbeats
-# A broker that was restarted knows nobody: it gets one this soon, so that consumers may pull from
-# it and transactions of producers be checked.
-LOOK_SECONDS = 1.0
+# The time between checks for brokers without a heartbeat. A restarted broker knows no clients; it
+# must soon get a heartbeat so that consumers may pull from it and transactions can be checked.
+CHECK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def describe_member(
     model: MessageModel,
     consume_from: ConsumeFromWhere,
 ) -> HeartbeatData:
-    """The heartbeat of a client that is a member of one consumer group."""
+    """Return the heartbeat of a client that is a member of one consumer group."""
     return HeartbeatData(
         client_id=session.client_id,
         producer_data_set=[],
@@ -53,7 +53,7 @@ def describe_member(
 
 
 class Heartbeats:
-    """Tells every broker of the session's routes, again and again, who this client is."""
+    """Sends heartbeats to every broker in the session's routes."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Heartbeats:
         replicas: bool,
         interval: float = HEARTBEAT_SECONDS,
     ) -> None:
-        """`describe` makes the body. With `replicas` those of a broker hear it too.
+        """`describe` creates the body. With `replicas` slaves receive heartbeats too.
 
         One is sent every `interval` seconds.
         """
@@ -71,22 +71,22 @@ class Heartbeats:
         self._session = session
         self._describe = describe
         self._replicas = replicas
-        # On which connection each broker got one; None if it did not answer.
+        # The connection over which each broker got a heartbeat; None if it did not answer.
         self._reached: dict[str, object | None] = {}
         self._under_way: set[str] = set()
 
     async def beat(self) -> None:
-        """Send one heartbeat to each broker; one that fails is logged and tried the next time."""
+        """Send one heartbeat to each broker. A failure is logged and retried with the next one."""
         addresses = self._session.known_brokers(replicas=self._replicas)
         await asyncio.gather(*map(self._beat_at, addresses))
 
     async def beat_new(self) -> None:
-        """Send a heartbeat to the brokers that have not had one yet."""
+        """Send a heartbeat to brokers that have not received one yet."""
         addresses = self._session.known_brokers(replicas=self._replicas) - self._reached.keys()
         await asyncio.gather(*map(self._beat_at, addresses))
 
     async def beat_at(self, address: str) -> None:
-        """Let a broker know of us, unless a heartbeat is on its way there."""
+        """Send a heartbeat to one broker, unless one is in flight."""
         await asyncio.gather(*map(self._beat_at, self._session.heartbeat_peers(address)))
 
     async def _beat_at(self, address: str) -> None:
@@ -100,7 +100,7 @@ class Heartbeats:
 
     async def _send(self, address: str) -> None:
         command = Command(RequestCode.HEART_BEAT, None, self._describe().encode())
-        # Before it answers: it may have heard us even if it never does.
+        # Recorded before the call: the broker may have received it even if it never answers.
         failed_before = self._reached.get(address, address) is None
         self._reached[address] = None
         try:
@@ -112,11 +112,11 @@ class Heartbeats:
             self._reached[address] = self._session.connection(address)
 
     async def run(self) -> None:
-        """Beat again and again, and at once on a connection that is new, until cancelled."""
+        """Send heartbeats periodically, and at once on a new connection, until cancelled."""
         clock = asyncio.get_running_loop().time
         last = clock()
         while True:
-            await asyncio.sleep(min(LOOK_SECONDS, self._interval))
+            await asyncio.sleep(min(CHECK_SECONDS, self._interval))
             try:
                 if clock() - last >= self._interval:
                     last = clock()
@@ -127,7 +127,7 @@ class Heartbeats:
                 log.exception("heartbeats failed")
 
     async def _beat_again(self) -> None:
-        """Send one to the brokers that are new, and to those whose connection has gone since."""
+        """Send a heartbeat to brokers that are new or whose connection was replaced."""
         lost = [
             address
             for address in self._session.known_brokers(replicas=self._replicas)
@@ -139,7 +139,7 @@ class Heartbeats:
     async def unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        """Tell the brokers that have heard of us that this group has lost this client."""
+        """Tell the brokers that received heartbeats that this client leaves the group."""
         reached = [
             address
             for address, connection in self._reached.items()
@@ -160,6 +160,7 @@ class Heartbeats:
         )
         for result in results:
             if isinstance(result, MQError):
-                log.warning("unregistering failed: %s", result)  # it will be missed after 120 s
+                # the broker evicts the client after 120 s
+                log.warning("unregistering failed: %s", result)
             elif isinstance(result, BaseException):
                 raise result

@@ -1,4 +1,4 @@
-"""Calls of a user's hooks, so that none of them loses or fails a message."""
+"""Calls the user's hooks so that a failing hook never loses or fails a message."""
 
 import asyncio
 import logging
@@ -23,23 +23,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Hooks are plain functions: a CancelledError is of a task that one has looked into, never of ours.
+# Hooks are plain functions: a CancelledError comes from a task that a hook inspected, never from
+# the client's own task.
 _FAILURES = (Exception, asyncio.CancelledError)
 
 
 class SendHooks:
-    """The hooks of one producer around its sends."""
+    """The send hooks of one producer."""
 
     def __init__(self, hooks: Sequence[SendHook], group: str) -> None:
         self._hooks = tuple(hooks)
         self._group = group
-        #: Whether messages may be others after `begin` than they were before.
+        #: Whether a hook may change the messages in `begin`.
         self.may_change = any(type(hook).before_send is not SendHook.before_send for hook in hooks)
 
     def begin(
         self, messages: Sequence[Message], queue: MessageQueue, address: str, *, one_way: bool
     ) -> SendContext:
-        """A try to send is about to begin. Raises HookRefused."""
+        """Run the hooks before a send attempt. Raises HookRefused."""
         context = SendContext(self._group, messages, queue, address, clock.time(), one_way=one_way)
         for hook in self._hooks:
             try:
@@ -50,23 +51,23 @@ class SendHooks:
             try:
                 hook.before_send(context)
             except _FAILURES:
-                log.exception("a hook before sending failed")
+                log.exception("a hook's before_send() failed")
         return context
 
     def end(
         self, context: SendContext, result: SendResult | None, error: BaseException | None
     ) -> None:
-        """The try is over."""
+        """Run the hooks after a send attempt."""
         context.result = result
         context.error = error
         for hook in self._hooks:
             try:
                 hook.after_send(context)
             except _FAILURES:
-                log.exception("a hook after sending failed")
+                log.exception("a hook's after_send() failed")
 
     def done(self, context: SendContext, future: "asyncio.Future[SendResult]") -> None:
-        """`end`, as the callback of what is sent."""
+        """Call `end` as the done callback of a send."""
         if future.cancelled():
             self.end(context, None, asyncio.CancelledError())
         else:
@@ -75,7 +76,7 @@ class SendHooks:
 
 
 class ConsumeHooks:
-    """The hooks of one consumer around what it gives to its user."""
+    """The consume hooks of one consumer."""
 
     def __init__(self, hooks: Sequence[ConsumeHook], group: str) -> None:
         self._hooks = tuple(hooks)
@@ -83,7 +84,9 @@ class ConsumeHooks:
         self._sorts_out = tuple(hook for hook in hooks if type(hook).keep is not ConsumeHook.keep)
 
     def kept(self, queue: MessageQueue, messages: list[StoredMessage]) -> list[StoredMessage]:
-        """Those of the messages that the user shall get; one whose hook fails is among them."""
+        """Return the messages that the hooks keep for the user. A message whose hook fails is
+        kept.
+        """
         for hook in self._sorts_out:
             messages = [message for message in messages if self._keeps(hook, queue, message)]
         return messages
@@ -92,19 +95,19 @@ class ConsumeHooks:
         try:
             return hook.keep(self._group, queue, message)
         except _FAILURES:
-            log.exception("a hook that sorts out failed, %s is kept", message.message_id)
+            log.exception("a hook's keep() failed; keeping message %s", message.message_id)
             return True
 
     def begin(
         self, queue: MessageQueue, messages: Sequence[StoredMessage]
     ) -> tuple[ConsumeContext, float]:
-        """The user is about to get messages. Returns what `end` needs."""
+        """Run the hooks before the user gets messages. Returns the argument of `end`."""
         context = ConsumeContext(self._group, queue, messages)
         for hook in self._hooks:
             try:
                 hook.before_consume(context)
             except _FAILURES:
-                log.exception("a hook before consuming failed")
+                log.exception("a hook's before_consume() failed")
         return context, clock.monotonic()
 
     def end(
@@ -113,7 +116,7 @@ class ConsumeHooks:
         outcome: "ConsumeOutcome",
         error: BaseException | None = None,
     ) -> None:
-        """The user has done with them."""
+        """Run the hooks after the user has finished the messages."""
         context, started = began
         context.outcome = outcome
         context.error = error
@@ -122,16 +125,17 @@ class ConsumeHooks:
             try:
                 hook.after_consume(context)
             except _FAILURES:
-                log.exception("a hook after consuming failed")
+                log.exception("a hook's after_consume() failed")
 
     def hand_over(self, queue: MessageQueue, messages: Sequence[StoredMessage]) -> None:
-        """The user gets messages and does not say when it has done with them."""
-        from mq.client.trace.entries import ConsumeOutcome  # no producer needs it
+        """Run the hooks for messages whose end of processing the user does not report."""
+        # imported here: producers do not need it
+        from mq.client.trace.entries import ConsumeOutcome
 
         self.end(self.begin(queue, messages), ConsumeOutcome.SUCCESS)
 
 
 def consume_hooks(hooks: Sequence[Any], group: str) -> ConsumeHooks | None:
-    """Those of `hooks` that are around consumption; None if there are none."""
+    """Return the consume hooks among `hooks`, or None if there are none."""
     chosen = of_kind(hooks, ConsumeHook)
     return None if chosen is None else ConsumeHooks(chosen, group)

@@ -1,12 +1,12 @@
-"""Hooks: the user's own code around sends, around consumption and around every request.
+"""Hooks: user code that runs around sends, consumption and requests.
 
-A hook derives from one of the classes below, or from several, and overrides what it wants; lists
-of them are an option of every client (`ClientOptions.hooks`) and are called in their order. Their
-methods are plain functions, on the event loop: they must be quick, and may not wait.
+A hook derives from one or more of the classes below and overrides the methods that it needs. Pass
+hooks in `ClientOptions.hooks`; they are called in that order. The methods are plain functions that
+run on the event loop: they must return quickly and must not block.
 
-What an `around` hook raises is logged and changes nothing: a message is sent, or counts as
-consumed, as if the hook were not there. Those that may refuse say so: `SendHook.check` and
-`RpcHook`, whose exceptions the caller gets as `HookRefused`.
+An exception of most methods is logged and has no other effect: the message is sent, or counts as
+consumed, as if there were no hook. Only `SendHook.check` and `RpcHook` can refuse an operation; the
+caller gets their exceptions as `HookRefused`.
 """
 
 import inspect
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class HookRefused(ClientError):
-    """A hook that may refuse has raised: `hook` is it, the cause is what it raised."""
+    """A hook refused an operation: `hook` is the hook, and the cause is its exception."""
 
     def __init__(self, hook: object, error: BaseException) -> None:
         super().__init__(f"{type(hook).__name__} refuses: {type(error).__name__}: {error}")
@@ -32,18 +32,18 @@ class HookRefused(ClientError):
 
 
 class SendContext:
-    """One try to send a message, or several as a batch (SendMessageContext).
+    """One attempt to send a message, or several messages as a batch (SendMessageContext).
 
     Attributes:
-        group: of the producer, its full name.
-        messages: what is sent; they have their unique ids.
-        queue, address: where to; `address` is the broker's, "host:port".
-        one_way: whether no broker answers.
-        began: when, in seconds since 1970.
-        request: what goes to the broker; None in `check` and `before_send`.
-        response: what it has answered; None before that, and for a failure.
-        result, error: how it went. Both are None for a message that no broker answers.
-        state: for a hook to keep what it has to know afterwards, by a key of its own.
+        group: the full name of the producer group.
+        messages: the messages, with their unique ids.
+        queue, address: the destination; `address` is the broker's "host:port".
+        one_way: whether the broker sends no answer.
+        began: the start, in seconds since 1970.
+        request: the request to the broker; None in `check` and `before_send`.
+        response: the broker's answer; None before it arrives and after a failure.
+        result, error: the outcome; both None for a one-way message.
+        state: data that a hook keeps for `after_send`, under a key of its own.
     """
 
     __slots__ = (
@@ -75,29 +75,29 @@ class SendContext:
 
 
 class SendHook:
-    """Hears of every try to send (SendMessageHook, CheckForbiddenHook)."""
+    """Observes every send attempt (SendMessageHook, CheckForbiddenHook)."""
 
     def check(self, context: SendContext) -> None:
-        """May this be sent there? What it raises, `send` raises as HookRefused, with no retry."""
+        """Refuse a send by raising; `send` then raises HookRefused and does not retry."""
 
     def before_send(self, context: SendContext) -> None:
-        """A try is about to begin. Properties that it sets on the messages are sent with them."""
+        """Called before an attempt. Properties that it sets on the messages are sent with them."""
 
     def after_send(self, context: SendContext) -> None:
-        """The try is over: see `result` and `error` of the context."""
+        """Called after an attempt, with `result` or `error` set in the context."""
 
 
 class ConsumeContext:
-    """Messages of one queue that go to the user together (ConsumeMessageContext).
+    """Messages of one queue that are delivered to the user together (ConsumeMessageContext).
 
     Attributes:
-        group: the consumer group, its full name.
-        queue: where they come from.
-        messages: in their order.
-        outcome: how consuming them went, None before the end.
-        error: what the listener raised, if it raised.
-        seconds: how long the user had them.
-        state: for a hook to keep what it has to know afterwards, by a key of its own.
+        group: the full name of the consumer group.
+        queue: the source of the messages.
+        messages: the messages, in order.
+        outcome: the result of consuming them; None before the end.
+        error: the exception of the listener, if any.
+        seconds: the time that consuming took.
+        state: data that a hook keeps for `after_consume`, under a key of its own.
     """
 
     __slots__ = ("error", "group", "messages", "outcome", "queue", "seconds", "state")
@@ -115,35 +115,36 @@ class ConsumeContext:
 
 
 class ConsumeHook:
-    """Hears of what is consumed, and may sort out (ConsumeMessageHook, FilterMessageHook)."""
+    """Observes consumption, and may drop messages (ConsumeMessageHook, FilterMessageHook)."""
 
     def keep(self, group: str, queue: "MessageQueue", message: "StoredMessage") -> bool:
-        """Whether the user shall get a message that was pulled; if not, it counts as consumed."""
+        """Whether to deliver a pulled message. A message that is dropped counts as consumed."""
         return True
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """The user is about to get these: a listener, a loop, or whoever has polled or pulled."""
+        """Called before messages reach a listener, a loop, or the caller of a poll or pull."""
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """The user has done with them: see `outcome` of the context.
+        """Called when the user has finished the messages, with `outcome` set in the context.
 
-        A loop and whoever polls are done when they ask for more, a `PullConsumer` gets messages
-        that are its own at once. Messages given up at the end are FAILED.
+        A loop or a poll finishes its messages when it asks for more. A `PullConsumer` finishes them
+        at once. Messages that are still unfinished when the consumer closes have the outcome
+        FAILED.
         """
 
 
 class RpcHook:
-    """Stands around every request, those that the client makes for itself too (RPCHook).
+    """Runs around every request, including those that the client makes for itself (RPCHook).
 
-    Not around requests of brokers to the client. What its methods raise fails the request with
-    HookRefused, as Java's does.
+    Requests from brokers to the client are not covered. As in Java, an exception of a method fails
+    the request, here with HookRefused.
     """
 
     def before_request(self, address: str, request: "Command") -> None:
-        """A request is about to go to `address`; it is signed after this."""
+        """Called before a request to `address` is signed and sent."""
 
     def after_response(self, address: str, request: "Command", response: "Command") -> None:
-        """A response has come, whatever its code. Not called for a request that gets none."""
+        """Called with each response, whatever its code. Not called for one-way requests."""
 
 
 Hook = SendHook | ConsumeHook | RpcHook
@@ -155,15 +156,15 @@ _METHODS = (
 
 
 def check_hooks(hooks: Sequence[object]) -> None:
-    """Raises ClientError for what is no hook, and for one that is to be awaited."""
+    """Raise ClientError for an object that is not a hook, and for a hook with an async method."""
     for hook in hooks:
         if not isinstance(hook, Hook):
-            raise ClientError(f"{hook!r} is no hook: it derives from none of mq.client's hooks")
+            raise ClientError(f"{hook!r} is not a hook: it derives from none of mq.client's hooks")
         for name in _METHODS:
             if inspect.iscoroutinefunction(getattr(hook, name, None)):
                 raise ClientError(f"{type(hook).__name__}.{name} must be a plain function")
 
 
 def of_kind(hooks: Sequence[object], kind: type[Any]) -> tuple[Any, ...] | None:
-    """The hooks of one kind, None if there are none: one look tells the callers."""
+    """Return the hooks of one kind, or None if there are none, so that callers check only once."""
     return tuple(hook for hook in hooks if isinstance(hook, kind)) or None

@@ -1,9 +1,10 @@
-"""Requests in flight over a connection: what is written together, what waits, what is overdue.
+"""Requests in flight over one connection: batched writes, pending answers and timeouts.
 
-Nothing here makes a task or awaits per request: a request is written into the connection's batch,
-and a future stands for its answer. One write per turn of the event loop goes to the socket.
-Deadlines are kept beside the futures and looked at by one timer per connection, because a timer per
-request costs more than the request. How requests look, and how answers are read, subclasses say.
+No task and no await is needed per request: a request is appended to the connection's batch, and a
+future represents its answer. The batch is written to the socket once per turn of the event loop.
+Deadlines are stored with the futures and checked by one timer per connection, because a timer per
+request costs more than the request itself. Subclasses define how requests are encoded and answers
+decoded.
 """
 
 import asyncio
@@ -12,22 +13,22 @@ from typing import Any, Protocol, cast
 
 from mq.client.errors import ConnectError, MQError, RequestTimeout, reason_of
 
-# A time-out ends a connection on which nothing has come for so long, answers to others included:
-# a peer's machine that went away without a word would else be sent to for ever.
+# A timeout ends a connection that has received nothing, not even answers to other requests, for
+# this long. Otherwise requests would be sent forever to a machine that vanished without a reset.
 SILENCE_SECONDS = 3.0
 
 
 class Waiter(Protocol):
-    """Who is told the answer to a request: a future, or what a proxy has in its place."""
+    """Receives the answer to a request: a future, or a proxy's replacement for one."""
 
     def done(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether the answer is no longer needed."""
 
     def set_result(self, response: Any, /) -> None:
-        """The answer, whatever its code."""
+        """Accept the answer, whatever its code."""
 
     def set_exception(self, error: MQError, /) -> None:
-        """There will be none."""
+        """Accept the failure of the request."""
 
 
 class Pending:
@@ -48,24 +49,24 @@ class Pending:
         self.deadline = deadline
         self.seconds = seconds
         self.code = code
-        self.convert = convert  # makes the result of the answer
-        self.raised = raised  # makes the error of an answer that is one
+        self.convert = convert  # converts the answer to the result
+        self.raised = raised  # converts an error answer to an exception
 
 
 class InFlight(asyncio.Protocol):
-    """A connection to one address, and what waits for its answers. Ends once.
+    """A connection to one address, and its pending requests. It is not reused after its end.
 
-    It exists from its first request on: what is written before it stands goes out when it does, or
-    fails when it cannot. ``owner`` is what its errors call whoever closes it. Subclasses say how
-    to `_dial`, and give `_await_connection` a task of `_connect`.
+    It exists from its first request on: requests written before the connection is established are
+    sent once it is, or fail with it. ``owner`` names the closing party in errors. A subclass
+    implements `_dial` and passes a task of `_connect` to `_await_connection`.
     """
 
     _connecting: "asyncio.Task[None]"
-    _PEER = "peer"  # what the other side is called in errors
+    _PEER = "peer"  # the peer's name in errors
 
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop, owner: str) -> None:
         self.address = address
-        self.error: MQError | None = None  # why it has ended
+        self.error: MQError | None = None  # why the connection ended
         self.ended: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._owner = owner
@@ -74,21 +75,22 @@ class InFlight(asyncio.Protocol):
         self._batch: list[bytes] = []
         self._flush_is_due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._heard = loop.time()  # when the peer's last bytes came, or the connection stood
-        self._writable: asyncio.Future[None] | None = None  # set while the socket is full
+        self._heard = loop.time()  # time of the peer's last bytes, or of the connection
+        self._writable: asyncio.Future[None] | None = None  # set while the socket's buffer is full
 
     def _await_connection(self, connecting: "asyncio.Task[None]") -> None:
         self._connecting = connecting
-        connecting.add_done_callback(self._tried)
+        connecting.add_done_callback(self._on_connect_done)
 
-    def _tried(self, _: "asyncio.Task[None]") -> None:
-        """Whatever has become of the attempt, also if it was cancelled before it began: nothing
-        that waits for it is left waiting."""
+    def _on_connect_done(self, _: "asyncio.Task[None]") -> None:
+        """End the connection if the attempt failed, or was cancelled before it started, so that no
+        request is left waiting.
+        """
         if self._transport is None:
             self._end(self._unconnected(f"the {self._owner} was closed"))
 
     async def _connect(self, seconds: float) -> None:
-        """Make the connection, or end, and say why."""
+        """Connect, or end with the reason."""
         try:
             async with asyncio.timeout(seconds):
                 await self._dial()
@@ -96,11 +98,11 @@ class InFlight(asyncio.Protocol):
             self._end(self._unconnected("no connection in time"))
         except OSError as error:
             self._end(self._unconnected(reason_of(error)))
-        except ValueError:  # of the look-up: a part of the name is empty, too long, or has a NUL
-            self._end(self._unconnected("that is not the name of a host"))
+        except ValueError:  # from the resolver: part of the name is empty, too long, or has a NUL
+            self._end(self._unconnected("not a valid host name"))
         except MQError as error:
             self._end(error)
-        except asyncio.CancelledError:  # it may stand by now
+        except asyncio.CancelledError:  # the connection may exist by now
             self._end(self._unconnected(f"the {self._owner} was closed"))
             raise
 
@@ -109,16 +111,16 @@ class InFlight(asyncio.Protocol):
         raise NotImplementedError
 
     def _unconnected(self, reason: str) -> ConnectError:
-        """What is said where there is no connection."""
+        """Return the error for a failed connection."""
         return ConnectError(self.address, reason)
 
     @property
     def stands(self) -> bool:
-        """Whether the connection has been made, and goes on."""
+        """Whether the connection is established and has not ended."""
         return self._transport is not None and self.error is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not derive from asyncio's, so there is nothing to check.
+        # uvloop's transports do not derive from asyncio's, so the type cannot be checked.
         self._transport = transport = cast(asyncio.Transport, transport)
         if self.error is not None:
             transport.abort()
@@ -128,10 +130,10 @@ class InFlight(asyncio.Protocol):
         self._flush()
 
     def _made(self, transport: asyncio.Transport) -> None:
-        """It stands; nothing has been written yet."""
+        """Called when the connection is established, before anything is written."""
 
     def _write_soon(self) -> None:
-        """Have the batch written at the end of this turn, or when the connection stands."""
+        """Schedule the batch to be written at the end of this turn, or once connected."""
         if not self._flush_is_due and self._transport is not None:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
@@ -143,7 +145,9 @@ class InFlight(asyncio.Protocol):
             self._batch.clear()
 
     async def drain(self) -> None:
-        """Wait while the socket takes no more. Raises why the connection has ended, if it has."""
+        """Wait while the socket's buffer is full. Raises the error with which the connection ended,
+        if any.
+        """
         if self._transport is None and self.error is None:
             await asyncio.wait([self._connecting])
         while self._writable is not None:
@@ -160,7 +164,7 @@ class InFlight(asyncio.Protocol):
             self._writable = None
 
     def _wait(self, key: int, pending: Pending) -> None:
-        """Have a request that was written wait for its answer."""
+        """Register a written request as pending."""
         self._pending[key] = pending
         if self._timer is None or pending.deadline < self._timer.when():
             self._watch(pending.deadline)
@@ -171,24 +175,24 @@ class InFlight(asyncio.Protocol):
         self._timer = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
-        """Fail what is overdue; look again when the next one may be.
+        """Fail overdue requests, and rearm the timer for the next deadline.
 
-        When nothing at all has come meanwhile, the connection may lead nowhere: it ends, so that
-        the next request makes another one.
+        If nothing at all was received meanwhile, the connection may be dead: it ends, so that the
+        next request opens another one.
         """
         self._timer = None
         now = self._loop.time()
-        leads_nowhere, codes = False, []
+        is_dead, codes = False, []
         for key in [key for key, entry in self._pending.items() if entry.deadline <= now]:
             entry = self._pending.pop(key)
             if not entry.future.done():
                 entry.future.set_exception(RequestTimeout(self.address, entry.seconds, entry.code))
                 codes.append(entry.code)
-                leads_nowhere = leads_nowhere or self._heard <= now - SILENCE_SECONDS
+                is_dead = is_dead or self._heard <= now - SILENCE_SECONDS
         self._unanswered(codes)
-        if leads_nowhere:
+        if is_dead:
             reason = f"nothing was heard for {now - self._heard:.1f} s"
-            # What is written will never be taken: a transport that is closed would wait for it.
+            # A closed transport would wait for data that the peer never reads: abort it.
             self._end(ConnectError(self.address, reason), flushes=False)
         elif self._pending:
             self._watch(min(entry.deadline for entry in self._pending.values()))
@@ -200,7 +204,7 @@ class InFlight(asyncio.Protocol):
         self._end(ConnectError(self.address, reason))
 
     def _end(self, error: MQError, *, flushes: bool = True) -> None:
-        """The connection is over: every request that waits fails with `error`."""
+        """End the connection: every pending request fails with `error`."""
         if self.error is not None:
             return
         self.error = error
@@ -223,13 +227,13 @@ class InFlight(asyncio.Protocol):
             self.ended.set_result(None)
 
     def _unanswered(self, codes: Iterable[int]) -> None:
-        """Requests with these codes had no answer in time, or the connection has ended."""
+        """Called for requests that got no answer in time, or whose connection ended."""
 
     def _over(self) -> None:
-        """It has just ended; nobody has been told yet."""
+        """Called when the connection has ended, before pending requests fail."""
 
     def close(self) -> None:
-        """Send what is to be sent, and end. What waits for answers fails."""
+        """Send the batch and end the connection. Pending requests fail."""
         self._flush()
         self._connecting.cancel()
         self._end(ConnectError(self.address, f"the {self._owner} was closed"))

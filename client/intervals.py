@@ -1,4 +1,4 @@
-"""Intervals: how often a client does what it does by itself."""
+"""The intervals of a client's periodic work."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from mq.client.errors import ClientError
 
 @dataclass(frozen=True)
 class Intervals:
-    """Seconds between two refreshes of the routes, two heartbeats, two commits of offsets.
+    """Seconds between two refreshes of the routes, two heartbeats, and two commits of offsets.
 
     The defaults are Java's (ClientConfig): pollNameServerInterval, heartbeatBrokerInterval,
-    persistConsumerOffsetInterval. A broker forgets a client after two minutes without a heartbeat.
-    Raises ClientError for what is not above 0.
+    persistConsumerOffsetInterval. A broker evicts a client after two minutes without a heartbeat.
+    Raises ClientError for a value that is not above 0.
     """
 
     routes: float = 30.0

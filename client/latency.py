@@ -1,4 +1,4 @@
-"""Fault tolerance: avoiding slow and failing brokers (MQFaultStrategy, LatencyFaultToleranceImpl).
+"""Fault tolerance: avoids slow and failing brokers (MQFaultStrategy, LatencyFaultToleranceImpl).
 
 No I/O.
 """
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from mq.client.errors import ClientError
 from mq.client.machine import clock
 
-_ISOLATION_SECONDS = 10.0  # a send that failed counts as one that took so long
-# One send at a time tests a broker that has failed; the next test may follow after so long.
+_ISOLATION_SECONDS = 10.0  # a failed send counts as one that took this long
+# One send at a time probes a broker that failed; the next probe follows after this many seconds.
 _TEST_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class FaultTolerance:
-    """How long a broker is avoided after a send that took long; all in seconds.
+    """How long a broker is avoided after a slow send. All values are in seconds.
 
-    A send of at least `latency[i]` has its broker avoided for `avoided[i]`, and a send that failed
-    has it avoided as one of 10 seconds. The defaults are those of Java's client 5.x; 4.9 avoids a
-    broker for up to ten minutes. Raises ClientError for tables of different lengths or a latency
-    that does not rise.
+    A send that takes at least `latency[i]` makes producers avoid its broker for `avoided[i]`; a
+    failed send counts as one of 10 seconds. The defaults are those of Java's client 5.x; 4.9 avoids
+    a broker for up to ten minutes. Raises ClientError if the tables differ in length or the
+    latencies do not increase.
     """
 
     latency: Sequence[float] = (0.05, 0.1, 0.55, 1.8, 3.0, 5.0, 15.0)
@@ -37,7 +37,7 @@ class FaultTolerance:
             raise ClientError("the latencies of fault tolerance must rise")
 
     def duration(self, seconds: float) -> float:
-        """How long to avoid the broker of a send that took `seconds`."""
+        """Return how long to avoid the broker of a send that took `seconds`."""
         index = bisect_right(self.latency, seconds) - 1
         return self.avoided[index] if index >= 0 else 0.0
 
@@ -45,11 +45,11 @@ class FaultTolerance:
 @dataclass(slots=True)
 class _Fault:
     until: float
-    failed: bool  # the last send failed; else it took long
+    failed: bool  # whether the last send failed; otherwise it was slow
 
 
 class BrokerFaults:
-    """The brokers that a producer avoids, by name. False while there is none."""
+    """The brokers that a producer avoids, by name. False if there are none."""
 
     def __init__(
         self, tolerance: FaultTolerance, clock: Callable[[], float] = clock.monotonic
@@ -65,7 +65,7 @@ class BrokerFaults:
         return broker_name in self._faults
 
     def record(self, broker_name: str, seconds: float) -> None:
-        """A send to a broker took `seconds`."""
+        """Record that a send to a broker took `seconds`."""
         duration = self._tolerance.duration(seconds)
         if duration > 0:
             self._faults[broker_name] = _Fault(self._clock() + duration, failed=False)
@@ -73,12 +73,12 @@ class BrokerFaults:
             self._faults.pop(broker_name, None)
 
     def isolate(self, broker_name: str) -> None:
-        """A send to a broker failed, or has had no answer for too long."""
+        """Record that a send to a broker failed or was not answered in time."""
         duration = self._tolerance.duration(_ISOLATION_SECONDS)
         self._faults[broker_name] = _Fault(self._clock() + duration, failed=True)
 
     def best(self, broker_names: Iterable[str]) -> set[str]:
-        """Those of the brokers that are not avoided; else those that answer; else all."""
+        """Return the brokers that are not avoided; if none, those that answer; if none, all."""
         names = set(broker_names)
         now = self._clock()
         bad = {name: fault for name in names if (fault := self._faults.get(name)) is not None}
@@ -86,7 +86,9 @@ class BrokerFaults:
         return available or {name for name in names if not bad[name].failed} or names
 
     def chosen(self, broker_name: str) -> None:
-        """A send goes to a broker: if it has failed, others avoid it until the send has ended."""
+        """Record that a send goes to a broker: if the broker has failed, others avoid it until the
+        send ends.
+        """
         fault = self._faults.get(broker_name)
         if fault is not None and fault.failed:
             fault.until = max(fault.until, self._clock() + _TEST_SECONDS)

@@ -1,4 +1,4 @@
-"""Polling for messages: as a member of a group, or of queues that one assigns to oneself."""
+"""Polls for messages, as a member of a group or from queues that the caller assigns."""
 
 import asyncio
 import logging
@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 class LitePullConsumer(Member):
     """Polls for messages (DefaultLitePullConsumer). An async context manager.
 
-    With subscriptions it is a member of its group, which shares the queues:
+    With subscriptions it is a member of its group, which divides the queues among its members:
 
         async with LitePullConsumer("127.0.0.1:9876", "reports", {"Orders": "*"}) as consumer:
             for message in await consumer.poll(timeout=5):
                 ...
 
-    Without any it reads the queues that `assign` names. What `poll` has returned counts as consumed
-    when it is called again, at `commit`, and when the block is left without an error. How far one
-    has come is committed in each interval (`Intervals.offsets`, 5 seconds unless said otherwise)
-    and at the end with `auto_commit`, else by `commit` only.
+    Without subscriptions it reads the queues passed to `assign`. Messages returned by `poll` count
+    as consumed at the next `poll`, at `commit`, and when the block is left without an error. With
+    `auto_commit` offsets are committed at each interval (`Intervals.offsets`, 5 seconds by default)
+    and at the end; otherwise only by `commit`.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -57,14 +57,19 @@ class LitePullConsumer(Member):
         client: ClientOptions | None = None,
         **keywords: Unpack[PollKeywords],
     ) -> None:
-        """`session` is the addresses of name servers, or an open session to share.
+        """Create a consumer.
 
-        `subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
-        `options` and `client`, and keywords that are fields of them, say how; with a session that
-        is shared `client` is what that was opened with, by default.
+        Args:
+            session: the addresses of name servers, or an open session to share.
+            group: the consumer group.
+            subscriptions: expressions by topic: "*", tags as "a || b", or one of `expression_type`.
+            options, client: configure the consumer; keywords that name their fields override them.
+                `client` defaults to the options of a shared session.
 
-        Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
-        ClientError for invalid addresses.
+        Raises:
+            IllegalName: the name of the group or of a topic is not allowed.
+            ValueError: an expression cannot be parsed.
+            ClientError: an address is invalid.
         """
         given = cast("dict[str, Any]", keywords)
         options = take(options or PollOptions(), given)
@@ -82,9 +87,10 @@ class LitePullConsumer(Member):
         self._news = asyncio.Event()
         self._watch = TopicWatch(self.group, self.queues)
         self._open = False
-        # What `poll` has returned last: the caller works on it until it polls again.
+        # The messages that `poll` returned last; the caller processes them until the next poll.
         self._returned: tuple[ProcessQueue, list[StoredMessage]] | None = None
-        self._began: tuple[ConsumeContext, float] | None = None  # of hooks around it
+        # the hooks' context of these messages
+        self._began: tuple[ConsumeContext, float] | None = None
 
     def _reader_settings(self, options: PollOptions) -> ReaderSettings:
         return ReaderSettings(
@@ -98,8 +104,10 @@ class LitePullConsumer(Member):
         )
 
     async def open(self) -> None:
-        """Begin to read, behind a closing that is under way. Safe to call again. Raises
-        RouteNotFound for a topic that does not exist."""
+        """Start to pull; waits first for a close that is running. Safe to call again.
+
+        Raises RouteNotFound for a topic that does not exist.
+        """
         await super().open()
 
     async def _begin(self) -> None:
@@ -114,9 +122,10 @@ class LitePullConsumer(Member):
         self.reader.start(rebalance=not self._assigns)
 
     async def close(self) -> None:
-        """Stop reading, commit with `auto_commit`, leave the group. Safe to call again.
+        """Stop pulling, commit with `auto_commit`, and leave the group. Safe to call again.
 
-        What `poll` has returned last is not committed by that; `commit` it before, if it is done.
+        The messages that `poll` returned last are not committed; call `commit` first if they are
+        consumed.
         """
         await self._close_once.run(self._close)
 
@@ -147,9 +156,9 @@ class LitePullConsumer(Member):
         await self.close()
 
     async def poll(self, timeout: float = 5.0) -> list[StoredMessage]:
-        """Return messages of one queue; wait up to `timeout` seconds for some, else return [].
+        """Return messages of one queue, or [] if none arrive within `timeout` seconds.
 
-        Raises ClientError when the consumer is not open, and the error that ended its reading.
+        Raises ClientError if the consumer is not open, and the error that ended its pulling.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -170,12 +179,13 @@ class LitePullConsumer(Member):
                 return []
 
     def _take(self) -> list[StoredMessage]:
-        """The first messages that are ready, of a queue that is not paused."""
+        """Return the first available messages of a queue that is not paused."""
         paused: list[tuple[ProcessQueue, list[StoredMessage]]] = []
         try:
             while self._ready:
                 held, messages = self._ready.popleft()
-                if held.dropped:  # also behind a paused one: they would be there until it goes on
+                # also after a paused queue, or they would stay until it is resumed
+                if held.dropped:
                     continue
                 if held.paused:
                     paused.append((held, messages))
@@ -205,8 +215,8 @@ class LitePullConsumer(Member):
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues from now on.
 
-        A queue whose offset cannot be had now is read as soon as it can. Raises ClientError for a
-        consumer with subscriptions, RouteNotFound for a topic that does not exist.
+        A queue whose offset is not available now is read as soon as it is. Raises ClientError for a
+        consumer with subscriptions, and RouteNotFound for a topic that does not exist.
         """
         if not self._assigns:
             raise ClientError("the group assigns the queues of a consumer with subscriptions")
@@ -217,15 +227,15 @@ class LitePullConsumer(Member):
         await self.reader.assign(wanted)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `topic` that can be read, in order. Raises RouteNotFound."""
+        """Return the readable queues of `topic`, in order. Raises RouteNotFound."""
         topic = with_namespace(self.namespace, topic)
         return read_queues(topic, await self.session.route(topic))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset` of a queue; what was pulled of it is dropped.
+        """Continue at `offset` of a queue, dropping its pulled messages.
 
-        Raises ClientError for a queue that is not ours or an offset outside it, and what asking
-        its broker raises.
+        Raises ClientError for a queue that is not assigned or an offset outside it, and the errors
+        of the request to its broker.
         """
         least, most = await self._min_offset(queue), await self._max_offset(queue)
         if not least <= offset <= most:
@@ -233,19 +243,19 @@ class LitePullConsumer(Member):
         await self.reader.seek(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the oldest message that is kept. Raises as `seek`."""
+        """Continue at the oldest retained message. Raises what `seek` raises."""
         await self.reader.seek(queue, await self._min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on at what will be sent from now on. Raises as `seek`."""
+        """Continue at the end of the queue, with future messages. Raises what `seek` raises."""
         await self.reader.seek(queue, await self._max_offset(queue))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull nothing of these queues and return nothing of them from `poll`."""
+        """Stop pulling these queues and returning their messages from `poll`."""
         self._set_paused(queues, True)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with queues that were paused."""
+        """Resume paused queues."""
         self._set_paused(queues, False)
 
     def _set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
@@ -254,22 +264,22 @@ class LitePullConsumer(Member):
         self._news.set()
 
     async def commit(self) -> None:
-        """Commit now all that `poll` has returned. Raises the first error of any broker."""
+        """Commit everything that `poll` has returned. Raises the first error of any broker."""
         self._finish_returned()
         for error in await self.reader.commit(again=True):
             raise error
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on in `queue`; None if it never committed there."""
+        """Return the committed offset of the group in `queue`; None if there is none."""
         return await self.offsets.committed(queue)
 
     async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message of `queue` stored at `timestamp` (ms) or later."""
+        """Return the offset of the first message of `queue` stored at `timestamp` (ms) or later."""
         address = await self._master(queue)
         return await self._admin.search_offset(address, queue.topic, queue.queue_id, timestamp)
 
     async def on_queues_changed(self, topic: str, listener: TopicListener) -> None:
-        """Let `listener` know, within 30 seconds, when `topic` has other queues than before.
+        """Call `listener` within 30 seconds after the queues of `topic` change.
 
         Raises RouteNotFound.
         """
@@ -284,7 +294,7 @@ class LitePullConsumer(Member):
     async def _master(self, queue: MessageQueue) -> str:
         return await self.session.master_address(queue.topic, queue.broker_name)
 
-    def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+    def _enqueue(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
         self._ready.append((held, messages))
         self._news.set()
 

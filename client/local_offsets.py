@@ -1,4 +1,4 @@
-"""Offsets in a file: those of consumers that get every message, each for itself."""
+"""Offsets in a file, for broadcasting consumers, where every member gets every message."""
 
 import asyncio
 import logging
@@ -13,55 +13,55 @@ from mq.protocol.errors import RemoteProtocolError
 
 log = logging.getLogger(__name__)
 
-#: Where Java's clients keep theirs (LocalFileOffsetStore.LOCAL_OFFSET_STORE_DIR).
+#: The directory of Java's clients (LocalFileOffsetStore.LOCAL_OFFSET_STORE_DIR).
 DEFAULT_DIRECTORY = Path("~/.rocketmq_offsets")
 
 
 class OffsetSerializeWrapper(Body):
-    """What is in the file."""
+    """The content of the file."""
 
     offset_table: dict[MessageQueue, int] = field(factory=dict)
 
 
 class LocalOffsetStore:
-    """The offsets of one member of a group: <directory>/<client id>/<group>/offsets.json.
+    """The offsets of one member of a group, in <directory>/<client id>/<group>/offsets.json.
 
-    Of the same form as Java's, whose clients go on with our file and we with theirs. `update`
-    remembers, `commit` writes.
+    The format is Java's: either kind of client can continue with the other's file. `update` changes
+    memory, `commit` writes the file.
     """
 
     def __init__(self, directory: str | Path, client_id: str, group: str) -> None:
-        """Raises ClientError for a client id that cannot be a folder's name."""
+        """Raises ClientError for a client id that cannot be the name of a folder."""
         if "/" in client_id or "\0" in client_id or client_id in {"", ".", ".."}:
             raise ClientError(f"a client id of {client_id!r} cannot name the folder of offsets")
         self.path = Path(directory).expanduser() / client_id / group / "offsets.json"
-        # What is to be in the file, a new one with each change; None until it is read.
+        # The content that the file must get; replaced at each change. None until the file is read.
         self._stored: dict[MessageQueue, int] | None = None
-        self._written: dict[MessageQueue, int] | None = None  # what is in it
+        self._written: dict[MessageQueue, int] | None = None  # the content of the file
         self._offsets: dict[MessageQueue, int] = {}
-        self._is_torn = False  # the file: its .bak is the one that is good
+        self._is_torn = False  # the file is torn, and its .bak is the valid one
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where this member goes on in `queue`; None if it never committed there.
+        """Return the committed offset of this member in `queue`; None if there is none.
 
         Raises ClientError for a file that cannot be read.
         """
         return self._read().get(queue)
 
     def update(self, queue: MessageQueue, offset: int) -> None:
-        """Remember that everything below `offset` is done."""
+        """Record that all messages before `offset` are consumed."""
         self._offsets[queue] = offset
 
     def known(self, queue: MessageQueue) -> int | None:
-        """What `update` was told last."""
+        """Return the offset of the last `update`."""
         return self._offsets.get(queue)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not read any more; its place in the file stays."""
+        """Forget a queue that is no longer read. Its offset stays in the file."""
         self._offsets.pop(queue, None)
 
     async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
-        """Write what has changed, or all `again`; returns what went wrong, to be tried later."""
+        """Write changed offsets, or with `again` all; returns the errors, for a later retry."""
         try:
             stored = self._read()
             changed = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
@@ -86,8 +86,10 @@ class LocalOffsetStore:
         return self._stored
 
     def _write(self) -> None:
-        """For a thread. Of several at once, one for each queue that is reset, the first has what
-        all of them are to write."""
+        """Write the file; runs in a thread.
+
+        If several queues are reset at once, the first call writes the offsets of all of them.
+        """
         with _writing:
             stored = self._stored
             assert stored is not None
@@ -98,7 +100,7 @@ class LocalOffsetStore:
 
 
 def _load(path: Path) -> dict[MessageQueue, int] | None:
-    """The offsets in a file; None when it is absent or torn."""
+    """Return the offsets in a file; None if it is absent or torn."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError:
@@ -108,15 +110,15 @@ def _load(path: Path) -> dict[MessageQueue, int] | None:
     try:
         return OffsetSerializeWrapper.decode(data).offset_table if data.strip() else None
     except RemoteProtocolError as error:
-        log.warning("%s is torn, so %s.bak is read: %s", path, path.name, error)
+        log.warning("%s is torn; reading %s.bak: %s", path, path.name, error)
         return None
 
 
-_writing = threads.Lock()  # two members of one process may share a file
+_writing = threads.Lock()  # two members in one process may share a file
 
 
 def _replace(path: Path, data: bytes, *, keep_former: bool) -> None:
-    """Put a whole new file in place; the one of before becomes .bak (MixAll.string2File)."""
+    """Replace the file atomically; the previous one becomes .bak (MixAll.string2File)."""
     files.make_folders(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     files.write_new(temporary, data)

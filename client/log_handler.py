@@ -1,10 +1,11 @@
-"""Log records as messages: a `logging.Handler` that sends them to a topic (RocketMQ's logappender).
+"""A `logging.Handler` that sends log records to a topic as messages (RocketMQ's logappender).
 
-Whoever logs only formats the record and puts it into a bounded queue. A thread with an event loop
-of its own takes them out and sends them, several in one message batch. What the queue has no room
-for, and what no broker takes, is dropped and counted; stderr is told so once in a while, as
-`logging` tells its own handlers' errors there. What that thread logs itself, its client's
-connections above all, never gets into the queue: a broker that is away would fill it with that.
+The logging thread only formats the record and puts it into a bounded queue. A thread with an event
+loop of its own takes records from the queue and sends them in message batches. Records for which
+the queue has no room, or that no broker accepts, are dropped and counted; a line on stderr reports
+them from time to time, as `logging` does for errors of its own handlers. Records of that thread
+itself, above all those of its client's connections, never enter the queue: an unavailable broker
+would fill it with them.
 """
 
 import contextlib
@@ -17,30 +18,31 @@ from collections.abc import Sequence
 
 from mq.client.address_server import is_url
 from mq.client.caller import parse_name_servers
-from mq.client.log_sender import TELL_SECONDS, LogSender
+from mq.client.log_sender import REPORT_SECONDS, LogSender
 from mq.client.machine import clock
 from mq.client.options import ClientOptions
 from mq.protocol.message import Message
 from mq.protocol.names import check_group, check_topic
 
-CAPACITY = 10_000  # records that wait
-MAX_BYTES = 16 * 1024 * 1024  # of records that wait, so that long ones do not fill the memory
+CAPACITY = 10_000  # records in the queue
+# total bytes in the queue, so that long records cannot exhaust the memory
+MAX_BYTES = 16 * 1024 * 1024
 CLOSE_SECONDS = 5.0
-_BATCH = 200  # records of one batch
-_BATCH_BYTES = 256 * 1024  # of one batch; a longer record travels alone
-_LEAST_JOIN = 0.5  # how long the end waits for the thread in any case
+_BATCH = 200  # records per batch
+_BATCH_BYTES = 256 * 1024  # bytes per batch; a longer record is sent alone
+_LEAST_JOIN = 0.5  # the shortest wait for the thread at the end
 
 
 class MessageLogHandler(logging.Handler):
-    """Sends log records to a topic, each as one message with its text as the body.
+    """Sends log records to a topic, each as one message with the formatted text as its body.
 
         handler = MessageLogHandler("127.0.0.1:9876", "Logs", tag="shop")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         logging.getLogger().addHandler(handler)
 
-    Messages have the properties `level` and `logger`. It never waits: not for a name server, not
-    for a broker. It works from any thread, in a process without an event loop, and in a child that
-    was forked. `logging.shutdown`, which Python calls at its end, sends what waits, for at most
+    Messages have the properties `level` and `logger`. Logging never waits for a name server or
+    broker. It works from any thread, in a process without an event loop, and in a forked child.
+    `logging.shutdown`, which Python calls at exit, sends the queued records within at most
     `close_timeout` seconds.
     """
 
@@ -56,7 +58,7 @@ class MessageLogHandler(logging.Handler):
         close_timeout: float = CLOSE_SECONDS,
         client: ClientOptions | None = None,
     ) -> None:
-        """`group` is the producer group; `client` says how to connect.
+        """`group` is the producer group; `client` configures the connections.
 
         Raises ClientError for invalid addresses, IllegalName for topic or group.
         """
@@ -67,7 +69,7 @@ class MessageLogHandler(logging.Handler):
             parse_name_servers(namesrv)
         self.topic = topic
         self.tag = tag
-        self.dropped = 0  # records, since the beginning
+        self.dropped = 0  # records dropped since the start
         self._place = namesrv, group, client or ClientOptions()
         self._capacity = capacity
         self._close_timeout = close_timeout
@@ -75,32 +77,34 @@ class MessageLogHandler(logging.Handler):
         self._begin()
 
     def _begin(self) -> None:
-        """An empty queue that no thread works on yet."""
+        """Create an empty queue, without a thread yet."""
         self._pid = os.getpid()
         self._waiting: deque[Message] = deque()
-        self._bytes = 0  # of what waits
-        self._unsent = 0  # records that wait or are on their way
-        self._settled = threading.Condition()  # of the two above
+        self._bytes = 0  # total bytes in `_waiting`
+        self._unsent = 0  # records queued or in flight
+        self._settled = threading.Condition()  # guards the two above
         self._sender: LogSender | None = None
-        self._untold = 0
-        self._told = -TELL_SECONDS
+        self._unreported = 0
+        self._reported = -REPORT_SECONDS
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Without the handler's lock: `logging.shutdown` holds it while it waits for `flush`."""
+        """Handle a record without the handler's lock, which `logging.shutdown` holds while it waits
+        for `flush`.
+        """
         sender = self._sender
         if sender is not None and sender.thread is threading.current_thread():
             return False
         chosen: bool | logging.LogRecord = self.filter(record)
-        if chosen:  # since Python 3.12 a filter may put another record in the place of this one
+        if chosen:  # since Python 3.12 a filter may return another record
             self.emit(chosen if isinstance(chosen, logging.LogRecord) else record)
         return bool(chosen)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a record into the queue, or drop it if that is full."""
+        """Put a record into the queue, or drop it if the queue is full."""
         if self._closed:
             return
         if self._pid != os.getpid():
-            self._begin_anew()
+            self._reset_after_fork()
         try:
             message = self._message(record)
         except Exception:
@@ -116,14 +120,14 @@ class MessageLogHandler(logging.Handler):
             self._unsent += 1
         try:
             sender = self._sender or self._started()
-        except RuntimeError:  # Python ends, and no thread can be started any more
+        except RuntimeError:  # Python is exiting, and threads cannot be started
             self.settle(1, dropped=True)
             self.handleError(record)
         else:
             sender.wake()
 
-    def _begin_anew(self) -> None:
-        """A forked child has a copy of the parent's queue: those records are the parent's."""
+    def _reset_after_fork(self) -> None:
+        """Reset a forked child's copy of the queue: those records belong to the parent."""
         self.acquire()
         try:
             if self._pid != os.getpid():
@@ -135,7 +139,8 @@ class MessageLogHandler(logging.Handler):
         self.acquire()
         try:
             if self._sender is None:
-                self._sender = LogSender(self, *self._place)  # first: its thread logs at once
+                # set before the start: its thread logs at once
+                self._sender = LogSender(self, *self._place)
                 try:
                     self._sender.thread.start()
                 except RuntimeError:
@@ -149,13 +154,15 @@ class MessageLogHandler(logging.Handler):
         properties = {"level": record.levelname, "logger": record.name}
         return Message(
             self.topic,
-            self.format(record).encode("utf-8", "replace") or b"\n",  # no body may be empty
+            self.format(record).encode("utf-8", "replace") or b"\n",  # a body must not be empty
             self.tag,
             properties={name: text for name, text in properties.items() if text.isprintable()},
         )
 
     def flush(self) -> None:
-        """Wait until what waits is sent, or dropped, but not longer than `close_timeout`."""
+        """Wait until all queued records are sent or dropped, for at most `close_timeout`
+        seconds.
+        """
         self._flush(self._close_timeout)
 
     def _flush(self, seconds: float) -> None:
@@ -169,7 +176,7 @@ class MessageLogHandler(logging.Handler):
             self._settled.wait_for(lambda: not self._unsent, seconds)
 
     def close(self) -> None:
-        """Send what waits, for at most `close_timeout` seconds, and end. Safe to call again."""
+        """Send queued records within `close_timeout` seconds, and end. Safe to call again."""
         if not self._closed:
             deadline = clock.monotonic() + self._close_timeout
             self._flush(self._close_timeout)
@@ -184,16 +191,16 @@ class MessageLogHandler(logging.Handler):
             self._waiting.clear()
             self._count_dropped(self._unsent)
             self._unsent = 0
-        self.tell("no broker took them in time", at_once=True)
+        self.report("no broker took them in time", at_once=True)
 
     def _count_dropped(self, count: int) -> None:
         self.dropped += count
-        self._untold += count
+        self._unreported += count
 
-    # for the thread that sends -----------------------------------------------------------------
+    # for the sending thread -----------------------------------------------------------------------
 
     def take(self) -> list[Message]:
-        """The next records to send together; they count as unsent until they are `settle`d."""
+        """Take the next records to send together; they count as unsent until `settle`."""
         batch: list[Message] = []
         size = 0
         with self._settled:
@@ -207,7 +214,7 @@ class MessageLogHandler(logging.Handler):
         return batch
 
     def settle(self, count: int, *, dropped: bool = False) -> None:
-        """Records are sent, or given up."""
+        """Mark records as sent, or as dropped."""
         with self._settled:
             if self._closed:
                 return  # `close` has counted them
@@ -217,14 +224,14 @@ class MessageLogHandler(logging.Handler):
             if not self._unsent:
                 self._settled.notify_all()
 
-    def tell(self, reason: str, *, at_once: bool = False) -> None:
-        """Say on stderr how many records were dropped since it was said last."""
+    def report(self, reason: str, *, at_once: bool = False) -> None:
+        """Report on stderr how many records were dropped since the last report."""
         now = clock.monotonic()
-        if not self._untold or not (at_once or now - self._told >= TELL_SECONDS):
+        if not self._unreported or not (at_once or now - self._reported >= REPORT_SECONDS):
             return
-        count, self._untold, self._told = self._untold, 0, now
+        count, self._unreported, self._reported = self._unreported, 0, now
         if logging.raiseExceptions and sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):  # a stderr that is closed
+            with contextlib.suppress(OSError, ValueError):  # stderr may be closed
                 print(
                     f"mq: {count} log records for topic {self.topic} were dropped: {reason}",
                     file=sys.stderr,

@@ -13,25 +13,25 @@ from mq.protocol.message import Message
 if TYPE_CHECKING:
     from mq.client.producer import Producer
 
-TELL_SECONDS = 60.0  # between two lines about what was dropped
+REPORT_SECONDS = 60.0  # between two lines about dropped records
 _SEND_SECONDS = 5.0
-_LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # before records that no broker took are tried again
+_LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # before records that no broker accepted are retried
 
 
 class Source(Protocol):
-    """Where records wait: the handler."""
+    """The queue of records: the handler."""
 
     def take(self) -> list[Message]: ...
 
     def settle(self, count: int, *, dropped: bool = False) -> None: ...
 
-    def tell(self, reason: str, *, at_once: bool = False) -> None: ...
+    def report(self, reason: str, *, at_once: bool = False) -> None: ...
 
 
 class _OwnLoop(asyncio.SelectorEventLoop):
-    """A loop that nobody else waits for: it looks up names itself, without threads.
+    """A private event loop that resolves names itself, without threads.
 
-    When Python ends, threads can be started no more, but what waits is still to be sent.
+    At Python's exit threads can no longer be started, but queued records must still be sent.
     """
 
     def run_in_executor(  # type: ignore[override]
@@ -57,30 +57,31 @@ class LogSender:
     ) -> None:
         self._source = source
         self._place = namesrv, group, client
-        # Made in the thread: asyncio logs when a loop is made, and that may not come back here.
+        # Created in the thread: asyncio logs when a loop is created, and that record must not
+        # return here.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._ending = asyncio.Event()
-        self._is_woken = False  # whether `_woken` is about to be set
+        self._is_woken = False  # whether a call that sets `_woken` is scheduled
         self._ends = False
-        # Nobody joins it but `close`: a handler that nobody closes does not keep Python alive.
+        # A daemon: only `close` joins it, so an unclosed handler does not keep Python alive.
         self.thread = threading.Thread(target=self._run, name="mq-log", daemon=True)
 
     def wake(self) -> None:
-        """There is something to send. From any thread."""
+        """Wake the thread because records are queued. May be called from any thread."""
         if not self._is_woken:
             self._is_woken = True
             self._call(self._woken.set)
 
     def end(self, seconds: float) -> None:
-        """Let the thread end, and wait for it so long."""
+        """Stop the thread, and wait for it for at most `seconds`."""
         self._ends = True
         self._call(self._woken.set)
         self._call(self._ending.set)
         self.thread.join(seconds)
 
     def _call(self, function: Callable[[], None]) -> None:
-        if self._loop is not None:  # else the thread has not looked for the first time yet
+        if self._loop is not None:  # otherwise the thread has not started its loop yet
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(function)
 
@@ -90,14 +91,14 @@ class LogSender:
             while not self._ends:
                 try:
                     loop.run_until_complete(self._send_all())
-                except Exception as error:  # of opening or closing its client
-                    self._source.tell(repr(error))
+                except Exception as error:  # from opening or closing its client
+                    self._source.report(repr(error))
                     loop.run_until_complete(_within(_LONGEST_PAUSE, self._ending))
         finally:
             loop.close()
 
     async def _send_all(self) -> None:
-        # Here: whoever only imports this module need not wait for a producer to be imported.
+        # Imported here so that importing this module does not import the producer.
         from mq.client.producer import Producer
 
         namesrv, group, client = self._place
@@ -107,12 +108,12 @@ class LogSender:
                 self._woken.clear()
                 while not self._ends and (batch := self._source.take()):
                     await self._send(producer, batch)
-                self._source.tell("too many waited")
+                self._source.report("the queue was full")
                 if not self._ends:
-                    await _within(TELL_SECONDS, self._woken)
+                    await _within(REPORT_SECONDS, self._woken)
 
     async def _send(self, producer: "Producer", batch: list[Message]) -> None:
-        """Send records; while no broker can be had they are tried again, until the end."""
+        """Send records; retries until the end while no broker is available."""
         pause = _LEAST_PAUSE
         while not self._ends:
             try:
@@ -121,12 +122,12 @@ class LogSender:
                 else:
                     await producer.send_batch(batch)
             except Exception as error:
-                # A cluster of which no broker is up has no route; it may come.
+                # Without a running broker there is no route; one may appear.
                 waits = isinstance(error, RouteNotFound)
                 if not waits and not (isinstance(error, MQError) and error.retriable):
                     await self._send_singly(producer, batch, error)
                     return
-                self._source.tell(f"too many waited: {error}")
+                self._source.report(f"the queue was full: {error}")
                 await _within(pause, self._ending)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
@@ -136,10 +137,12 @@ class LogSender:
     async def _send_singly(
         self, producer: "Producer", batch: list[Message], error: Exception
     ) -> None:
-        """One of the records, or all together, was refused: others need not suffer for it."""
+        """Send records one by one after a batch was refused, so that only the refused ones are
+        dropped.
+        """
         if len(batch) == 1:
             self._source.settle(1, dropped=True)
-            self._source.tell(str(error))
+            self._source.report(str(error))
             return
         for message in batch:
             await self._send(producer, [message])

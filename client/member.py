@@ -1,4 +1,4 @@
-"""Members of consumer groups: what a `Consumer` and a `LitePullConsumer` have in common."""
+"""The common part of `Consumer` and `LitePullConsumer`: membership in a consumer group."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -29,14 +29,14 @@ from mq.protocol.names import check_group
 class Member(ABC):
     """One member of a group: its session, subscriptions, heartbeats and the reader of its queues.
 
-    A class derived from it sets `ordered` and the like before this constructor runs, and `reader`
+    A derived class sets `ordered` and similar attributes before this constructor runs, and `reader`
     after it.
     """
 
     consume_type: ClassVar[ConsumeType]
     ordered = False
     broadcasting = False
-    concurrency = 1  # calls of a listener at a time
+    concurrency = 1  # concurrent calls of a listener
     reader: Reader
 
     def __init__(
@@ -50,10 +50,10 @@ class Member(ABC):
         *,
         retries: bool,
     ) -> None:
-        """`keywords` are those that are left: fields of `ClientOptions`.
+        """`keywords` are the remaining ones: fields of `ClientOptions`.
 
-        With `retries` it subscribes to the group's retry topic, too. Raises as those derived from
-        it say, TypeError for another keyword.
+        With `retries` it subscribes to the group's retry topic, too. Raises what the derived
+        classes document, and TypeError for an unknown keyword.
         """
         self.session, self._client = session_for(session, client, keywords)
         refuse(self, keywords)
@@ -84,11 +84,13 @@ class Member(ABC):
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._close_once = Closing()
-        self._changing = asyncio.Lock()  # who opens it, or closes it
+        self._changing = asyncio.Lock()  # serializes open and close
         self._is_open = False
 
     async def _join(self) -> None:
-        """Let brokers know of this member, and filter servers of its classes; now and later."""
+        """Register with brokers, and its classes with filter servers; starts the periodic
+        updates.
+        """
         await self._heartbeats.beat()
         self._background.append(self.session.keep_task(self._heartbeats.run()))
         if self.subscriptions.filters:
@@ -110,7 +112,7 @@ class Member(ABC):
             StartingOffset(self.session, options.consume_from, options.begin),
             settings,
             heartbeat=self._heartbeats.beat_at,
-            on_ready=self._hand_out,
+            on_ready=self._enqueue,
             on_failure=self._fail,
             on_assigned=options.on_assigned,
             hooks=hooks,
@@ -118,15 +120,15 @@ class Member(ABC):
 
     @property
     def _commit_interval(self) -> float | None:
-        """Seconds between commits, if the options say; None is the reader's own."""
+        """Seconds between commits, if configured; None keeps the reader's default."""
         intervals = self._client.intervals
         return None if intervals is DEFAULT_INTERVALS else intervals.offsets
 
     async def open(self) -> None:
-        """Join the group and begin to read, behind a closing that is under way. Safe to call again.
+        """Join the group and start to pull. Safe to call again.
 
-        Who closes it meanwhile closes it behind that: it stayed in the group, and nobody could end
-        that.
+        It waits for a close that is running, and a later close waits for it: otherwise the member
+        could stay in the group with no way to end it.
         """
         await self._close_once.settle()
         async with self._changing:
@@ -136,11 +138,11 @@ class Member(ABC):
 
     @abstractmethod
     async def _begin(self) -> None:
-        """Join the group and begin to read."""
+        """Join the group and start to pull."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Stop reading, commit, leave the group."""
+        """Stop pulling, commit, leave the group."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -152,16 +154,16 @@ class Member(ABC):
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The queues that are this member's now, the group's retry queue among them."""
+        """The queues that this member owns now, including the group's retry queue."""
         return sorted(self.reader.held)
 
     @abstractmethod
-    def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
-        """Messages of a queue have been pulled."""
+    def _enqueue(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        """Accept pulled messages of a queue."""
 
     @abstractmethod
     def _fail(self, error: BaseException) -> None:
-        """Something that is to end the program was raised in a task of the reader."""
+        """Handle an error in a reader's task that must end the program."""
 
     def _describe(self) -> HeartbeatData:
         return describe_member(

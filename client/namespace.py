@@ -1,7 +1,7 @@
-"""Namespaces: the same names of topics and groups for several users of one cluster. No I/O.
+"""Namespaces: let several users of one cluster use the same topic and group names. No I/O.
 
-A topic "Orders" of the namespace "shop" is called "shop%Orders" at the brokers, the group's retry
-topic "%RETRY%shop%billing"; whoever uses a client with that namespace sees the names without it
+Brokers call the topic "Orders" of namespace "shop" "shop%Orders", and the retry topic of its group
+"billing" "%RETRY%shop%billing". A client with that namespace sees the names without it
 (NamespaceUtil).
 """
 
@@ -16,7 +16,7 @@ _SEPARATOR = "%"
 
 
 def with_namespace(namespace: str | None, name: str) -> str:
-    """The full name of a topic or group. System names and full names stay as they are."""
+    """Return the full name of a topic or group. System names and full names are unchanged."""
     if not namespace or not name or _is_system(name):
         return name
     prefix, rest = _split(name)
@@ -26,7 +26,7 @@ def with_namespace(namespace: str | None, name: str) -> str:
 
 
 def without_namespace(namespace: str | None, name: str) -> str:
-    """The name that users of the namespace know; names of other namespaces stay as they are."""
+    """Return the name within the namespace. Names of other namespaces are unchanged."""
     if not namespace or not name or _is_system(name):
         return name
     prefix, rest = _split(name)

@@ -1,4 +1,4 @@
-"""Offsets of a group: kept at the brokers, remembered here between two commits."""
+"""The committed offsets of a group: stored at the brokers, cached here between two commits."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -15,62 +15,67 @@ from mq.protocol.bodies import MessageQueue
 if TYPE_CHECKING:
     from asyncio import Future
 
-_AT_ONCE = 0.1  # seconds within which two have begun to wait for the same answer
-REPEAT_SECONDS = 60.0  # after so long a broker is told again what it has confirmed already
+_AT_ONCE = 0.1  # seconds; two waits that started this close together wait for the same answer
+REPEAT_SECONDS = 60.0  # after this time a confirmed offset is committed once more
 
 
 class Offsets(Protocol):
-    """Where offsets are kept: at the brokers, in a file, or in a store of the user's own."""
+    """A store of offsets: the brokers, a file, or the user's own."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on in `queue`; None if nothing is known of it.
+        """Return the committed offset of the group in `queue`; None if there is none.
 
-        While it raises, the queue is not read; it is asked again.
+        While it raises, the queue is not read, and the call is repeated.
         """
 
     def update(self, queue: MessageQueue, offset: int) -> None:
-        """Remember that everything below `offset` is done."""
+        """Record that all messages before `offset` are consumed."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is another member's now; what was committed stays."""
+        """Forget a queue that another member owns now. Its committed offset stays."""
 
     async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
-        """Keep what has changed of these, or with `again` all that is remembered of them.
+        """Store the changed offsets of these queues, or with `again` all that are known.
 
-        Returns what went wrong; it is tried again with the next commit.
+        Returns the errors; the next commit retries them.
         """
 
 
 class _Commit:
-    """One call of `OffsetStore.commit`, under way."""
+    """One running call of `OffsetStore.commit`."""
 
     def __init__(self) -> None:
-        self.untold: set[MessageQueue] = set()  # given up meanwhile with an offset no broker heard
+        self.uncommitted: set[MessageQueue] = (
+            set()
+        )  # forgotten meanwhile, with an uncommitted offset
 
 
 class OffsetStore:
-    """The offsets of one group. `update` remembers, `commit` tells the brokers."""
+    """The offsets of one group at the brokers. `update` records them, `commit` sends them."""
 
     def __init__(self, session: Caller, group: str) -> None:
         self._session = session
         self._admin = OffsetAdmin(session)
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
-        # What each was told last and when, by the monotonic clock.
+        # The last confirmed offset of each queue, and its time by the monotonic clock.
         self._committed: dict[MessageQueue, tuple[int, float]] = {}
-        self._had: set[MessageQueue] = set()  # those of which a broker is known to have had one
-        self._begun: set[tuple[str, str]] = set()  # topic and broker with an offset of the group
-        # Those that one is on its way to, who waits for a turn there, and what failed last.
+        # queues of which a broker is known to have had an offset
+        self._had: set[MessageQueue] = set()
+        # topic and broker that have an offset of the group
+        self._begun: set[tuple[str, str]] = set()
+        # First commits in flight per topic and broker, the commits waiting for them, and their last
+        # failure.
         self._beginning: dict[tuple[str, str], deque[Future[None]]] = {}
         self._failures: dict[tuple[str, str], MQError] = {}
         self._running: list[_Commit] = []
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Ask the broker where the group goes on in `queue`; None if it never committed there.
+        """Query the broker for the committed offset of the group in `queue`; None if there is none.
 
-        Where its master cannot be reached, a replica is asked, which has offsets of some seconds
-        ago. Raises what asking the last of them raises, and RouteNotFound when only replicas are
-        there and they know none: the master may.
+        If the master is unreachable a slave is queried, whose offsets are some seconds old. Raises
+        the error of the last broker queried, and RouteNotFound if only slaves are available and
+        have no offset, because the master may have one.
         """
         route = await self._session.route(queue.topic)
         missing: MQError = RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
@@ -84,7 +89,7 @@ class OffsetStore:
                 missing = error
                 continue
             if offset is not None or address == master:
-                if offset:  # 0 may stand for none
+                if offset:  # 0 may stand for no offset
                     self._had.add(queue)
                 return offset
             if master is None:
@@ -93,8 +98,11 @@ class OffsetStore:
         raise missing
 
     async def is_lost(self, queue: MessageQueue) -> bool:
-        """Whether the broker has no offset of `queue` now, though it had one while it was ours: it
-        removes those of a topic that is deleted. Raises what asking its master raises."""
+        """Whether the broker no longer has an offset of `queue` that it had: it removes those of a
+        deleted topic.
+
+        Raises the errors of the query to the master.
+        """
         if queue not in self._had:
             return False
         address = await self._session.master_address(queue.topic, queue.broker_name)
@@ -103,41 +111,43 @@ class OffsetStore:
         )
         return offset is None
 
-    def begin_anew(self, queue: MessageQueue) -> None:
-        """Its broker may have another topic of that name: the next offset there may be the first
-        one again."""
+    def reset_first_commit(self, queue: MessageQueue) -> None:
+        """Treat the next commit as the first one again: the broker may have another topic of that
+        name.
+        """
         self._begun.discard((queue.topic, queue.broker_name))
 
     def update(self, queue: MessageQueue, offset: int) -> None:
-        """Remember that everything below `offset` is done."""
+        """Record that all messages before `offset` are consumed."""
         self._offsets[queue] = offset
 
     def known(self, queue: MessageQueue) -> int | None:
-        """What `update` was told last."""
+        """Return the offset of the last `update`."""
         return self._offsets.get(queue)
 
-    def is_told(self, queue: MessageQueue, offset: int) -> bool:
-        """Whether a master has confirmed that offset last."""
-        told = self._committed.get(queue)
-        return told is not None and told[0] == offset
+    def is_confirmed(self, queue: MessageQueue, offset: int) -> bool:
+        """Whether `offset` is the last one that a master confirmed."""
+        confirmed = self._committed.get(queue)
+        return confirmed is not None and confirmed[0] == offset
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue belongs to another member now, or nobody reads it for the time being."""
-        self.begin_anew(queue)  # its topic may be another one when it comes back
+        """Forget a queue that another member owns now, or that is not read for the time being."""
+        self.reset_first_commit(queue)  # its topic may have been recreated when it returns
         self._had.discard(queue)
-        offset, told = self._offsets.pop(queue, None), self._committed.pop(queue, None)
-        if offset is not None and (told is None or told[0] != offset):
+        offset, confirmed = self._offsets.pop(queue, None), self._committed.pop(queue, None)
+        if offset is not None and (confirmed is None or confirmed[0] != offset):
             for commit in self._running:
-                commit.untold.add(queue)
+                commit.uncommitted.add(queue)
 
     async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
-        """Tell the brokers what has changed; returns what went wrong, to be tried again later.
+        """Send changed offsets to the brokers; returns the errors, for a later retry.
 
-        With `again` also what has not; without it that is told once a minute, because a broker may
-        have lost it. One that was given up meanwhile by who committed nothing is an error.
+        With `again` unchanged offsets are sent too; otherwise those are repeated once a minute,
+        because a broker may have lost them. A queue that is forgotten during the call with an
+        uncommitted offset is an error.
 
-        The first offset of a topic goes to a broker by itself, the others together after it: of
-        several first ones at once a Java broker may keep one and confirm all
+        The first offset of a topic is sent to a broker alone, and the others together after it: of
+        several first offsets at once a Java broker may keep only one and confirm all
         (ConsumerOffsetManager.commitOffset puts a new table without a lock).
         """
         sent_before = inf if again else clock.monotonic() - REPEAT_SECONDS
@@ -154,17 +164,20 @@ class OffsetStore:
         commit = _Commit()
         self._running.append(commit)
         try:
-            told = await self._session.all([self._tell(queue, commit) for queue in changed])
+            confirmed = await self._session.all(
+                [self._commit_in_turn(queue, commit) for queue in changed]
+            )
         finally:
             self._running.remove(commit)
-        return [error for error in told if error is not None]
+        return [error for error in confirmed if error is not None]
 
-    async def _tell(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
-        """Tell the broker of a queue how far it is: what may be its first offset of a topic not
-        beside another one, also where several queues are given up at once.
+    async def _commit_in_turn(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
+        """Commit the offset of a queue, never concurrently with a possible first offset of its
+        topic.
 
-        Where the first one fails the next one is tried, unless that has waited for as long as for
-        an answer by then: to a broker that is silent all of them go at once, as it were.
+        This also holds when several queues are revoked at once. If the first commit fails, the next
+        one is tried, unless it has already waited as long as for an answer: then all fail together,
+        as if they had been sent to the silent broker at once.
         """
         place = queue.topic, queue.broker_name
         until = clock.monotonic() + self._session.timeout - _AT_ONCE
@@ -184,24 +197,25 @@ class OffsetStore:
         return await self._commit(queue, commit)
 
     async def _begin(self, place: tuple[str, str]) -> None:
-        """Have the first offset of a topic at a broker to oneself."""
+        """Wait for exclusive use of a topic at a broker, for its first offset."""
         waiting = self._beginning.get(place)
         if waiting is None:
             self._beginning[place] = deque()
             return
-        from asyncio import get_running_loop  # without a loop there is no other one
+        # imported here: without an event loop there are no concurrent commits
+        from asyncio import get_running_loop
 
         turn: Future[None] = get_running_loop().create_future()
         waiting.append(turn)
         try:
             await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # it came as this was cancelled
+            if turn.done() and not turn.cancelled():  # the turn arrived while this was cancelled
                 self._end(place)
             raise
 
     def _end(self, place: tuple[str, str]) -> None:
-        """Let the next one begin."""
+        """Pass the turn to the next waiting commit."""
         waiting = self._beginning[place]
         while waiting:
             turn = waiting.popleft()
@@ -212,25 +226,25 @@ class OffsetStore:
         self._failures.pop(place, None)
 
     async def _commit(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
-        """Tell its broker what is remembered of a queue when it can be told."""
+        """Send the recorded offset of a queue to its broker."""
         try:
             route = await self._session.route(queue.topic)
             master = broker_address(route, queue.broker_name)
             address = broker_address(route, queue.broker_name, exact=False)
             if address is None:
                 return RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
-            # Not what it was before the first offsets were answered, perhaps late: the queue may
-            # have been reset since, or be another member's, who has come further.
+            # Read the offset only now: while the first commits were pending, the queue may have
+            # been reset, or taken by another member that consumed further.
             offset = self._offsets.get(queue)
             if offset is None:
-                untold = f"{queue} was given up before its offset was committed"
-                return ClientError(untold) if queue in commit.untold else None
+                uncommitted = f"{queue} was revoked before its offset was committed"
+                return ClientError(uncommitted) if queue in commit.uncommitted else None
             await self._admin.update_consumer_offset(
                 address, self._group, queue.topic, queue.queue_id, offset
             )
         except MQError as error:
             return error
-        if master is not None:  # else it is told again when it is back
+        if master is not None:  # otherwise it is committed again when the master is back
             self._committed[queue] = offset, clock.monotonic()
             self._had.add(queue)
             self._begun.add((queue.topic, queue.broker_name))

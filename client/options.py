@@ -1,7 +1,7 @@
-"""Options of every client, declared once: sessions, producers and consumers alike.
+"""Options of every client: sessions, producers and consumers.
 
-A client takes a `ClientOptions`, or an open session which has one, or its fields as keywords, which
-go before those of the object.
+A client takes a `ClientOptions`, or an open session that has one, or the fields as keywords.
+Keywords override the object.
 """
 
 import os
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from mq.client.credentials import AccessKey
 
-# RemotingCommand.SERIALIZE_TYPE_ENV; Java's property rocketmq.serialize.type is an option here.
+# RemotingCommand.SERIALIZE_TYPE_ENV. Java's property rocketmq.serialize.type is an option here.
 SERIALIZATION_VARIABLE = "ROCKETMQ_SERIALIZE_TYPE"
 
 _T = TypeVar("_T")
 
 
 class Serialization(IntEnum):
-    """How the headers of requests are written (SerializeType); peers answer in the same form."""
+    """The format of request headers (SerializeType); peers answer in the same format."""
 
     JSON = command.JSON
     ROCKETMQ = command.ROCKETMQ  # binary: shorter
@@ -38,21 +38,20 @@ class ClientOptions:
     """Options of every client.
 
     Attributes:
-        timeout: seconds for one request, connecting included, unless a call says otherwise.
-        connect_timeout: seconds for connecting.
-        instance: this client's part of the client id; by default it is unique.
-        unit_name: the unit of a cluster that spans several; messages say then that they are of a
-            unit.
-        namespace: of topics and groups: queues have their full names, messages the short ones.
-        credentials: every request is signed with them.
-        tls: every connection is encrypted with it.
-        intervals: how often routes are refreshed, heartbeats sent and offsets committed.
-        serialization: of the headers of requests; None is what ROCKETMQ_SERIALIZE_TYPE says, else
-            JSON. What the binary form cannot carry (codes over 32767) goes as JSON.
-        hooks: code of the user's around sends, consumption and requests: see `hooks`.
-        snode: brokers are reached through snodes, which name servers tell of.
+        timeout: seconds for one request, including the connection, unless a call overrides it.
+        connect_timeout: seconds for a connection.
+        instance: this client's part of the client id; unique by default.
+        unit_name: the unit, in a cluster of several units; messages are then marked as such.
+        namespace: of topics and groups: queues have full names, messages the short ones.
+        credentials: sign every request.
+        tls: encrypts every connection.
+        intervals: between refreshes of routes, heartbeats, and commits of offsets.
+        serialization: of request headers; None means ROCKETMQ_SERIALIZE_TYPE, or JSON if that is
+            not set. Requests that the binary format cannot carry (codes over 32767) use JSON.
+        hooks: user code around sends, consumption and requests; see `hooks`.
+        snode: reach brokers through snodes, which name servers list.
 
-    Raises ClientError for what is no hook.
+    Raises ClientError for a hook of an unknown kind.
     """
 
     timeout: float = 3.0
@@ -72,7 +71,7 @@ class ClientOptions:
 
 
 class ClientKeywords(TypedDict, total=False):
-    """The same as keywords; tests/client/test_options.py holds them to the fields."""
+    """The fields as keywords; tests/client/test_options.py checks that they match."""
 
     timeout: float
     connect_timeout: float
@@ -88,7 +87,9 @@ class ClientKeywords(TypedDict, total=False):
 
 
 def chosen_serialization(options: ClientOptions) -> Serialization:
-    """What the options say, or else the environment. Raises ClientError for another word there."""
+    """Return the configured serialization, or the environment's. Raises ClientError for an unknown
+    name in the environment.
+    """
     if options.serialization is not None:
         return options.serialization
     name = os.environ.get(SERIALIZATION_VARIABLE, "").strip() or "JSON"
@@ -100,7 +101,7 @@ def chosen_serialization(options: ClientOptions) -> Serialization:
 
 
 def take(options: _T, keywords: dict[str, Any]) -> _T:
-    """`options` changed by those keywords that are fields of it, which leave `keywords`."""
+    """Return `options` with the keywords that are its fields; removes them from `keywords`."""
     names = keywords.keys() & {field.name for field in fields(options)}  # type: ignore[arg-type]
     if not names:
         return options
@@ -108,7 +109,7 @@ def take(options: _T, keywords: dict[str, Any]) -> _T:
 
 
 def refuse(who: object, keywords: dict[str, Any]) -> None:
-    """Raises TypeError for a keyword that nobody has taken, as Python itself does."""
+    """Raise TypeError for a remaining keyword, as Python itself does."""
     for name in keywords:
         kind = type(who).__name__
         raise TypeError(f"{kind}.__init__() got an unexpected keyword argument {name!r}")

@@ -1,4 +1,4 @@
-"""Drafts: from a message to the request that sends it. No I/O."""
+"""Converts messages to the requests that send them. No I/O."""
 
 from collections.abc import Sequence
 
@@ -18,18 +18,18 @@ from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX, check_topic
 from mq.protocol.properties import PropertyKey
 from mq.protocol.properties import encode as encode_properties
 
-# The broker's default limit (maxMessageSize); it refuses more, this says so before sending. Raise
-# it where the brokers have a higher one (DefaultMQProducer.maxMessageSize).
+# The broker's default limit (maxMessageSize), checked before sending. Raise it for brokers with a
+# higher limit (DefaultMQProducer.maxMessageSize).
 MAX_BODY = 4 * 1024 * 1024
-# Of a body as it is sent: no broker takes longer frames, and 32 KB of properties go with it.
+# The limit of a body as it is sent: the largest frame less 64 KB for properties and header.
 MAX_SENT = MAX_FRAME - 64 * 1024
-DEFAULT_QUEUES = 4  # of a topic that a broker creates on the first message to it
-_COMPRESSION_LEVEL = 5  # as Java's producers
+DEFAULT_QUEUES = 4  # of a topic that a broker creates on its first message
+_COMPRESSION_LEVEL = 5  # as in Java's producers
 _COMPRESSION = CompressionType.ZLIB
 
 
 class Draft:
-    """A message, or a batch, ready to go to any queue of its topic, more than once if need be."""
+    """An encoded message or batch, which can be sent to any queue of its topic, repeatedly."""
 
     __slots__ = ("_body", "_code", "_fields", "ids", "source", "topic")
 
@@ -43,14 +43,14 @@ class Draft:
         source: Message | Sequence[Message],
     ) -> None:
         self.topic = topic
-        self.source = source  # what it was made of
-        self.ids = ids  # the unique ids, joined by commas
+        self.source = source  # the message or messages that it encodes
+        self.ids = ids  # the unique ids, separated by commas
         self._code = code
         self._fields = fields
         self._body = body
 
     def command(self, queue: MessageQueue) -> Command:
-        """The request that sends it to `queue`."""
+        """Return the request that sends it to `queue`."""
         fields = {
             **self._fields,
             Letter.QUEUE_ID: str(queue.queue_id),
@@ -67,13 +67,13 @@ def draft(
     in_unit: bool = False,
     max_body: int = MAX_BODY,
 ) -> Draft:
-    """Make a message ready to send; it keeps the unique id that it gets here.
+    """Encode a message. It gets a unique id here, unless it has one, and keeps it.
 
-    `in_unit` says that the client is of a unit (isUnitMode).
+    `in_unit` marks a client that belongs to a unit (isUnitMode).
 
     Raises:
-        ClientError: the body is empty, over `max_body` bytes, or compressed over `MAX_SENT`.
-        IllegalName: of the topic.
+        ClientError: the body is empty, over `max_body` bytes, or over `MAX_SENT` when compressed.
+        IllegalName: the topic's name is not allowed.
         ValueError: the properties are too long.
     """
     _check(message, max_body)
@@ -108,7 +108,9 @@ def draft(
 def _draft_retry(
     group: str, message: Message, unique_id: str, sys_flag: int, body: bytes, in_unit: bool
 ) -> Draft:
-    """To a retry topic two properties travel in the header (sendKernelImpl of Java's producer)."""
+    """Encode a message for a retry topic: two properties move to the header (sendKernelImpl of
+    Java's producer).
+    """
     properties = message.all_properties()
     reconsume_times = properties.pop(PropertyKey.RECONSUME_TIME, "0")
     max_reconsume_times = properties.pop(PropertyKey.MAX_RECONSUME_TIMES, None)
@@ -129,12 +131,13 @@ def draft_batch(
     in_unit: bool = False,
     max_body: int = MAX_BODY,
 ) -> Draft:
-    """Make messages ready to be sent as one batch; each keeps the unique id that it gets here.
+    """Encode messages as one batch. Each one gets a unique id here, unless it has one, and keeps
+    it.
 
     Raises:
         ClientError: a body is empty, or all of them together are over `max_body` bytes.
-        IllegalName: of the topic.
-        ValueError: they cannot go together, or properties are too long.
+        IllegalName: the topic's name is not allowed.
+        ValueError: the messages cannot form a batch, or their properties are too long.
     """
     check_batch(messages)
     ids = []
@@ -147,7 +150,7 @@ def draft_batch(
     if len(body) > max_body:
         raise ClientError(f"a batch of {len(body)} bytes is over the limit of {max_body}: split it")
     first = messages[0]
-    # The broker gives these to each message, after those that the message has itself.
+    # The broker adds these to each message, after the message's own properties.
     wait = "true" if first.wait_store_ok else "false"
     properties = encode_properties({PropertyKey.WAIT_STORE: wait})
     fields = _fields(group, first.topic, 0, 0, properties)
@@ -161,7 +164,8 @@ def draft_batch(
 def _check(message: Message, max_body: int) -> None:
     check_topic(message.topic)
     if not len(message.body):
-        # Java's producers refuse it (Validators.checkMessage), and some of its brokers choke on it.
+        # Java's producers refuse an empty body (Validators.checkMessage), and some Java brokers
+        # fail on it.
         raise ClientError("a message needs a body of at least one byte")
     if len(message.body) > max_body:
         raise ClientError(
@@ -170,9 +174,9 @@ def _check(message: Message, max_body: int) -> None:
 
 
 def _fields(group: str, topic: str, sys_flag: int, flag: int, properties: str) -> dict[str, str]:
-    """The fields of SendMessageRequestHeaderV2 but for the queue; by hand, it is the hot path.
+    """Return the fields of SendMessageRequestHeaderV2 except the queue. Written by hand for speed.
 
-    tests/client/test_outgoing.py holds them to the header.
+    tests/client/test_outgoing.py checks that they match the header.
     """
     return {
         Letter.PRODUCER_GROUP: group,

@@ -1,6 +1,7 @@
-"""Connections of a session: requests and their answers, and the requests of a peer (see in_flight).
+"""The connections of a session: requests, their answers, and requests from the peer (see
+in_flight).
 
-One pass over what arrived completes the futures.
+One pass over received data completes all futures.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """What a connection asks of the session that it belongs to."""
+    """The operations of the owning session that a connection uses."""
 
     tls: "ssl.SSLContext | None"
     connect_timeout: float
@@ -42,13 +43,13 @@ class Owner(Protocol):
 
 
 class Peer(InFlight):
-    """The connection to one address. Ends once: a new request then makes a new one."""
+    """The connection to one address. After its end, a new request opens a new one."""
 
     def __init__(self, session: Owner, address: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(address, loop, "session")
         self._session = session
         self._reader = CommandReader()
-        self.spoke = False  # something has come
+        self.spoke = False  # whether any data was received
         self._await_connection(session.keep_task(self._connect(session.connect_timeout)))
 
     async def _dial(self) -> None:
@@ -76,7 +77,7 @@ class Peer(InFlight):
         convert: Callable[[Command], Any] | None = None,
     ) -> None:
         deadline = self._loop.time() + seconds
-        self.write(command)  # first: it raises for what cannot be sent, and nobody would wait
+        self.write(command)  # first: it raises for a command that cannot be encoded
         self._wait(command.opaque, Pending(waiter, deadline, seconds, command.code, convert))
 
     def write(self, command: Command) -> None:
@@ -107,7 +108,7 @@ class Peer(InFlight):
             pending.future.set_exception(error)
         except ProtocolError as error:
             pending.future.set_exception(BadAnswer(self.address, str(error)))
-        except Exception as error:  # whatever it is, somebody waits
+        except Exception as error:  # any error must complete the future
             log.exception("the answer of %s cannot be read", self.address)
             failure = BadAnswer(self.address, f"{type(error).__name__}: {error}")
             failure.__cause__ = error
@@ -128,7 +129,7 @@ class Peer(InFlight):
 
 
 def _end_when_dead(sock: socket.socket, seconds: float) -> None:
-    """Have the kernel probe a silent connection each second, and end one that leads nowhere."""
+    """Let the kernel probe a silent connection every second, and end a dead one."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))

@@ -1,7 +1,7 @@
 """Sending messages.
 
 `Producer.submit` is the hot path: no task, no await, one future per message (see `sender`).
-`Producer.send` adds what cannot be had without waiting: a route, and trying another broker.
+`Producer.send` adds the steps that must wait: the route, and retries at other brokers.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import check_group, reply_topic
 from mq.protocol.recall import RecallHandle
 
-if TYPE_CHECKING:  # loaded by those who trace
+if TYPE_CHECKING:  # imported only when tracing is enabled
     from mq.client.trace.dispatcher import TraceDispatcher
     from mq.client.trace.hooks import SendTrace
 
 log = logging.getLogger(__name__)
 
-#: Chooses a queue for a message among those of its topic.
+#: Selects a queue for a message among the queues of its topic.
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
@@ -57,10 +57,14 @@ class Producer:
         async with Producer("127.0.0.1:9876", "orders") as producer:
             result = await producer.send(Message("Orders", b"...", keys=["42"]))
 
-    `send` raises, besides what each method says: BrokerError (the broker refused), ConnectError,
-    RequestTimeout (the message may have been stored), BadAnswer, RouteNotFound, ClientError (a body
-    that is empty or too long, a closed producer), IllegalName (of the topic), ValueError
-    (properties that are too long for a record).
+    All sending methods raise these, besides the errors that each one documents:
+
+    - BrokerError: the broker refused the message.
+    - ConnectError, RequestTimeout, BadAnswer: after RequestTimeout the message may be stored.
+    - RouteNotFound: no name server knows the topic.
+    - ClientError: the body is empty or too long, or the producer is closed.
+    - IllegalName: the topic's name is not allowed.
+    - ValueError: the properties are too long for a record.
     """
 
     def __init__(
@@ -72,14 +76,18 @@ class Producer:
         client: ClientOptions | None = None,
         **keywords: Unpack[ProducerKeywords],
     ) -> None:
-        """`session` is the addresses of name servers, or an open session to share.
+        """Create a producer.
 
-        `options` and `client`, and keywords that are fields of them, say how; with a session that
-        is shared `client` is what that was opened with, by default. The session's own part (time-
-        outs, credentials and the like) is as it is then.
+        Args:
+            session: the addresses of name servers, or an open session to share.
+            group: the producer group.
+            options, client: configure the producer; keywords that name their fields override them.
+                `client` defaults to the options of a shared session. Settings of the session itself
+                (timeouts, credentials and the like) remain those of the shared session.
 
-        Raises IllegalName for the group, ClientError for invalid addresses, and for an
-        `RpcHook` that is to work on a session without being one of its own.
+        Raises:
+            IllegalName: the group's name is not allowed.
+            ClientError: an address is invalid, or a shared session does not have an `RpcHook`.
         """
         given = cast("dict[str, Any]", keywords)
         self.options = options = take(options or ProducerOptions(), given)
@@ -95,14 +103,14 @@ class Producer:
         self._heartbeats = Heartbeats(
             self.session, self._describe, replicas=False, interval=client.intervals.heartbeats
         )
-        self._aims = RoutingTable(
+        self._table = RoutingTable(
             self.session,
             namespace,
             options.faults,
             vip=options.vip_channel,
             beat_new=self._heartbeats.beat_new,
         )
-        self._sender = Sender(self.session, self.group, namespace, options, self._aims)
+        self._sender = Sender(self.session, self.group, namespace, options, self._table)
         self._set_hooks()
         self._beating: asyncio.Task[None] | None = None
         self._close_once = Closing()
@@ -112,14 +120,14 @@ class Producer:
         self._sender.hooks = SendHooks(hooks, self.group) if hooks else None
 
     async def open(self) -> None:
-        """Get ready to send, behind a closing that is under way. Safe to call again."""
+        """Prepare for sending; waits first for a close that is running. Safe to call again."""
         await self._close_once.settle()
         await self.session.open()
         if self._sender.next_id is None:
             host = self.session.client_id.partition("@")[0]
             self._sender.next_id = UniqueIdMaker(host, os.getpid(), clock.time, random_ids.salt())
             self._beating = self.session.keep_task(self._heartbeats.run())
-            self.session.on_unanswered[self._aims] = self._aims.unanswered
+            self.session.on_unanswered[self._table] = self._table.unanswered
             if self._trace_topic:
                 await self._open_trace(self._trace_topic)
 
@@ -132,9 +140,9 @@ class Producer:
         self._set_hooks()
 
     async def close(self) -> None:
-        """Say good-bye to the brokers, and close the session if it is this producer's own.
+        """Unregister at the brokers, and close the session if the producer owns it.
 
-        It goes on to the end even when whoever waits for it is cancelled.
+        It completes even if the caller is cancelled.
         """
         await self._close_once.run(self._close)
 
@@ -143,7 +151,7 @@ class Producer:
             if self._beating is not None:
                 self._beating.cancel()
                 self._beating = None
-                self.session.on_unanswered.pop(self._aims, None)
+                self.session.on_unanswered.pop(self._table, None)
                 if self.trace is not None:
                     await self.trace.dispatcher.close()
                 self._sender.next_id = None
@@ -169,8 +177,9 @@ class Producer:
     ) -> SendResult:
         """Send a message and return where it was stored.
 
-        It goes to `queue`, or to the one that `selector` chooses, or else to the next in turn; only
-        then another broker is tried when one fails. All tries carry the same unique id.
+        It is sent to `queue`, or to the one that `selector` returns, or to the next one in turn;
+        only in the last case is another broker tried after a failure. All attempts carry the same
+        unique id.
         """
         deadline = self._deadline(timeout)
         queues = await self.prepare(
@@ -187,10 +196,10 @@ class Producer:
         *,
         timeout: float | None = None,
     ) -> SendResult:
-        """Send messages of one topic in one request; they get offsets one after the other.
+        """Send messages of one topic in one request; they get consecutive offsets.
 
-        Raises ValueError if there is none, if topics or `wait_store_ok` differ, or for a delayed
-        message: the broker would refuse them.
+        Raises ValueError if there are no messages, if topics or `wait_store_ok` differ, or if a
+        message is delayed: the broker would refuse the batch.
         """
         batch = self._sender.draft_batch(messages)
         deadline = self._deadline(timeout)
@@ -198,13 +207,13 @@ class Producer:
         return await self._sender.send(batch, queue, deadline)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
-        """Send a message that no broker answers: it may be lost without an error."""
+        """Send a message without an answer from the broker: it may be lost without an error."""
         topic = message.topic
         if queue is None:
-            target = await self._aims.prepare(topic)
+            target = await self._table.prepare(topic)
         else:
-            target = await self._aims.prepare_for(topic, queue.broker_name, ROUTE_PATIENCE)
-        chosen = queue or self._aims.next(target)
+            target = await self._table.prepare_for(topic, queue.broker_name, ROUTE_PATIENCE)
+        chosen = queue or self._table.next(target)
         await self._sender.send_oneway(target, self._sender.draft(message), chosen)
 
     async def request(
@@ -212,14 +221,14 @@ class Producer:
     ) -> StoredMessage:
         """Send a message to a consumer that replies to it, and return the reply.
 
-        `timeout` in seconds is for both. Raises ReplyTimeout if the message was sent, but no reply
-        came, and what `send` raises.
+        `timeout` in seconds covers both. Raises ReplyTimeout if the message was sent but no reply
+        arrived, and what `send` raises.
         """
         loop = asyncio.get_running_loop()
         seconds = self.timeout if timeout is None else timeout
         deadline = loop.time() + seconds
         request, correlation_id = make_request(message, self.session.client_id, seconds)
-        await self._be_known(request.topic)
+        await self._register_at(request.topic)
         reply = replies_of(self.session).expect(correlation_id)
         try:
             await self.send(request, queue, timeout=deadline - loop.time())
@@ -230,13 +239,13 @@ class Producer:
         finally:
             reply.cancel()
 
-    async def _be_known(self, topic: str) -> None:
-        """Make sure that each broker to which a reply may be sent knows where this client is."""
+    async def _register_at(self, topic: str) -> None:
+        """Ensure that each broker to which a reply may be sent knows this client."""
         if self.session.options.snode:
-            raise ClientError("snodes pass no replies on: ask with a producer that goes to brokers")
+            raise ClientError("snodes do not forward replies: use a producer connected to brokers")
         await self.prepare(topic)
         topic = with_namespace(self.namespace, topic)
-        route = await self.session.route(self._aims.routed(topic))
+        route = await self.session.route(self._table.routed(topic))
         for cluster in {broker.cluster for broker in route.broker_datas if broker.cluster}:
             with contextlib.suppress(RouteNotFound):
                 await self.session.route(reply_topic(cluster))
@@ -250,23 +259,23 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Send the reply to a message that was consumed to the client that waits for it.
+        """Send the reply to a consumed request message, to the client that waits for it.
 
-        Raises ClientError if none waits, RemoteSystemError if the broker cannot reach it any more,
-        and what `send` raises.
+        Raises ClientError if the message does not ask for a reply, RemoteSystemError if the broker
+        can no longer reach the client, and what `send` raises.
         """
         reply = make_reply(request, body, properties=properties)
         queues = await self.prepare(reply.topic)
-        # The broker of the request knows the client that sent it there.
+        # The broker of the request knows the client that sent it.
         there = [queue for queue in queues if queue.broker_name == request.broker_name]
         return await self.send(reply, there[0] if there else None, timeout=timeout)
 
     async def recall(self, handle: str, *, timeout: float | None = None) -> str:
-        """Take back a message that is not due yet, by the `recall_handle` of its `SendResult`.
+        """Recall a timed message that is not due yet, by the `recall_handle` of its `SendResult`.
 
-        Returns the message's unique id. Raises ValueError for what is no handle, RouteNotFound if
-        its broker is gone, and BrokerError if that does not recall it (5.3 brokers and this
-        project's do so only with `recallMessageEnable=true`).
+        Returns the message's unique id. Raises ValueError for an invalid handle, RouteNotFound if
+        the broker is not in the route, and BrokerError if it does not recall the message (5.3
+        brokers and this project's do so only with `recallMessageEnable=true`).
         """
         what = RecallHandle.decode(handle)
         address = await self.address_of(MessageQueue(what.topic, what.broker_name, 0))
@@ -284,35 +293,37 @@ class Producer:
     def submit(
         self, message: Message, queue: MessageQueue | None = None
     ) -> "asyncio.Future[SendResult]":
-        """Send a message without waiting and without a second try; the future has the result.
+        """Send a message without waiting and without retries; the future gets the result.
 
-        For many messages in flight. The caller bounds how many. `prepare` the topic first.
+        Use it for many messages in flight; the caller bounds their number. Call `prepare` for the
+        topic first.
         """
-        target = self._aims.target(message.topic)
-        chosen = queue or self._aims.next(target)
+        target = self._table.target(message.topic)
+        chosen = queue or self._table.next(target)
         sent = self._sender.submit(target, self._sender.draft(message), chosen, self.timeout)
-        self._aims.watch(sent, chosen)
+        self._table.watch(sent, chosen)
         return sent
 
     async def prepare(self, topic: str, *, timeout: float | None = None) -> Sequence[MessageQueue]:
-        """Have the route of `topic` ready for `submit`; returns the queues that can be written to.
+        """Load the route of `topic` for `submit`; returns the writable queues.
 
-        A topic that no name server knows goes where brokers create topics as they are sent to.
-        It waits only the first time; from then on what is known serves while it is refreshed.
-        Raises RouteNotFound, and RequestTimeout after `timeout` seconds, 3 by default.
+        A topic that no name server knows is sent to brokers that create topics automatically. Only
+        the first call waits; later ones use the known route while it is refreshed. Raises
+        RouteNotFound, and RequestTimeout after `timeout` seconds, 3 by default.
         """
-        return (await self._aims.prepare(topic, timeout)).queues
+        return (await self._table.prepare(topic, timeout)).queues
 
     async def address_of(self, queue: MessageQueue) -> str:
-        """Where messages for a queue are sent to, "host:port"; also of a topic that is to be made.
+        """Return the "host:port" to which messages for a queue are sent, also for a topic yet to be
+        created.
 
         Raises RouteNotFound.
         """
-        found = await self._aims.prepare_for(queue.topic, queue.broker_name, ROUTE_PATIENCE)
-        return self._aims.address(found, queue)
+        found = await self._table.prepare_for(queue.topic, queue.broker_name, ROUTE_PATIENCE)
+        return self._table.address(found, queue)
 
     def _deadline(self, timeout: float | None) -> float:
-        """When a send with this time-out is to be over, by the loop's clock."""
+        """Return the deadline of a send with this timeout, by the loop's clock."""
         seconds = self.timeout if timeout is None else timeout
         return asyncio.get_running_loop().time() + seconds
 
@@ -327,7 +338,10 @@ class Producer:
 def trace_dispatcher(
     session: Session, group: str, kind: str, topic: bool | str = True
 ) -> "TraceDispatcher":
-    """What sends the traces of `group`, by a producer of its own; `kind` PRODUCE or CONSUME."""
+    """Create the dispatcher for the traces of `group`, with a producer of its own.
+
+    `kind` is PRODUCE or CONSUME.
+    """
     from mq.client.trace.dispatcher import SEND_SECONDS, TraceDispatcher, trace_group
 
     name = trace_group(group, kind)

@@ -1,4 +1,4 @@
-"""Options of producers, besides those of every client."""
+"""Options of producers, in addition to those of every client."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,29 @@ from mq.client.options import ClientKeywords
 from mq.client.outgoing import MAX_BODY
 from mq.protocol.compression import MAX_DECOMPRESSED
 
-# For what was stored already: brokers refuse what is over their maxMessageSize, and no reader
-# decompresses more.
+# For messages that were stored before: brokers refuse bodies over their maxMessageSize, and no
+# reader decompresses more.
 ANY_BODY = MAX_DECOMPRESSED
 JAVA_TOLERANCE = FaultTolerance()
-COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
+COMPRESS_OVER = 4096  # bytes of body; larger bodies are compressed, as in Java's producers
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """Options of producers, plain ones and those of transactions.
+    """Options of producers, including transactional ones.
 
     Attributes:
-        timeout: seconds for a `send` with all its tries. A try that has no answer after its share
-            of them continues, and the next try begins at another broker.
-        retries: how many tries there are besides the first.
-        retry_not_stored: whether a status other than SEND_OK has a message tried at another broker
-            (retryAnotherBrokerWhenNotStoreOK), after which both may have it.
-        compress_over: bytes of body from which on it is sent compressed.
-        max_body: bytes of body; more are refused.
-        faults: brokers that have failed or been slow are avoided for a while
-            (sendLatencyFaultEnable); None uses them all in turn.
-        vip_channel: messages go to the port that brokers keep for senders, two below their own.
-        trace: what is sent is traced, in the trace topic or in that of the name given.
+        timeout: seconds for a `send` with all attempts. An attempt that is not answered within its
+            share of them continues while the next attempt starts at another broker.
+        retries: the number of attempts after the first.
+        retry_not_stored: retry at another broker after a status other than SEND_OK
+            (retryAnotherBrokerWhenNotStoreOK), after which both may have the message.
+        compress_over: bytes of body from which it is compressed.
+        max_body: the largest accepted body, in bytes.
+        faults: avoid failed or slow brokers for a while (sendLatencyFaultEnable); None uses all
+            brokers in turn.
+        vip_channel: send to the port that brokers reserve for producers, two below their main port.
+        trace: True traces sends in the trace topic, a string in the topic of that name.
     """
 
     timeout: float = 3.0
@@ -45,7 +45,8 @@ class ProducerOptions:
 class ProducerKeywords(ClientKeywords, total=False):
     """The fields of `ProducerOptions` and `ClientOptions` as keywords.
 
-    `timeout` is that of a send; the one of requests is `ClientOptions.timeout` in an object only.
+    `timeout` is the timeout of a send; that of requests can be set only with
+    `ClientOptions.timeout`.
     """
 
     retries: int

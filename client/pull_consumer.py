@@ -1,4 +1,4 @@
-"""Reading queues at will: by queue and offset, without a group's bookkeeping unless asked for."""
+"""Reads queues by offset, without group membership; offsets are committed only on request."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Java's broker looks every 5 s which held pulls are due, so an answer may come well after the wait
-# is over; its clients allow 15 s for that (consumerTimeoutMillisWhenSuspend).
+# Java's broker checks suspended pulls every 5 s, so an answer may arrive well after the wait is
+# over; its clients allow 15 s for that (consumerTimeoutMillisWhenSuspend).
 POLL_MARGIN = 15.0
-DEFAULT_MAX_COUNT = 32  # messages per pull; a broker gives no more unless it is set to
-# Between two pulls that bring neither messages nor another offset, though they were to be held.
+DEFAULT_MAX_COUNT = 32  # messages per pull; brokers return no more by default
+# Between two pulls that return neither messages nor another offset although they may be suspended.
 FRUITLESS_SECONDS = 0.05  # doubled each time
 LONGEST_FRUITLESS_SECONDS = 3.0
 
 
 class PullStatus(StrEnum):
-    """What became of a pull."""
+    """The outcome of a pull."""
 
     FOUND = "FOUND"
-    NO_NEW = "NO_NEW_MSG"  # nothing at that offset yet
-    NO_MATCHED = "NO_MATCHED_MSG"  # nothing that the expression lets through; go on
+    NO_NEW = "NO_NEW_MSG"  # there is no message at that offset yet
+    NO_MATCHED = "NO_MATCHED_MSG"  # the expression matches nothing; continue
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"  # outside the queue; `next_offset` is inside
 
 
@@ -63,20 +63,20 @@ _STATUS = {
 
 
 class PullResult(NamedTuple):
-    """What a pull brought, and where to go on."""
+    """The result of a pull, and the offset at which to continue."""
 
     status: PullStatus
     messages: list[StoredMessage]
     next_offset: int
     min_offset: int
     max_offset: int
-    suggested_broker_id: int  # the replica to ask the next time; 0 is the master
-    damaged: bool = False  # something that is damaged was passed over
-    address: str = ""  # of the broker that has answered
+    suggested_broker_id: int  # the broker to ask next; 0 is the master
+    damaged: bool = False  # whether damaged records were skipped
+    address: str = ""  # of the broker that answered
 
 
 def _has_progress(result: PullResult, offset: int) -> bool:
-    """Whether the next request differs from the one for `offset`, or the broker holds it."""
+    """Whether the next request differs from the one for `offset`, or the broker suspends it."""
     if result.status is PullStatus.NO_NEW:
         return True
     if result.status is PullStatus.OFFSET_ILLEGAL:
@@ -85,8 +85,11 @@ def _has_progress(result: PullResult, offset: int) -> bool:
 
 
 class Puller:
-    """Pulls for one group, each queue from the broker of its set that was suggested last, or from
-    another one where that cannot be reached."""
+    """Pulls for one group.
+
+    Each queue is pulled from the broker of its replica set that was suggested last, or from another
+    one if that is unreachable.
+    """
 
     def __init__(
         self,
@@ -97,11 +100,11 @@ class Puller:
         master_only: bool = False,
         hooks: "ConsumeHooks | None" = None,
     ) -> None:
-        """With `lite` pulls are marked as Java marks those of its lite pull consumers; with
-        `master_only` no replica is asked, whatever is suggested.
+        """With `lite` pulls are marked like those of Java's lite pull consumers; with `master_only`
+        slaves are not asked, whatever is suggested.
 
-        5.x clients have a request code of their own for them, which 4.9 brokers do not know; all
-        brokers take these. `hooks` may sort out messages.
+        5.x clients have a request code of their own for lite pulls, which 4.9 brokers do not know;
+        all brokers accept the code used here. `hooks` may drop messages.
         """
         self._session = session
         self.group = group
@@ -109,7 +112,7 @@ class Puller:
         self._master_only = master_only
         self._hooks = hooks
         self._choice = ReplicaChoice(group)
-        self._pauses: dict[MessageQueue, float] = {}  # the next ones, see `_slow_down`
+        self._pauses: dict[MessageQueue, float] = {}  # the next pauses, see `_slow_down`
 
     async def pull(
         self,
@@ -126,21 +129,21 @@ class Puller:
         by_class: bool = False,
         decompress: bool = True,
     ) -> PullResult:
-        """Ask for messages of `queue` from `offset` on.
+        """Request messages of `queue` from `offset` on.
 
-        `wait` seconds is how long the broker may hold the request until a message comes. One that
-        has it asked again at once, and the same, is asked ever more slowly.
-        `subscription` goes with the request; without it the broker takes the one of the group's
-        heartbeat. What `tags` do not match is left out here too, because the broker compares
-        hashes only. `commit_offset` also commits, on the way. A message that is damaged where it is
-        stored, by the checksum of its body or so that it is no record, is passed over and logged:
-        the queue goes on behind it. (Java's consumers do not look at the checksum, and drop what
-        they cannot read with the rest of the answer: MessageDecoder.)
+        `wait` is how many seconds the broker may suspend the request until a message arrives. If an
+        answer would lead to the same request at once, it is delayed, longer each time.
 
-        Without `decompress` bodies are as they are stored.
+        `subscription` is sent with the request; without it the broker uses that of the group's
+        heartbeat. Messages that do not match `tags` are dropped here too, because the broker
+        compares only hashes. `commit_offset` also commits that offset. A stored message that is
+        damaged, because its body does not match its checksum or it is not a valid record, is
+        skipped and logged; the queue continues after it. (Java's consumers ignore the checksum, and
+        drop an unreadable record with the rest of the answer: MessageDecoder.) Without `decompress`
+        bodies are returned as stored.
 
-        `by_class` asks a filter server of the broker, which has the group's class; it commits no
-        offset, and needs no subscription.
+        `by_class` pulls from a filter server of the broker, which has the group's class; this
+        commits no offset and needs no subscription.
 
         Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
         """
@@ -173,16 +176,16 @@ class Puller:
         return result
 
     def prefer_master(self, queue: MessageQueue) -> None:
-        """Ask the master the next time, whatever was suggested."""
+        """Ask the master next, whatever was suggested."""
         self._choice.prefer_master(queue)
 
     async def _slow_down(self, queue: MessageQueue, offset: int, result: PullResult) -> None:
-        """Wait before an answer is returned after which the same request would be sent again.
+        """Delay an answer after which the same request would be sent again.
 
         A Java slave whose queues end before the offsets of its groups, or that does not serve
-        reads, answers "at once" for as long as that is so (PullMessageProcessor). A proxy or a
-        damaged broker may repeat "offset moved" or "found" in the same way. The first such answer
-        is returned without a pause, because it may name another broker.
+        reads, answers "at once" while that is so (PullMessageProcessor). A proxy or a faulty broker
+        may repeat "offset moved" or "found" in the same way. The first such answer is not delayed,
+        because it may name another broker.
         """
         if _has_progress(result, offset):
             self._pauses.pop(queue, None)
@@ -190,7 +193,7 @@ class Puller:
         pause = self._pauses.get(queue, 0.0)
         self._pauses[queue] = min(max(pause * 2, FRUITLESS_SECONDS), LONGEST_FRUITLESS_SECONDS)
         if pause:
-            # Only here: who never waits may have no event loop.
+            # Imported here: a caller that never waits may have no event loop.
             import asyncio
 
             await asyncio.sleep(pause)
@@ -198,7 +201,7 @@ class Puller:
     async def _ask(
         self, queue: MessageQueue, header: PullMessageRequestHeader, seconds: float
     ) -> tuple[Command, str]:
-        """The response of the first broker that answers, and its address."""
+        """Return the response of the first broker that answers, and its address."""
         if self._master_only:
             one = await self._session.master_address(queue.topic, queue.broker_name)
             command = Command(RequestCode.PULL_MESSAGE, header.encode())
@@ -209,7 +212,7 @@ class Puller:
         while (address := self._choice.choose(route, queue, tried)) is not None:
             fields = header.encode()
             if address != master and header.commit_offset:
-                # Only a master keeps offsets (DefaultMQPushConsumerImpl and PullAPIWrapper agree).
+                # Only a master stores offsets (as in DefaultMQPushConsumerImpl and PullAPIWrapper).
                 fields["sysFlag"] = str(header.sys_flag & ~PullSysFlag.COMMIT_OFFSET)
             command = Command(RequestCode.PULL_MESSAGE, fields)
             try:
@@ -226,7 +229,7 @@ class Puller:
     async def _ask_filter_server(
         self, queue: MessageQueue, header: PullMessageRequestHeader, seconds: float
     ) -> tuple[Command, str]:
-        """The response of one of the broker's filter servers, and its address."""
+        """Return the response of one of the broker's filter servers, and its address."""
         route = await self._session.route(queue.topic)
         why = f"broker {queue.broker_name} has no filter server"
         tried: list[str] = []
@@ -243,7 +246,7 @@ class Puller:
                 tried.append(address)
                 why = f"no filter server of broker {queue.broker_name} answers: {error}"
                 self._session.outdate_route(queue.topic)
-        # Whoever hears of a ConnectError would take the address for a broker's.
+        # The address in a ConnectError would be mistaken for a broker's.
         raise RouteNotFound(queue.topic, why)
 
 
@@ -256,7 +259,7 @@ def read_result(
     *,
     decompress: bool = True,
 ) -> PullResult:
-    """What the broker at `address` has answered to a pull. Raises BrokerError, BadAnswer."""
+    """Decode the answer of the broker at `address` to a pull. Raises BrokerError, BadAnswer."""
     status = _STATUS.get(response.code)
     if status is None:
         raise for_code(response.code, response.remark, address)
@@ -269,7 +272,7 @@ def read_result(
             try:
                 messages = decode_records(response.body, check_crc=True, decompress=decompress)
             except RemoteProtocolError as error:
-                log.error("%s, from offset %d: passed over what is damaged at its broker: %s",
+                log.error("%s, from offset %d: skipped records that are damaged at its broker: %s",
                           queue, offset, error, extra={"failure": f"damaged {queue}"})  # fmt: skip
                 damaged = True
                 messages, complete = decode_undamaged(response.body, decompress=decompress)
@@ -297,9 +300,9 @@ def read_result(
 class PullConsumer:
     """Reads queues by offset. An async context manager.
 
-    It works with a session of its own, given name servers, or with one that it is given and leaves
-    open. It is a member of no group: it sends no heartbeats, and offsets are committed for its
-    group only when asked.
+    It opens a session of its own for given name servers, or uses a given session and leaves it
+    open. It does not join a group: it sends no heartbeats, and commits offsets for its group only
+    on request.
     """
 
     def __init__(
@@ -312,10 +315,9 @@ class PullConsumer:
     ) -> None:
         """`session` is a session, or the addresses of name servers.
 
-        `client`, and keywords that are fields of it, are for a session of its own; with one that is
-        given they are what that was opened with, by default.
-
-        Raises IllegalName for the group, ClientError for invalid addresses.
+        `client`, and keywords that name its fields, configure a session of its own; with a given
+        session they default to its options. Raises IllegalName for the group, ClientError for
+        invalid addresses.
         """
         check_group(group)
         given = cast("dict[str, Any]", keywords)
@@ -323,7 +325,7 @@ class PullConsumer:
         if isinstance(session, Caller):
             client = session.options_for(client, given)
         else:
-            # Only here: a command with a session of its own kind must not pay for asyncio.
+            # Imported here: a command with another kind of session must not import asyncio.
             from mq.client.sessions import make_session
 
             client = take(client or ClientOptions(), given)
@@ -348,12 +350,12 @@ class PullConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Close the session if it is this consumer's own. Safe to call again."""
+        """Close the session if this consumer owns it. Safe to call again."""
         if self._own is not None:
             await self._own.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `topic` that can be read, in order. Raises RouteNotFound."""
+        """Return the readable queues of `topic`, in order. Raises RouteNotFound."""
         return read_queues(topic, await self.session.route(topic))
 
     async def pull(
@@ -367,14 +369,14 @@ class PullConsumer:
         expression_type: str = "TAG",
         decompress: bool = True,
     ) -> PullResult:
-        """Ask for messages of `queue` from `offset` on.
+        """Request messages of `queue` from `offset` on.
 
-        `expression` is "*", tags as "a || b", or what `expression_type` ("TAG", "SQL92") reads.
-        `wait` seconds is how long the broker may hold the request until a message comes. Without
-        `decompress` bodies are as they are stored: whoever does not trust who sent them gives each
-        a limit of its own (`mq.protocol.message.restore_body`).
-
-        Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
+        `expression` is "*", tags as "a || b", or an expression of `expression_type` ("TAG",
+        "SQL92"). `wait` is how many seconds the broker may suspend the request until a message
+        arrives. Without `decompress` bodies are returned as stored; a caller that does not trust
+        their senders can then decompress each one with a limit
+        (`mq.protocol.message.restore_body`). Raises BrokerError, ConnectError, RequestTimeout,
+        BadAnswer, RouteNotFound.
         """
         tags = TagExpression.parse(expression) if expression_type == "TAG" else None
         result = await self._puller.pull(
@@ -400,12 +402,14 @@ class PullConsumer:
     ) -> AsyncIterator[StoredMessage]:
         """Yield the messages of `queue` with offsets from `begin` up to, not including, `end`.
 
-        By default from the oldest to the newest at the time of the call. Never waits for more.
+        The default is from the oldest message to the newest at the time of the call. Does not wait
+        for new messages.
         """
         offset = await self.min_offset(queue) if begin is None else begin
         stop = await self.max_offset(queue) if end is None else end
         while offset < stop:
-            # One by one, where nobody else looks at them: a pull of small ones may be gigabytes.
+            # Decompress one by one, unless hooks need the bodies: a pull of small records may
+            # expand to gigabytes.
             later = self._hooks is None
             result = await self.pull(queue, offset, expression, decompress=not later)
             messages = result.messages[::-1]
@@ -417,31 +421,31 @@ class PullConsumer:
                         restore_body(message, MAX_DECOMPRESSED)
                     yield message
                 del message
-            # With nothing found, an offset ahead is where to go on: the broker has nothing before
-            # it (GetMessageStatus.OFFSET_FOUND_NULL).
+            # If nothing was found, continue at a higher next offset: the broker has no messages
+            # before it (GetMessageStatus.OFFSET_FOUND_NULL).
             if result.next_offset <= offset:
                 return
             offset = result.next_offset
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the oldest message of `queue` that is kept."""
+        """Return the offset of the oldest retained message of `queue`."""
         return await self._admin.min_offset(await self._master(queue), queue.topic, queue.queue_id)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message of `queue` will get."""
+        """Return the offset that the next message of `queue` will get."""
         return await self._admin.max_offset(await self._master(queue), queue.topic, queue.queue_id)
 
     async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message of `queue` stored at `timestamp` (ms) or later."""
+        """Return the offset of the first message of `queue` stored at `timestamp` (ms) or later."""
         address = await self._master(queue)
         return await self._admin.search_offset(address, queue.topic, queue.queue_id, timestamp)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on in `queue`; None if it never committed there."""
+        """Return the committed offset of the group in `queue`; None if there is none."""
         return await self._offsets.committed(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Let the group go on at `offset` of `queue`. Raises what went wrong at the broker."""
+        """Commit `offset` of `queue` for the group. Raises the broker's error."""
         self._offsets.update(queue, offset)
         for error in await self._offsets.commit([queue], again=True):
             raise error

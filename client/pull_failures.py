@@ -1,4 +1,4 @@
-"""Failures of pulls: logged once, though many queues of one broker fail again and again."""
+"""Failures of pulls: logged once although many queues of a broker keep failing."""
 
 import logging
 
@@ -10,10 +10,10 @@ log = logging.getLogger(__name__)
 
 
 class PullFailures:
-    """Which queues of a group cannot be pulled, and why, as far as that has been said.
+    """The queues of a group whose pulls fail, and the failures already logged.
 
-    A line for each broker and kind of error, as long as any of its queues has it, and one when all
-    of them can be pulled again.
+    One line is logged for each broker and kind of error while any of the broker's queues has it,
+    and one when all of them can be pulled again.
     """
 
     def __init__(self, group: str) -> None:
@@ -22,7 +22,7 @@ class PullFailures:
         self._logged: dict[str, set[str]] = {}  # kinds by broker
 
     def failed(self, queue: MessageQueue, error: Exception, *, unexpected: bool = False) -> None:
-        """A pull has failed; with `unexpected` it is said where."""
+        """Record a failed pull; `unexpected` logs the traceback."""
         kind = type(error).__name__
         self._kinds[queue] = kind
         logged = self._logged.setdefault(queue.broker_name, set())
@@ -35,17 +35,17 @@ class PullFailures:
             )
 
     def succeeded(self, queue: MessageQueue) -> None:
-        """A pull has not failed."""
+        """Record that a pull did not fail."""
         if queue in self._kinds and self._forget(queue):
             log.info("group %s, broker %s: pulls succeed again", self._group, queue.broker_name)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not pulled any more."""
+        """Forget a queue that is no longer pulled."""
         if queue in self._kinds:
             self._forget(queue)
 
     def _forget(self, queue: MessageQueue) -> bool:
-        """Whether its broker has no other queue that fails."""
+        """Remove a queue; returns whether none of its broker's queues fails any more."""
         del self._kinds[queue]
         if any(other.broker_name == queue.broker_name for other in self._kinds):
             return False
@@ -53,9 +53,12 @@ class PullFailures:
         return True
 
 
-def errors_of_who_is_away(offsets: Offsets) -> tuple[type[MQError], ...]:
-    """What a broker is met with that cannot say which topic it has, of which is committed as at any
-    other time: not there, perhaps, but in a file of one's own."""
+def errors_when_unavailable(offsets: Offsets) -> tuple[type[MQError], ...]:
+    """Return the errors of an unavailable broker that do not prevent a commit.
+
+    Such a broker cannot tell which topic it has. Offsets kept at brokers are committed as usual
+    only after a ConnectError; offsets kept elsewhere also after other failures.
+    """
     if isinstance(offsets, OffsetStore):
         return (ConnectError,)
     return ConnectError, RequestTimeout, RouteNotFound

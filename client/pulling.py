@@ -1,4 +1,4 @@
-"""Pull loops: one queue again and again, as long as it has room."""
+"""Pull loops: each pulls one queue repeatedly while it has room."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from mq.client.namespace import without_namespace
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
-from mq.client.pull_failures import PullFailures, errors_of_who_is_away
+from mq.client.pull_failures import PullFailures, errors_when_unavailable
 from mq.client.queue_locks import is_locked
 from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
@@ -32,7 +32,7 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-LONG_POLL_SECONDS = 15.0  # how long a broker may hold a pull (brokerSuspendMaxTimeMillis)
+LONG_POLL_SECONDS = 15.0  # how long a broker may suspend a pull (brokerSuspendMaxTimeMillis)
 PULL_RETRY_SECONDS = 3.0  # pullTimeDelayMillsWhenException
 RECONNECT_SECONDS = 1.0
 RECONNECT_SOON_SECONDS = 0.1  # to a snode, the first time
@@ -40,17 +40,17 @@ LOCK_RETRY_SECONDS = 1.0
 
 
 class PullSettings(NamedTuple):
-    """How queues are pulled, the same for all of a consumer."""
+    """How a consumer's queues are pulled; the same for all of them."""
 
     batch: int = 32  # messages per pull
-    locked: bool = False  # only while the queue's lock is ours
-    commits: bool = True  # offsets travel with pulls; not where members have their own
+    locked: bool = False  # pull only while this member has the queue's lock
+    commits: bool = True  # pulls carry offsets to commit; not if members keep their own
     lite: bool = False  # as Java's lite pull consumers: each pull carries its subscription
     namespace: str | None = None
 
 
 class Pulling:
-    """Pulls queues for one group; `on_ready` gets what comes."""
+    """Pulls queues for one group and passes messages to `on_ready`."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Pulling:
         on_moved: Callable[[ProcessQueue, int], None],
         hooks: ConsumeHooks | None = None,
     ) -> None:
-        """`heartbeat` sends one to a broker that has forgotten us.
+        """`heartbeat` sends one to a broker that has evicted this client.
 
-        `on_moved` hears that a queue has lost its end, or was made anew, and the offset from which
-        its messages are others than those that were pulled. `offsets` tell of one that was made
-        anew.
+        `on_moved` is called when a queue lost its end or its topic was recreated, with the offset
+        from which messages differ from those pulled before. `offsets` help to detect a recreated
+        topic.
         """
         self._session = session
         self._group = group
@@ -80,13 +80,14 @@ class Pulling:
         self._on_moved = on_moved
         self._hooks = hooks
         self._failures = PullFailures(group)
-        self._absences = MissingTopics(session, group, offsets)
-        self._away = errors_of_who_is_away(offsets)
-        # Without `hooks`, for these hear of what is taken: what is looked at comes again.
+        self._missing_topics = MissingTopics(session, group, offsets)
+        self._away = errors_when_unavailable(offsets)
+        # Without `hooks`, which must see only delivered messages: those of a check are pulled
+        # again.
         self._puller = Puller(session, group, lite=settings.lite)
 
     async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
-        """Pull until cancelled, or until the queue turns out to end before where we are."""
+        """Pull until cancelled, or until the queue turns out to end before the current offset."""
         try:
             while await self._pull_once(held, counts):
                 pass
@@ -94,9 +95,10 @@ class Pulling:
             self._failures.forget(held.queue)
 
     async def _pull_once(self, held: ProcessQueue, counts: ConsumeCounts) -> bool:
-        """Pull once the queue has room; False when it is to be taken anew.
+        """Pull when the queue has room; False if the queue must be taken again.
 
-        One whose topic is absent is pulled without: until it is there nothing is committed.
+        A queue whose topic is missing is pulled without room: nothing is committed until the topic
+        is back.
         """
         if not held.is_absent:
             await held.wait_for_room()
@@ -115,7 +117,7 @@ class Pulling:
             counts.pulled += len(result.messages)
             self._failures.succeeded(held.queue)
             if held.is_absent:
-                is_another = await self._absences.is_another(held, result, asked)
+                is_another = await self._missing_topics.is_another(held, result, asked)
                 if is_another:
                     self._on_moved(held, result.min_offset)
                     return False
@@ -124,88 +126,94 @@ class Pulling:
                     await asyncio.sleep(PULL_RETRY_SECONDS)
                     return True
                 if not held.may_take:
-                    return True  # it comes again when there is room
-            elif is_unseen and await self._absences.is_other(held, result, asked):
+                    return True  # it is pulled again when there is room
+            elif is_unseen and await self._missing_topics.is_other(held, result, asked):
                 self._on_moved(held, result.min_offset)
                 return False
             return self._accept(held, result, asked)
-        except asyncio.CancelledError:  # who holds a pull answers it when the topic is deleted
+        except asyncio.CancelledError:  # a broker answers suspended pulls when the topic is deleted
             if not is_unseen:
                 held.seen_at = clock.monotonic()
             raise
         except TopicNotExist as error:
             if await self._is_of_master(held, error):
-                await self._absences.wait(held, started)
+                await self._missing_topics.wait(held, started)
             else:
                 await self._recover(held, error)
         except MQError as error:
             await self._recover(held, error)
-        except Exception as error:  # whatever it is, the queue is ours and nobody else pulls it
+        except Exception as error:  # whatever it is, only this member pulls the queue
             self._failures.failed(held.queue, error, unexpected=True)
             await asyncio.sleep(PULL_RETRY_SECONDS)
         return True
 
     async def place(self, held: ProcessQueue) -> int | None:
-        """How far a queue is, as `look` says."""
-        found = await self.look(held)
+        """Return the offset to commit for a queue, as `check` does."""
+        found = await self.check(held)
         return None if found is None else found[0]
 
-    async def look(self, held: ProcessQueue) -> tuple[int, bool] | None:
-        """How far a queue is that nobody has pulled from for a while, as it is to be committed, or
-        given up, and whether it is what it was; None where its topic is absent, or its broker can
-        be reached and does not tell.
+    async def check(self, held: ProcessQueue) -> tuple[int, bool] | None:
+        """Check a queue that was not pulled recently before its offset is committed or it is
+        revoked.
 
-        It is at the beginning where its topic is another one by now, and not behind an end that it
-        has lost.
+        Returns the offset to commit and whether the queue is unchanged; None if the topic is
+        missing, or its broker is reachable but does not answer the question. The offset is the
+        start of a queue whose topic was replaced, and not past an end that the queue has lost.
         """
         try:
-            return await self._look(held)
+            return await self._check(held)
         except TopicNotExist:
             return None
         except MQError as error:
             if isinstance(error, self._away) and not held.is_absent:
                 return held.commit_offset, True
-            log.warning("group %s leaves %s without its offset: %s",
+            log.warning("group %s leaves %s without committing its offset: %s",
                         self._group, held.queue, error)  # fmt: skip
             return None
 
-    async def _look(self, held: ProcessQueue) -> tuple[int, bool]:
-        """As `look`. Raises MQError."""
+    async def _check(self, held: ProcessQueue) -> tuple[int, bool]:
+        """Do the work of `check`. Raises MQError."""
         self._puller.prefer_master(held.queue)
         asked = held.next_offset
-        look = self._absences.is_replaced if held.is_absent else self._absences.is_other
-        result = await self._pull(held, looks=True)
-        if await look(held, result, asked):
+        check = (
+            self._missing_topics.is_replaced if held.is_absent else self._missing_topics.is_other
+        )
+        result = await self._pull(held, checks=True)
+        if await check(held, result, asked):
             return result.min_offset, False
         held.absent_pause = 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < asked:
-            return min(held.commit_offset, _lost_from(held, result)), False
-        held.note_pull()  # not before: until it has begun anew it is looked at again
+            return min(held.commit_offset, _restart_offset(held, result)), False
+        held.note_pull()  # not earlier: until the queue restarts it must be checked again
         return held.commit_offset, True
 
     async def _pull(
-        self, held: ProcessQueue, *, waits: bool = True, looks: bool = False
+        self, held: ProcessQueue, *, waits: bool = True, checks: bool = False
     ) -> PullResult:
-        """With `looks` to see what is there only: of all queues of a member at once, perhaps, and
-        also at a broker that was restarted, and knows no subscription of the group yet."""
+        """Pull a queue. With `checks` only check which messages are there.
+
+        A check may cover all queues of a member at once, and a restarted broker that does not know
+        the group's subscription yet.
+        """
         subscription = self._subscriptions.of(held.queue.topic)
-        waits = waits and not looks and not held.is_absent
-        commits = self._settings.commits and waits  # else it may be in another topic
+        waits = waits and not checks and not held.is_absent
+        # otherwise the offset may belong to another topic
+        commits = self._settings.commits and waits
         return await self._puller.pull(
             held.queue,
             held.next_offset,
             self._subscriptions.tags(held.queue.topic),
-            max_count=1 if looks else self._settings.batch,
+            max_count=1 if checks else self._settings.batch,
             wait=LONG_POLL_SECONDS if waits else 0.0,
             commit_offset=held.commit_offset if commits else None,
-            subscription=subscription.sub_string if self._settings.lite or looks else None,
+            subscription=subscription.sub_string if self._settings.lite or checks else None,
             sub_version=self._subscriptions.version,
             expression_type=subscription.expression_type,
             by_class=subscription.class_filter_mode,
         )
 
     def offer(self, held: ProcessQueue, message: StoredMessage, counts: ConsumeCounts) -> bool:
-        """Take a message that was pushed, or leave it to a pull; whether it was taken."""
+        """Accept a pushed message, or leave it to a pull; returns whether it was accepted."""
         pushes = held.pushes
         if pushes is None:
             return False
@@ -223,25 +231,28 @@ class Pulling:
         held.next_offset = offset + 1
         held.note_pull()
         counts.pulled += 1
-        self._hand_on(held, messages, pushes.min_offset, held.next_offset)
+        self._deliver(held, messages, pushes.min_offset, held.next_offset)
         return True
 
     def _kept(self, held: ProcessQueue, messages: list[StoredMessage]) -> list[StoredMessage]:
-        """Those that the hooks do not sort out. Ask before `next_offset` moves on: one that ends
-        the program would have what lies before that committed."""
+        """Return the messages that the hooks keep. Call this before `next_offset` advances: after a
+        hook's error that ends the program, offsets before it would be committed.
+        """
         return messages if self._hooks is None else self._hooks.kept(held.queue, messages)
 
     def _accept(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
-        """Take what was pulled from the offset `asked` on; False when the queue is to be taken
-        anew. What has been pushed meanwhile is left out."""
+        """Accept messages pulled from offset `asked`; False if the queue must be taken again.
+
+        Messages that were pushed meanwhile are left out.
+        """
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "group %s, %s: offset %d is not in the queue (%d to %d), going on at %d",
+                "group %s, %s: offset %d is not in the queue (%d to %d); continuing at %d",
                 *(self._group, held.queue, asked),
                 *(result.min_offset, result.max_offset, result.next_offset),
             )
             if result.next_offset < asked:
-                self._on_moved(held, _lost_from(held, result))
+                self._on_moved(held, _restart_offset(held, result))
                 return False
         messages = result.messages
         if held.next_offset > asked:
@@ -252,10 +263,10 @@ class Pulling:
         if held.pushes is not None:
             newest = messages[-1].store_timestamp if messages else 0
             held.pushes.pulled(result.min_offset, newest)
-        self._hand_on(held, kept, result.min_offset, result.max_offset)
+        self._deliver(held, kept, result.min_offset, result.max_offset)
         return True
 
-    def _hand_on(
+    def _deliver(
         self, held: ProcessQueue, messages: list[StoredMessage], min_offset: int, max_offset: int
     ) -> None:
         if not messages:
@@ -264,8 +275,8 @@ class Pulling:
         least, most = str(min_offset), str(max_offset)
         for message in messages:
             properties = message.properties
-            properties[PropertyKey.MIN_OFFSET] = least  # of the queue, as Java's consumers
-            properties[PropertyKey.MAX_OFFSET] = most  # have it (PullAPIWrapper)
+            properties[PropertyKey.MIN_OFFSET] = least  # of the queue, as in Java's consumers
+            properties[PropertyKey.MAX_OFFSET] = most  # (PullAPIWrapper)
             original = properties.get(PropertyKey.RETRY_TOPIC)
             if original and message.topic.startswith(RETRY_PREFIX):
                 message.topic = original
@@ -275,7 +286,9 @@ class Pulling:
         self._on_ready(held, messages)
 
     async def _is_of_master(self, held: ProcessQueue, error: TopicNotExist) -> bool:
-        """Whether a topic is not there. A replica may not have it yet: the master is asked next."""
+        """Whether the topic is missing at the master. A slave may not have it yet; the master is
+        asked next.
+        """
         queue = held.queue
         self._puller.prefer_master(queue)
         try:
@@ -291,17 +304,19 @@ class Pulling:
             self._session.outdate_route(held.queue.topic)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest | ConnectError):
             if held.pushes is not None and held.pushes.fails_first():
-                # A snode closes the connection of who is slow, and knows us again in a moment.
+                # A snode closes the connection of a slow consumer, and accepts it again a moment
+                # later.
                 await asyncio.sleep(RECONNECT_SOON_SECONDS)
                 return
             await asyncio.sleep(RECONNECT_SECONDS)
-            await self._heartbeat(error.address)  # a broker that was restarted does not know us
+            await self._heartbeat(error.address)  # a restarted broker does not know this client
         else:
             await asyncio.sleep(PULL_RETRY_SECONDS)
 
 
-def _lost_from(held: ProcessQueue, result: PullResult) -> int:
-    """Where a queue begins anew that has lost its end: what is in hand has offsets that new
-    messages will have, too, or have got since."""
-    anew_from = result.next_offset if held.pushes is None else held.pushes.anew_from
-    return int(min(result.next_offset, anew_from))
+def _restart_offset(held: ProcessQueue, result: PullResult) -> int:
+    """Return the offset at which a queue that lost its end restarts: pulled messages have offsets
+    that new messages will get, or already got.
+    """
+    restart_from = result.next_offset if held.pushes is None else held.pushes.restart_from
+    return int(min(result.next_offset, restart_from))

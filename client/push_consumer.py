@@ -28,18 +28,16 @@ log = logging.getLogger(__name__)
 
 
 class PushConsumer(Consumer):
-    """A `Consumer` through snodes, which push what is sent through them.
+    """A `Consumer` that connects to snodes, which push the messages sent through them.
 
         async with PushConsumer("127.0.0.1:9876", "billing", {"Orders": "*"}) as consumer:
             async for message in consumer:
                 ...
 
-    Push is only faster: what is not pushed is pulled, in the same order, and nothing is missing or
-    twice because of it. It shares queues with other members of its group, also those that only
-    pull. Subscriptions of SQL92 and retries are pulled only.
-
-    Its offsets are at the brokers, which is how snodes know of a slow consumer; and it is
-    for groups whose members share the messages (not `broadcasting`).
+    Push only reduces latency: messages that are not pushed are pulled, in the same order, without
+    gaps or duplicates. The members of a group can be push and pull consumers. Messages of SQL92
+    subscriptions and of the retry topic are always pulled. Offsets are stored at the brokers, which
+    is how snodes detect a slow consumer; `broadcasting` is not supported.
     """
 
     consume_type = ConsumeType.CONSUME_PUSH
@@ -54,9 +52,9 @@ class PushConsumer(Consumer):
         client: ClientOptions | None = None,
         **keywords: Unpack[ConsumeKeywords],
     ) -> None:
-        """As `Consumer`; a session that is given has to be one through snodes.
+        """See `Consumer`. A given session must be one that connects to snodes.
 
-        Raises ClientError for `broadcasting`, and for `offsets` of one's own, too.
+        Also raises ClientError for `broadcasting` and for a custom store of `offsets`.
         """
         given = cast("dict[str, Any]", keywords)
         given["snode"] = True
@@ -89,15 +87,15 @@ class PushConsumer(Consumer):
         await super()._close(grace)
 
     def _pushed(self, request: Command, address: str) -> None:
-        """A snode has pushed a message (ClientRemotingProcessor.processPushMessage)."""
+        """Accept a pushed message (ClientRemotingProcessor.processPushMessage)."""
         header = PushMessageHeader.decode(request.fields)
         queue = MessageQueue(header.topic, header.enode_name or "", header.queue_id)
         try:
             message = decode_record(request.body, check_crc=True)
         except RemoteProtocolError as error:
-            log.warning("%s: what %s has pushed is damaged: %s", queue, address, error,
+            log.warning("%s: %s pushed a damaged message: %s", queue, address, error,
                         extra={"failure": "pushed messages"})  # fmt: skip
-            self.reader.left_out(queue)
+            self.reader.pull_soon(queue)
             return
         if (message.topic, message.queue_id, message.queue_offset) == (
             *(header.topic, header.queue_id),
@@ -106,19 +104,23 @@ class PushConsumer(Consumer):
             self.reader.offer(queue, message)
 
     def _lost(self) -> None:
-        """A snode has ended the connection, and forgotten us: it may have taken us for slow."""
+        """Handle the end of a connection by a snode, which has evicted this client, perhaps as a
+        slow consumer.
+        """
         now = clock.monotonic()
-        if now - self._lost_at >= 1.0:  # else the heartbeats, which look each second, are enough
+        if now - self._lost_at >= 1.0:  # otherwise the heartbeats' check each second suffices
             self._lost_at = now
             self._changed()
 
     def _changed(self) -> None:
-        """Other queues are ours: the snodes are to push what comes to these, and that only."""
+        """Schedule a heartbeat after the assigned queues changed: snodes push only messages of
+        these.
+        """
         if not self._beat_due:  # once for all topics of a rebalance
             self._beat_due = True
-            self.session.keep_task(self._tell())
+            self.session.keep_task(self._send_heartbeat())
 
-    async def _tell(self) -> None:
+    async def _send_heartbeat(self) -> None:
         try:
             await asyncio.sleep(0)
         finally:
@@ -128,10 +130,10 @@ class PushConsumer(Consumer):
         try:
             await self._heartbeats.beat()
         except Exception:
-            log.exception("group %s: the snodes do not know of other queues yet", self.group)
+            log.exception("group %s: cannot report changed queues to the snodes", self.group)
 
     def _describe(self) -> HeartbeatData:
-        """The heartbeat, with the queues that messages are to be pushed of."""
+        """Return the heartbeat, with the queues whose messages are to be pushed."""
         heartbeat = super()._describe()
         queues: dict[str, set[MessageQueue]] = defaultdict(set)
         for queue in self.reader.held:

@@ -1,8 +1,8 @@
-"""Locks on queues at their brokers: how the members of a group keep a queue in order.
+"""Locks on queues at their brokers, with which the members of a group consume a queue in order.
 
-A broker has the locks in its memory, so one that was restarted knows of none, and gives them to
-whoever asks first. So a lock counts only as long as the connection stands over which it was given
-or renewed; when that has ended it has to be renewed over another one first.
+A broker keeps the locks in memory. After a restart it has none, and grants them to the first member
+that asks. So a lock is trusted only while the connection over which it was acquired or renewed is
+open; after that it must be renewed over another connection.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from mq.protocol.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
 
-#: Done when the connection over which a lock was given has ended.
+#: Completes when the connection over which a lock was acquired ends.
 Ended = asyncio.Future[None]
 
 RENEW_SECONDS = 20.0  # ProcessQueue.REBALANCE_LOCK_INTERVAL
-# How long a lock is trusted that was not renewed (REBALANCE_LOCK_MAX_LIVE_TIME). A broker keeps
-# it for 60 s, so it is still ours for a while when we have stopped to trust it.
+# How long a lock is trusted without renewal (REBALANCE_LOCK_MAX_LIVE_TIME). A broker keeps it for
+# 60 s, so the lock outlives our trust in it.
 TRUSTED_SECONDS = 30.0
 
 
 def is_locked(held: ProcessQueue) -> bool:
-    """Whether a lock of this member stands at the broker for certain."""
+    """Whether this member certainly has the lock at the broker."""
     return (
         held.locked
         and clock.monotonic() - held.locked_at < TRUSTED_SECONDS
@@ -48,14 +48,14 @@ class QueueLocks:
         self._groups = GroupAdmin(session)
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Ended]:
-        """Lock queues, or renew their locks: those that are ours now."""
+        """Lock queues, or renew their locks; returns those that are locked for this member."""
         answers = await self._acquire_all(queues)
         return {queue: ended for queue, ended in answers.items() if ended is not None}
 
     async def _acquire_all(
         self, queues: Iterable[MessageQueue]
     ) -> dict[MessageQueue, Ended | None]:
-        """Whether each queue is ours; without those whose broker did not answer."""
+        """Return the lock result of each queue, without queues whose broker did not answer."""
         asked = list(queues)
         addresses = await self._session.all([self._master(queue) for queue in asked])
         by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
@@ -81,19 +81,18 @@ class QueueLocks:
                 address, self._group, self._session.client_id, queues
             )
         except MQError as error:
-            log.warning("group %s: no locks: %s", self._group, error)
+            log.warning("group %s: queues not locked: %s", self._group, error)
             return {}
         ended = self._session.ended(address)
         return {queue: ended if queue in ours else None for queue in queues}
 
     async def renew(self, all_held: Iterable[ProcessQueue], offsets: Offsets) -> list[ProcessQueue]:
-        """Renew the locks of queues that are held; returns those that another member has now, or
-        has gone on with.
+        """Renew the locks of owned queues; returns the queues that another member has locked, or
+        has consumed further.
 
-        Where a lock had lapsed and is ours again, `offsets` are asked whether somebody has come
-        further in the meantime. Where they do not say the lock stays lapsed, and is renewed later.
-
-        Where a broker does not answer, its locks stay ours until they are too old to be trusted
+        If a lapsed lock is granted again, `offsets` are checked for another member's progress in
+        the meantime. If they are unavailable, the lock stays lapsed and is renewed later. If a
+        broker does not answer, its locks count as ours until they are too old to be trusted
         (RebalanceImpl.lockAll).
         """
         held_of = {held.queue: held for held in all_held}
@@ -117,21 +116,21 @@ class QueueLocks:
         return lost
 
     async def _is_untouched(self, held: ProcessQueue, offsets: Offsets) -> bool | None:
-        """Whether nobody has come further with a queue than we have; None if that is not known."""
+        """Whether no other member has consumed further than this one; None if that is unknown."""
         try:
             offset = await offsets.committed(held.queue)
         except MQError as error:
-            log.warning("group %s, %s: its lock waits: %s", self._group, held.queue, error)
+            log.warning("group %s, %s: lock not renewed yet: %s", self._group, held.queue, error)
             return None
-        except BaseException as error:  # of a store of the user's own
+        except BaseException as error:  # from the user's own store
             if is_meant(error):
                 raise
-            log.exception("group %s, %s: its lock waits", self._group, held.queue)
+            log.exception("group %s, %s: lock not renewed yet", self._group, held.queue)
             return None
         return offset is None or offset <= held.commit_offset
 
     async def release(self, queue: MessageQueue) -> None:
-        """Unlock a queue; if that fails, the broker lets go of it after 60 s."""
+        """Unlock a queue. If that fails, the broker's lock expires after 60 s."""
         try:
             address = await self._session.master_address(queue.topic, queue.broker_name)
             await self._groups.unlock_queues(address, self._group, self._session.client_id, [queue])

@@ -1,21 +1,22 @@
-"""The reading half of a group's member: which queues are ours, what is pulled, what is committed.
+"""The reading half of a group's member: owns queues, pulls them, and commits offsets.
 
-How the parts work together. Rebalancing (every 20 s, at the start, and when a broker says that the
-group has changed) works out which queues are ours; or a user assigns them. Each of them has a task
-that pulls as long as its ProcessQueue has room, and gives the messages to `on_ready`. Whoever
-consumes one calls `ProcessQueue.finish` when it is done with it, which moves the offset to commit.
-Offsets are committed now and then (see `commits`), when a queue is given up, and at the end.
+Rebalancing (every 20 s, at the start, and when a broker reports that the group has changed)
+computes which queues this member owns; or the user assigns queues. Each queue has a task that pulls
+while its ProcessQueue has room, and passes messages to `on_ready`. The consumer of a message calls
+`ProcessQueue.finish` afterwards, which advances the offset to commit. Offsets are committed
+periodically (see `commits`), when a queue is revoked, and at the end.
 
 Invariants:
-- a queue in `held` is ours and has exactly one pulling task;
-- a dropped ProcessQueue is in `held` no more, and is committed once more at most;
-- no offset past an unfinished message is ever committed;
-- an ordered queue is pulled and consumed only while a lock on it, younger than a broker keeps it,
-  is ours;
-- one whose lock another member has got is taken anew from the committed offset, or not at all;
-- one whose topic its broker does not have is kept, and nothing of it is committed, until that is
-  there again; where it is another one of that name it is taken anew from its beginning;
-- a queue that is still being given up (see `leaving`) is not taken again.
+
+- a queue in `held` is owned by this member and has exactly one pulling task;
+- a dropped ProcessQueue is not in `held`, and is committed at most once more;
+- an offset past an unfinished message is never committed;
+- an ordered queue is pulled and consumed only while this member has a lock on it that is younger
+  than a broker's lock timeout;
+- a queue whose lock another member got is taken again from the committed offset, or not at all;
+- a queue whose broker does not have its topic is kept, and is not committed until the topic is
+  back; if another topic of that name appears, the queue is taken again from its start;
+- a queue that is still being revoked (see `revoked_queues`) is not taken again.
 """
 
 import asyncio
@@ -48,14 +49,15 @@ from mq.protocol.message import StoredMessage
 log = logging.getLogger(__name__)
 
 REBALANCE_SECONDS = 20.0  # RebalanceService
-REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
-# Between two tries of what cannot be completed: at most, so that what has come up is soon used.
+REBALANCE_AGAIN_SECONDS = 1.0  # after an incomplete rebalance
+# The longest pause between attempts to complete a rebalance, so that a broker that comes up is soon
+# used.
 LONGEST_AGAIN_SECONDS = 5.0
-LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
+LOCK_CHECK_SECONDS = 1.0  # between two checks of the locks
 
 
 class Reader:
-    """Reads the queues that are this member's, and keeps the group's offsets."""
+    """Reads the queues that this member owns, and keeps the group's offsets."""
 
     def __init__(
         self,
@@ -72,10 +74,10 @@ class Reader:
         on_assigned: AssignmentListener | None = None,
         hooks: ConsumeHooks | None = None,
     ) -> None:
-        """`heartbeat` sends one to a broker; `on_ready` gets what is pulled.
+        """`heartbeat` sends one to a broker; `on_ready` receives pulled messages.
 
-        `on_failure` gets what ends the whole program, raised in a task. `on_assigned` hears when a
-        rebalance has given us other queues of a topic than before. `hooks` may sort out.
+        `on_failure` receives an error that must end the program. `on_assigned` is called when a
+        rebalance changed this member's queues of a topic. `hooks` may drop messages.
         """
         self._session = session
         self._group = group
@@ -84,14 +86,14 @@ class Reader:
         self._settings = settings
         self._on_failure = on_failure
         self._on_assigned = on_assigned
-        #: Called when other queues are ours than before.
+        #: Called when the owned queues have changed.
         self.on_change: Callable[[], None] = lambda: None
         self._announced: dict[str, set[MessageQueue]] = {}  # by `on_assigned`, by topic
         self.held: dict[MessageQueue, ProcessQueue] = {}
         self.counts: dict[str, ConsumeCounts] = defaultdict(ConsumeCounts)
         self.offsets = offsets
         self._locks = QueueLocks(session, group)
-        self._shares = Assignments(
+        self._assignments = Assignments(
             *(session, group, settings.strategy),
             broadcasting=settings.broadcasting,
             heartbeat=heartbeat,
@@ -106,20 +108,20 @@ class Reader:
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         who = group, settings, offsets, self._locks, self._keep
-        self._leaving = RevokedQueues(*who, place=self._pulling.place)
+        self._revoked = RevokedQueues(*who, place=self._pulling.place)
         self._commits = Commits(*who, held=self.held, is_same=self._is_same)
         self._background: list[asyncio.Task[None]] = []
-        self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
+        self._queue_counts: dict[str, int] = {}  # the number of this member's queues by topic
         self._due = asyncio.Event()
-        self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
+        self._changing = asyncio.Lock()  # guards `held`: one rebalance, reset or stop at a time
         self._paused = False
-        self._moving: dict[MessageQueue, bool] = {}  # to be taken yet, and whether paused then
+        self._moving: dict[MessageQueue, bool] = {}  # to be taken, and whether they were paused
         self._rebalances = True
-        self._is_stopped = False  # no queue is taken any more
-        self._assigned: set[MessageQueue] = set()  # by hand
+        self._is_stopped = False  # no more queues are taken
+        self._assigned: set[MessageQueue] = set()  # by the user
 
     def start(self, *, rebalance: bool = True) -> None:
-        """Begin to commit, and to take queues: our share, or those that are assigned by hand."""
+        """Start to commit, and to take the queues that the rebalance or the user assigns."""
         self._background = []
         self._rebalances = rebalance
         self._is_stopped = False
@@ -132,7 +134,7 @@ class Reader:
             self._background.append(self._keep(self._lock_again()))
 
     async def stop(self) -> None:
-        """Stop pulling; what has been handed out may still be finished. Safe to call again."""
+        """Stop pulling; delivered messages may still be finished. Safe to call again."""
         heard = self._session.route_changes.on_gain
         if self._gained in heard:
             heard.remove(self._gained)
@@ -147,28 +149,29 @@ class Reader:
             await asyncio.wait(tasks)
 
     async def release(self) -> None:
-        """Commit how far we have come and give up every queue. After `stop`.
+        """Commit offsets and give up every queue. Call it after `stop`.
 
-        A lock stays that a listener still needs, being in a thread that nobody can stop.
+        A lock is kept if a listener still needs it, in a thread that cannot be stopped.
         """
         async with self._changing:
             if self._settings.commits:
                 unseen = [one for one in self.held.values() if one.is_unseen or one.is_absent]
-                await self._session.all([self._look_at(held) for held in unseen])
-            await self._leaving.settle()
+                await self._session.all([self._check_before_commit(held) for held in unseen])
+            await self._revoked.settle()
             await self._commits.commit_last()
             for queue, held in self.held.items():
                 held.dropped = True
-                self._leaving.forget_offset(queue)
+                self._revoked.forget_offset(queue)
             if self._settings.locks:
                 idle = [queue for queue, held in self.held.items() if held.is_idle]
                 await self._session.all([self._locks.release(queue) for queue in idle])
             self.held.clear()
             self._moving.clear()
 
-    async def _look_at(self, held: ProcessQueue) -> None:
-        """Before the last commit, where nobody has pulled for a while, as listeners were waited
-        for, say: a topic may be absent by now, or another one."""
+    async def _check_before_commit(self, held: ProcessQueue) -> None:
+        """Check, before the last commit, a queue that was not pulled recently, for instance while
+        listeners finished: its topic may be missing or replaced by now.
+        """
         queue = held.queue
         place = await self._pulling.place(held)
         is_same = place == held.commit_offset and not held.is_absent
@@ -177,12 +180,13 @@ class Reader:
         if place is not None and (not self._settings.locks or is_locked(held)):
             await self._drop(queue, place)
         else:
-            self._leaving.forget(self._part_with(queue))
+            self._revoked.forget(self._part_with(queue))
 
     async def _is_same(self, held: ProcessQueue) -> bool:
-        """Whether a queue that nobody has pulled from for a while is what it was; one that is
-        another by now, or has lost its end, begins anew."""
-        found = await self._pulling.look(held)
+        """Whether a queue that was not pulled recently is unchanged. If its topic was replaced or
+        it lost its end, it restarts.
+        """
+        found = await self._pulling.check(held)
         if found is None:
             return False
         place, is_same = found
@@ -191,88 +195,92 @@ class Reader:
         return is_same
 
     def offer(self, queue: MessageQueue, message: StoredMessage) -> bool:
-        """Take a message that was pushed, if it is the next one of a queue of ours."""
+        """Accept a pushed message if it is the next one of an owned queue."""
         held = self.held.get(queue)
         if held is None or held.pushes is None:
             return False
         taken = self._pulling.offer(held, message, self.counts[queue.topic])
         if taken:
-            self._commits.look_soon()
+            self._commits.check_soon()
         return taken
 
-    def left_out(self, queue: MessageQueue) -> None:
-        """Something was pushed to a queue that cannot be read: it is to be pulled."""
+    def pull_soon(self, queue: MessageQueue) -> None:
+        """Pull a queue after a pushed message that could not be decoded."""
         held = self.held.get(queue)
         if held is not None and held.pushes is not None:
             held.pushes.want_pull()
 
     def wake(self) -> None:
-        """The group has changed: rebalance now."""
+        """Rebalance now, because the group has changed."""
         self._due.set()
 
     def _gained(self, topic: str) -> None:
-        """There are queues which there were not before: somebody has to read them."""
+        """Rebalance after a topic got new queues."""
         if topic in self._subscriptions.data:
             self.wake()
 
     def pause(self, paused: bool) -> None:
-        """Pull nothing any more, of no queue; or go on."""
+        """Pause or resume all queues."""
         self._paused = paused
         for queue in [*self.held, *self._moving]:
             self.pause_queue(queue, paused)
 
     def pause_queue(self, queue: MessageQueue, paused: bool) -> None:
-        """Pull nothing of a queue that is ours any more, or go on. One that is assigned by hand is
-        ours also while it cannot be taken yet."""
+        """Pause or resume one queue. A queue that the user assigned counts as owned even if it
+        cannot be taken yet.
+        """
         if queue in self._moving or queue in self._assigned - self.held.keys():
             self._moving[queue] = paused
         if (held := self.held.get(queue)) is not None:
             held.paused = paused
 
     async def commit(self, *, again: bool = False) -> list[MQError]:
-        """Tell the brokers how far each queue is finished; returns what went wrong.
+        """Commit the offset of each queue to the brokers; returns the errors.
 
-        With `again` also what they have confirmed before.
+        With `again` also offsets that the brokers confirmed before.
         """
         return await self._commits.commit(again=again)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on elsewhere: what is held of these queues is dropped, `offsets` are committed."""
+        """Drop the pulled messages of these queues, commit `offsets`, and continue there."""
         async with self._changing:
-            await self._go_on_at(offsets)
+            await self._move_to(offsets)
         self.wake()
 
-    async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _move_to(self, offsets: Mapping[MessageQueue, int]) -> None:
         queues = offsets.keys() & self.held.keys()
         again = offsets.keys() & self._moving.keys() - queues
-        await self._session.all([self._leaving.move(queue, offsets[queue]) for queue in again])
+        await self._session.all([self._revoked.move(queue, offsets[queue]) for queue in again])
         self._moving |= {queue: self.held[queue].paused for queue in queues}
         await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
         if not self._rebalances:
             await self._take_all(queues & self._assigned)
 
     def _moved(self, held: ProcessQueue, offset: int) -> None:
-        """Begin anew with a queue that was made anew, or has lost its end."""
-        self._keep(self._begin_anew(held, offset))
+        """Restart a queue whose topic was recreated, or that lost its end."""
+        self._keep(self._restart(held, offset))
 
-    async def _begin_anew(self, held: ProcessQueue, offset: int) -> None:
-        """What is held and not finished may be there still, below `offset`: it is pulled again.
+    async def _restart(self, held: ProcessQueue, offset: int) -> None:
+        """Restart a queue at `offset`, or earlier: unfinished messages before it may still exist,
+        and are pulled again.
 
-        Not so where it was given up by now, or its user has put it elsewhere, or an operator.
+        Nothing happens if the queue was revoked meanwhile, or moved by its user or an operator.
         """
         async with self._changing:
             if self.held.get(held.queue) is held:
                 place = min(offset, held.commit_offset)
                 if self._settings.commits or await self._is_committed_beyond(held.queue, place):
-                    await self._go_on_at({held.queue: place})
+                    await self._move_to({held.queue: place})
                 elif not self._is_stopped:
-                    self._put(held, place)
+                    self._continue_at(held, place)
         self.wake()
 
     async def _is_committed_beyond(self, queue: MessageQueue, place: int) -> bool:
-        """Whether the group would go on behind a place, or that cannot be said. Who commits by
-        himself may not be done with what lies before it: it is committed only where it has to."""
-        self._leaving.forget_offset(queue)  # it may have been told of another topic
+        """Whether the group would continue after `place`, or that is unknown. Without automatic
+        commits the user may not have finished the messages before it, so it is committed only if
+        necessary.
+        """
+        self._revoked.forget_offset(queue)  # it may belong to another topic
         try:
             offset = await self.offsets.committed(queue)
         except BaseException as error:  # offsets may be kept by the user's own store
@@ -282,38 +290,38 @@ class Reader:
         return offset is not None and offset > place
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset` of a queue that is ours; what is held of it is dropped.
+        """Continue at `offset` of an owned queue, dropping its pulled messages.
 
-        Raises ClientError for a queue that is not ours.
+        Raises ClientError for a queue that is not assigned.
         """
         async with self._changing:
             former = self.held.get(queue)
             if former is None or self._is_stopped:
                 raise ClientError(f"{queue} is not assigned to this consumer")
-            self._put(former, offset)
+            self._continue_at(former, offset)
 
-    def _put(self, former: ProcessQueue, offset: int) -> None:
+    def _continue_at(self, former: ProcessQueue, offset: int) -> None:
         former.dropped = True
         self._pulls.pop(former.queue).cancel()
         self._read(former.queue, offset).paused = former.paused
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Have exactly these queues: take those that are new and give up the others.
+        """Own exactly these queues: take new ones and give up the others.
 
-        One whose offset cannot be asked for is taken as soon as it can.
+        A queue whose committed offset is unavailable is taken as soon as it can be read.
         """
         async with self._changing:
             self._assigned = set(queues)
             for queue in self._moving.keys() - self._assigned:
-                del self._moving[queue]  # it is taken afresh if it is assigned again
+                del self._moving[queue]  # it starts afresh if it is assigned again
             complete = await self._change(self._assigned, list(self.held))
         if not complete:
             self.wake()
 
     async def rebalance(self) -> bool:
-        """Work out which queues are ours, take them and give up others.
+        """Compute which queues this member owns, take them and give up others.
 
-        Returns False when something could not be asked or done, so that it must be done again soon.
+        Returns False if something could not be queried or done and must be repeated soon.
         """
         complete = True
         async with self._changing:
@@ -323,35 +331,38 @@ class Reader:
                 try:
                     complete &= await self._rebalance_topic(topic)
                 except RouteNotFound:
-                    # It may come: the retry topic is made when a broker first hears of the group.
+                    # It may be created: brokers create the retry topic when the group first
+                    # appears.
                     complete = False
                 except MQError as error:
-                    log.warning("group %s, topic %s: no rebalance: %s", self._group, topic, error)
+                    log.warning(
+                        "group %s, topic %s: rebalance failed: %s", self._group, topic, error
+                    )
                     complete = False
-                except BaseException as error:  # the strategy is the user's
+                except BaseException as error:  # the strategy is user code
                     if is_meant(error):
                         raise
-                    log.exception("group %s, topic %s: no rebalance", self._group, topic)
+                    log.exception("group %s, topic %s: rebalance failed", self._group, topic)
                     complete = False
         return complete
 
     async def _rebalance_topic(self, topic: str) -> bool:
-        share = await self._shares.of(topic)
+        share = await self._assignments.of(topic)
         if share is None:
             return False
         mine = share.mine
         for queue in [one for one in self._moving if one.topic == topic and one not in mine]:
-            del self._moving[queue]  # it is another member's now
+            del self._moving[queue]  # another member owns it now
         had = [queue for queue in self.held if queue.topic == topic]
         complete = await self._change(mine, had)
         if self._on_assigned is not None and self._announced.get(topic, set()) != mine:
             self._announced[topic] = mine
             try:
                 self._on_assigned(topic, list(share.queues), sorted(mine))
-            except BaseException as error:  # it is the user's
+            except BaseException as error:  # the listener is user code
                 if is_meant(error):
                     raise
-                log.exception("group %s: the listener to assignments", self._group)
+                log.exception("group %s: on_assigned failed", self._group)
         return complete
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
@@ -368,7 +379,7 @@ class Reader:
         return complete
 
     async def _take_all(self, queues: Iterable[MessageQueue]) -> bool:
-        """Take queues side by side; False when one of them could not be taken (yet)."""
+        """Take queues concurrently; False if one of them could not be taken yet."""
         return all(await self._session.all([self._try_to_take(queue) for queue in sorted(queues)]))
 
     async def _try_to_take(self, queue: MessageQueue) -> bool:
@@ -383,12 +394,12 @@ class Reader:
         return False
 
     def _limits(self, queue: MessageQueue) -> FlowLimits:
-        """The queue's part of its topic's limits (RebalancePushImpl.messageQueueChanged)."""
+        """Return the queue's part of its topic's limits (RebalancePushImpl.messageQueueChanged)."""
         return self._settings.limits.of_queue(self._queue_counts[queue.topic])
 
     async def _take(self, queue: MessageQueue) -> bool:
-        if queue in self._leaving:
-            return False  # the listener still has a message of the time when it was ours before
+        if queue in self._revoked:
+            return False  # a listener still has a message from the previous ownership
         if not self._settings.locks:
             return await self._begin(queue) is not None
         held, is_others = None, False
@@ -399,15 +410,15 @@ class Reader:
             if not is_others and (held := await self._begin(queue)) is not None:
                 held.note_lock(asked, locks[queue])
         finally:
-            if held is None and not is_others:  # cancelled before the answer came, perhaps
-                self._leaving.unlock(queue)
-        return held is not None  # else its former owner has not finished with it
+            if held is None and not is_others:  # perhaps cancelled before the answer arrived
+                self._revoked.unlock(queue)
+        return held is not None  # otherwise its former owner has not finished with it
 
     async def _begin(self, queue: MessageQueue) -> ProcessQueue | None:
         offset = await self.offsets.committed(queue)
         if offset is None:
             offset = await self._start.find(queue)
-        if self._is_stopped:  # while a reset, or an assignment, was under way
+        if self._is_stopped:  # during a reset or an assignment
             return None
         held = self._read(queue, offset)
         held.paused = self._moving.pop(queue, self._paused)
@@ -423,8 +434,8 @@ class Reader:
         return held
 
     async def _drop(self, queue: MessageQueue, commit_offset: int | None = None) -> None:
-        if queue in self.held:  # it may be gone meanwhile
-            await self._leaving.give_up(self._part_with(queue), commit_offset)
+        if queue in self.held:  # it may have been removed meanwhile
+            await self._revoked.give_up(self._part_with(queue), commit_offset)
 
     def _part_with(self, queue: MessageQueue) -> ProcessQueue:
         held = self.held.pop(queue)
@@ -435,15 +446,17 @@ class Reader:
         return held
 
     async def _lose(self, lost: list[ProcessQueue]) -> None:
-        """Others have or had locked these: what we hold of them is old, and not ours to commit."""
+        """Give up queues that another member has or had locked: their messages are stale and must
+        not be committed.
+        """
         async with self._changing:
             ours = [held for held in lost if self.held.get(held.queue) is held]
             for held in ours:
                 queue = held.queue
-                log.warning("group %s: another member has gone on with %s", self._group, queue)
+                log.warning("group %s: another member has consumed %s further", self._group, queue)
                 self._part_with(queue)
-                self._leaving.forget(held)
-        if ours:  # the others were parted with before, and a listener is inside them still
+                self._revoked.forget(held)
+        if ours:  # the others were removed before, and a listener still processes them
             self.wake()
 
     async def _rebalance_again(self) -> None:
@@ -458,11 +471,11 @@ class Reader:
                     await self._due.wait()
 
     async def _lock_again(self) -> None:
-        """Renew the locks now and then, and at once those that do not count any more."""
+        """Renew the locks periodically, and at once those that are no longer trusted."""
         renewed = clock.monotonic()
         while True:
-            await asyncio.sleep(LOCK_LOOK_SECONDS)
-            due = [*self.held.values(), *self._leaving.busy]
+            await asyncio.sleep(LOCK_CHECK_SECONDS)
+            due = [*self.held.values(), *self._revoked.busy]
             if clock.monotonic() - renewed < RENEW_SECONDS:
                 due = [held for held in due if not is_locked(held)]
             else:

@@ -1,4 +1,4 @@
-"""Settings of a reader: how a member of a group reads."""
+"""Settings of a reader."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from mq.client.pulling import PullSettings
 from mq.client.rebalance import Strategy, allocate_averagely
 from mq.protocol.bodies import MessageQueue
 
-#: Hears which queues of a topic are this member's: `(topic, all of them, mine)`.
+#: Receives a topic's assignment: `(topic, all queues, this member's queues)`.
 AssignmentListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Any]
 
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """How a member reads. With `broadcasting` it has all queues and needs no locks."""
+    """How a member reads. With `broadcasting` it owns all queues and needs no locks."""
 
     ordered: bool = False
     broadcasting: bool = False
-    commits: bool = True  # again and again; else only when it is asked to
+    commits: bool = True  # commit periodically; otherwise only on request
     commit_interval: float | None = None  # seconds
     strategy: Strategy = allocate_averagely
     limits: FlowLimits = field(default_factory=FlowLimits)

@@ -1,8 +1,8 @@
-"""Allocation strategies: which queues are whose. No I/O.
+"""Allocation strategies: assign queues to members. No I/O.
 
-Every member of a group works this out by itself from the same sorted lists, so all of them must
-use the same strategy and compute it exactly as Java's classes of the same purpose do
-(org.apache.rocketmq.client.consumer.rebalance).
+Every member of a group computes its assignment by itself from the same sorted lists. So all members
+must use the same strategy, and each strategy must compute exactly what the Java class of the same
+purpose does (org.apache.rocketmq.client.consumer.rebalance).
 """
 
 from bisect import bisect_left
@@ -12,18 +12,18 @@ from hashlib import md5
 
 from mq.protocol.bodies import MessageQueue
 
-#: Chooses, of the queues of one topic, those that the client shall consume: `(client_id, queues,
-#: client_ids) -> queues`. The order of what it is given does not matter.
+#: Selects the queues of one topic that a client consumes: `(client_id, queues, client_ids) ->
+# queues`. The order of the arguments' items does not matter.
 Strategy = Callable[[str, Iterable[MessageQueue], Iterable[str]], list[MessageQueue]]
 
 
 def allocate_averagely(
     client_id: str, queues: Iterable[MessageQueue], client_ids: Iterable[str]
 ) -> list[MessageQueue]:
-    """Cut the queues into runs, one per client; the first clients get one more if it is uneven.
+    """Divide the queues into runs, one per client; if uneven, the first clients get one more.
 
-    Empty when the client is not among `client_ids`, or when there are more clients than queues and
-    this one comes late (AllocateMessageQueueAveragely).
+    Empty if the client is not among `client_ids`, or if there are more clients than queues and this
+    one sorts late (AllocateMessageQueueAveragely).
     """
     clients = sorted(set(client_ids))
     if client_id not in clients:
@@ -38,7 +38,7 @@ def allocate_averagely(
 def allocate_in_circle(
     client_id: str, queues: Iterable[MessageQueue], client_ids: Iterable[str]
 ) -> list[MessageQueue]:
-    """Deal the queues out one by one, round and round (AllocateMessageQueueAveragelyByCircle)."""
+    """Assign the queues one by one in turn (AllocateMessageQueueAveragelyByCircle)."""
     clients = sorted(set(client_ids))
     if client_id not in clients:
         return []
@@ -46,12 +46,12 @@ def allocate_in_circle(
 
 
 class AllocateByConfig:
-    """Always the same queues, whoever else is there (AllocateMessageQueueByConfig).
+    """Always the same queues, whatever other members exist (AllocateMessageQueueByConfig).
 
         Consumer(namesrv, group, {"Orders": "*"}, strategy=AllocateByConfig(queues))
 
-    Only queues of the topic that is being shared out are given, and only those that exist. What is
-    sent back comes to the group's retry topic: one member's list must have its queues, too.
+    Of the given queues, those of the topic being rebalanced that exist are assigned. Messages that
+    are sent back go to the group's retry topic, so one member's list must contain its queues.
     """
 
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
@@ -65,9 +65,9 @@ class AllocateByConfig:
 
 
 class AllocateByMachineRoom:
-    """Only queues of brokers in some machine rooms, called "room@broker".
+    """Assign only queues of brokers in some machine rooms, named "room@broker".
 
-    They are cut into equal runs; those that are left over at the end are dealt out one by one
+    They are divided into equal runs; the rest at the end is assigned one by one
     (AllocateMessageQueueByMachineRoom).
     """
 
@@ -95,14 +95,16 @@ class AllocateByMachineRoom:
 
 
 class AllocateByConsistentHash:
-    """Each queue goes to the client that is next to it on a ring of hashes.
+    """Assign each queue to the next client on a ring of hashes.
 
-    So few queues move when a client comes or goes (AllocateMessageQueueConsistentHash,
+    So few queues move when a client joins or leaves (AllocateMessageQueueConsistentHash,
     ConsistentHashRouter).
     """
 
     def __init__(self, virtual_nodes: int = 10) -> None:
-        """`virtual_nodes` is how often each client stands on the ring; ValueError below 1."""
+        """`virtual_nodes` is the number of positions of each client on the ring; ValueError below
+        1.
+        """
         if virtual_nodes < 1:
             raise ValueError(f"virtual_nodes must be at least 1, not {virtual_nodes}")
         self._virtual_nodes = virtual_nodes
@@ -113,7 +115,7 @@ class AllocateByConsistentHash:
         clients = sorted(set(client_ids))
         if client_id not in clients:
             return []
-        # Two nodes of one hash: the later one stays, as in Java's map.
+        # If two nodes have the same hash, the later one wins, as in Java's map.
         ring = {
             _hash(f"{client}-{number}"): client
             for client in clients
@@ -129,9 +131,9 @@ class AllocateByConsistentHash:
 
 
 class AllocateNearby:
-    """Queues go to the clients of their own machine room; a room without clients is shared by all.
+    """Assign queues to clients in the same machine room; rooms without clients are shared by all.
 
-    Within each of these another strategy decides (AllocateMachineRoomNearby).
+    Within each room another strategy decides (AllocateMachineRoomNearby).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Which broker of a set is read from: the one that was suggested, or one that can be reached.
+"""Selects the broker of a replica set to read from: the suggested one, or one that is reachable.
 
-A set is a master (id 0) and its replicas, under one name. Sends go to the master alone; what is
-read may come from any of them.
+A replica set is a master (id 0) and its slaves, under one broker name. Messages are sent to the
+master only, but can be read from any replica.
 """
 
 import logging
@@ -14,27 +14,27 @@ from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-# One that could not be reached is left alone for so long, while there is another. By then our name
-# servers have taken a dead one from the routes; where it is there still, it is tried again.
+# How long an unreachable replica is avoided if there is another. By then our name servers have
+# removed a dead one from the routes; if it is still there, it is tried again.
 AWAY_SECONDS = 3.0
 
 
 class ReplicaChoice:
-    """Chooses for the queues of one group."""
+    """Selects replicas for the queues of one group."""
 
     def __init__(self, group: str, clock: Callable[[], float] = clock.monotonic) -> None:
         self._group = group
         self._clock = clock
         self._suggested: dict[MessageQueue, int] = {}
-        self._away: dict[str, float] = {}  # address -> until when
+        self._away: dict[str, float] = {}  # address -> end of the avoidance
 
     def choose(
         self, route: TopicRouteData, queue: MessageQueue, tried: Collection[str] = ()
     ) -> str | None:
-        """The address to read a queue from, of those not tried; None if the route has no more.
+        """Return the address to read a queue from, other than those tried; None if none is left.
 
-        The broker that was suggested last, or the replica after it, or the master, or any
-        (MQClientInstance.findBrokerAddressInSubscribe); those that cannot be reached come last.
+        The order is: the broker suggested last, the replica after it, the master, any other
+        (MQClientInstance.findBrokerAddressInSubscribe). Unreachable ones come last.
         """
         by_id = addresses_of(route, queue.broker_name)
         wanted = self._suggested.get(queue, MASTER_ID)
@@ -47,17 +47,17 @@ class ReplicaChoice:
         return next((address for address in left if self._away.get(address, 0.0) <= now), left[0])
 
     def suggest(self, queue: MessageQueue, broker_id: int, address: str) -> None:
-        """A broker has answered, and named the one that the queue is to be read from next."""
+        """Record an answer of a broker, with its suggestion for the next read of the queue."""
         self._suggested[queue] = broker_id
         if self._away and self._away.pop(address, None) is not None:
             log.info("group %s: %s can be reached again", self._group, address)
 
     def prefer_master(self, queue: MessageQueue) -> None:
-        """Nothing counts that was suggested for a queue."""
+        """Forget the suggestion for a queue."""
         self._suggested.pop(queue, None)
 
     def unreachable(self, address: str, error: Exception) -> None:
-        """An address cannot be reached: for a while others are read from."""
+        """Avoid an unreachable address for a while."""
         if address not in self._away:
             log.warning("group %s: reading from another replica: %s", self._group, error)
         self._away[address] = self._clock() + AWAY_SECONDS

@@ -1,7 +1,7 @@
 """Request and reply: a producer sends a message and waits for the message that answers it.
 
 The request is stored and consumed like any message. Its consumer sends the reply to a broker, which
-pushes it to the client that asked (RequestResponseFuture, MessageUtil.createReplyMessage).
+pushes it to the requesting client (RequestResponseFuture, MessageUtil.createReplyMessage).
 """
 
 import asyncio
@@ -30,7 +30,9 @@ REPLY = "reply"  # MixAll.REPLY_MESSAGE_FLAG
 
 
 def make_request(message: Message, client_id: str, seconds: float) -> tuple[Message, str]:
-    """A copy of a message that asks this client for a reply, and the id that this will have."""
+    """Return a copy of a message that requests a reply to this client, and the reply's correlation
+    id.
+    """
     correlation_id = str(random_ids.uuid4())
     request = copy.copy(message)
     request.system = {
@@ -45,9 +47,9 @@ def make_request(message: Message, client_id: str, seconds: float) -> tuple[Mess
 def make_reply(
     request: StoredMessage, body: bytes, *, properties: Mapping[str, str] | None = None
 ) -> Message:
-    """The reply to a message that was consumed, to be sent by any `Producer`.
+    """Create the reply to a consumed request message. Any `Producer` can send it.
 
-    Raises ClientError if its sender waits for no reply, or does not say where to send it.
+    Raises ClientError if the message does not request a reply, or lacks the cluster to send it to.
     """
     asked = request.properties
     cluster = asked.get(PropertyKey.CLUSTER)
@@ -56,7 +58,7 @@ def make_reply(
     wanted = (PropertyKey.CORRELATION_ID, PropertyKey.REPLY_TO_CLIENT)
     missing = [name for name in wanted if name not in asked]
     if missing:
-        raise ClientError(f"no reply: {request!r} is no request, it has no {' and '.join(missing)}")
+        raise ClientError(f"no reply: {request!r} is not a request: no {' and '.join(missing)}")
     reply = Message(reply_topic(cluster), body, properties=properties)
     reply.system[PropertyKey.MESSAGE_TYPE] = REPLY
     for name in (*wanted, PropertyKey.TTL):
@@ -66,14 +68,14 @@ def make_reply(
 
 
 class Replies:
-    """The requests of a session that wait for their replies, by correlation id."""
+    """The pending requests of a session, by correlation id."""
 
     def __init__(self, session: Session) -> None:
         self._waiting: dict[str, asyncio.Future[StoredMessage]] = {}
         session.on_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._arrived)
 
     def expect(self, correlation_id: str) -> "asyncio.Future[StoredMessage]":
-        """A future for the reply."""
+        """Return a future that completes with the reply."""
         future: asyncio.Future[StoredMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         future.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
@@ -84,16 +86,16 @@ class Replies:
         correlation_id = reply.properties.get(PropertyKey.CORRELATION_ID, "")
         future = self._waiting.get(correlation_id)
         if future is None or future.done():
-            log.warning("a reply to %s, which nobody waits for (any more)", correlation_id)
+            log.warning("dropped a reply to %s, which is no longer pending", correlation_id)
         else:
             future.set_result(reply)
         return request.reply(ResponseCode.SUCCESS)
 
 
 def read_reply(request: Command) -> StoredMessage:
-    """The message in a PUSH_REPLY_MESSAGE_TO_CLIENT.
+    """Decode the message in a PUSH_REPLY_MESSAGE_TO_CLIENT.
 
-    Raises RemoteProtocolError for a header or a body that cannot be read, ClientError and
+    Raises RemoteProtocolError for a header or a body that cannot be decoded, ClientError and
     ValueError for invalid hosts.
     """
     header = ReplyMessageRequestHeader.decode(request.fields)
@@ -120,7 +122,7 @@ _REPLIES: "WeakKeyDictionary[Session, Replies]" = WeakKeyDictionary()
 
 
 def replies_of(session: Session) -> Replies:
-    """Where the replies to a session's requests arrive."""
+    """Return the pending requests of a session."""
     replies = _REPLIES.get(session)
     if replies is None:
         replies = _REPLIES[session] = Replies(session)

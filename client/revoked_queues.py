@@ -1,7 +1,8 @@
-"""Queues that a member gives up: consumed to the end, committed and unlocked, then another's.
+"""Queues that a member gives up: it finishes their messages, commits, and unlocks them.
 
-An ordered queue that is given up while the listener has one of its messages stays here until the
-listener is done: its lock is renewed meanwhile, so nobody else begins, and we do not begin again.
+An ordered queue that is revoked while the listener processes one of its messages stays here until
+the listener is done. Its lock is renewed meanwhile, so that no other member takes the queue, and
+this member does not take it again either.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from mq.protocol.bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
-# How long it is tried to tell a broker of an offset to which a queue is moved, and the pauses.
+# How long the commit of a moved queue's new offset is retried, and the pause between attempts.
 MOVE_SECONDS = 60.0
 MOVE_AGAIN_SECONDS = 1.0
 
@@ -39,8 +40,9 @@ class RevokedQueues:
         *,
         place: Callable[[ProcessQueue], Awaitable[int | None]],
     ) -> None:
-        """`place` asks how far a queue is that nobody has pulled from for a while: its topic may be
-        another one by then."""
+        """`place` returns the offset to commit for a queue that was not pulled recently, whose
+        topic may have been replaced.
+        """
         self._group = group
         self._settings = settings
         self._offsets = offsets
@@ -48,58 +50,59 @@ class RevokedQueues:
         self._keep_task = keep_task
         self._place = place
         self._ending: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
-        self._moves: dict[MessageQueue, int] = {}  # to where, of those whose broker is to be told
+        # new offsets of moved queues that are not committed yet
+        self._moves: dict[MessageQueue, int] = {}
 
     def __contains__(self, queue: MessageQueue) -> bool:
         return queue in self._ending
 
     @property
     def busy(self) -> list[ProcessQueue]:
-        """Those that a listener still has a message of; the others are about to be unlocked."""
+        """Queues with a message inside a listener; the others are about to be unlocked."""
         return [held for held, _ in self._ending.values() if not held.is_idle]
 
     async def give_up(self, held: ProcessQueue, commit_offset: int | None = None) -> None:
-        """Let go of a queue that was dropped; waits for that, but not for long.
+        """Give up a dropped queue; waits for completion, but only for a short time.
 
-        `commit_offset` is committed whoever has come how far, else how far we have come unless its
-        lock is not ours any more, or its broker has no such topic.
+        `commit_offset` is committed in any case. Without it the consumed offset is committed,
+        unless the lock was lost or the broker does not have the topic.
         """
         if commit_offset is not None:
             self._moves[held.queue] = commit_offset
-        task = self._keep_task(self._let_go(held, commit_offset))
+        task = self._keep_task(self._revoke(held, commit_offset))
         self._ending[held.queue] = held, task
         await asyncio.wait([task], timeout=HAND_OVER_SECONDS)
 
     async def move(self, queue: MessageQueue, offset: int) -> None:
-        """Have a queue go on elsewhere that was moved, and is not read again yet."""
+        """Move a queue that is not read again yet to `offset`."""
         if queue in self._moves:
             self._moves[queue] = offset
             return
-        if queue in self._ending:  # its broker was told of the former place just now
+        if queue in self._ending:  # the former offset may be committed at this moment
             await asyncio.wait([self._ending[queue][1]], timeout=HAND_OVER_SECONDS)
         await self.give_up(ProcessQueue(queue, offset), offset)
 
     def forget(self, held: ProcessQueue) -> None:
-        """Let go of a queue that another member has locked: nothing of it is ours to commit, from
-        now on."""
+        """Give up a queue that another member has locked; nothing of it is committed."""
         self._ending[held.queue] = held, self._keep_task(self._until_idle(held))
         self.forget_offset(held.queue)
 
     def forget_offset(self, queue: MessageQueue) -> None:
-        """What was told of a queue is not so any more when it is read the next time."""
+        """Forget the recorded offset of a queue, which is invalid when the queue is read again."""
         try:
             self._offsets.forget(queue)
-        except Exception:  # of a store of the user's own
+        except Exception:  # from the user's own store
             log.exception("group %s: %s is given up", self._group, queue)
 
     def unlock(self, queue: MessageQueue) -> None:
-        """Let go of a queue that may have been locked, and was not taken then: its broker would
-        keep it from others for a minute."""
-        held = ProcessQueue(queue, 0)  # in which nobody is
+        """Unlock a queue that may have been locked but was not taken: its broker would refuse it to
+        other members for a minute.
+        """
+        held = ProcessQueue(queue, 0)  # idle
         self._ending[queue] = held, self._keep_task(self._until_idle(held))
 
     async def settle(self) -> None:
-        """Wait, but not for long, for those that no listener has a message of."""
+        """Wait a short time for the queues without a message inside a listener."""
         ending = [task for held, task in self._ending.values() if held.is_idle]
         if ending:
             await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
@@ -107,12 +110,12 @@ class RevokedQueues:
     async def _until_idle(self, held: ProcessQueue) -> None:
         try:
             await held.idle()
-            if self._settings.locks:  # it may have come back to us, too late
+            if self._settings.locks:  # a late answer may have locked it again
                 await self._locks.release(held.queue)
         finally:
             self._ending.pop(held.queue, None)
 
-    async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
+    async def _revoke(self, held: ProcessQueue, commit_offset: int | None) -> None:
         queue = held.queue
         try:
             has_waited = self._settings.ordered and not held.is_idle
@@ -140,8 +143,9 @@ class RevokedQueues:
             self._ending.pop(queue, None)
 
     async def _commit(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> None:
-        """Commit an offset; one to which a queue `is_moved` also again and again, for a while: who
-        takes the queue next would go on at the former one. It may be moved once more meanwhile."""
+        """Commit an offset. For a moved queue, retry for a while, because the next owner would
+        otherwise continue at the former offset. The queue may be moved again meanwhile.
+        """
         until = clock.monotonic() + MOVE_SECONDS
         while True:
             offset = self._moves.get(queue, offset)
@@ -151,21 +155,22 @@ class RevokedQueues:
                 if self._moves.get(queue, offset) == offset:
                     return
                 continue
-            is_away = errors[0].retriable or isinstance(errors[0], RouteNotFound)  # for a moment
-            goes_on = is_moved and is_away and clock.monotonic() < until
-            what = "tries again to move" if goes_on else "gives up"
-            log.warning("group %s %s %s without its offset: %s",
+            # a temporary failure
+            is_away = errors[0].retriable or isinstance(errors[0], RouteNotFound)
+            retries = is_moved and is_away and clock.monotonic() < until
+            what = "retries moving" if retries else "gives up"
+            log.warning("group %s %s %s; offset not committed: %s",
                         self._group, what, queue, errors[0])  # fmt: skip
-            if not goes_on:
+            if not retries:
                 return
             await asyncio.sleep(MOVE_AGAIN_SECONDS)
 
     async def _offset(self, held: ProcessQueue, looks: bool) -> int | None:
-        """What to commit of a queue that is given up; None where nothing is ours to commit."""
+        """Return the offset to commit for a revoked queue; None if nothing may be committed."""
         if not self._settings.commits:
             return None
         # The next topic of that name has offsets of its own.
         looks = looks or held.is_absent
         offset = await self._place(held) if looks else held.commit_offset
-        # Refused or lapsed meanwhile: whoever has the lock may have come further.
+        # If the lock was refused or lapsed meanwhile, another member may have consumed further.
         return None if self._settings.locks and not is_locked(held) else offset

@@ -1,14 +1,14 @@
-"""Changes of the routes that a session knows: brokers that leave them and come back.
+"""Changes of a session's routes: brokers that leave them and return.
 
-Our name servers take a broker whose beacons stay out from the routes after three seconds, and one
-that has just started, or was cut off from a broker, knows only some of them. Such a broker is soon
-back; who waits for the next refresh by the clock would neither send to it nor read from it for
-half a minute. (Java's name servers keep a dead broker for two minutes: their clients see less of
-that.) No I/O.
+Our name servers remove a broker from the routes three seconds after its last heartbeat, and a name
+server that has just started, or was cut off from a broker, knows only some of them. Such a broker
+usually returns soon; a client that waited for the next periodic refresh would neither send to it
+nor read from it for half a minute. (Java's name servers keep a dead broker for two minutes, so
+their clients see this less often.) No I/O.
 
-That a name server does not name a broker does not mean that it is gone: while the connection to it
-stands it stays in the route for a while, as far as sending and reading go. So it is with the master
-of a set of which replicas are left: it is looked for as a broker is that has left.
+A broker that is missing from a route is not necessarily down: while the connection to it is open,
+it stays in the route for a while, for sending and reading. The same applies to a master when only
+its slaves are left in the route.
 """
 
 import logging
@@ -21,23 +21,23 @@ from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-#: Pause between two looks for a broker that has left a route.
-LOOK_SECONDS = 2.0
-# After this it is not looked for any more: it was removed, or is down for long.
+#: The pause between two route refreshes while a broker is missing.
+CHECK_SECONDS = 2.0
+# After this time a missing broker is no longer expected: it was removed, or is down for long.
 PATIENCE_SECONDS = 120.0
-# A broker to which there is a connection stays in a route that does not name it any more: a Java
-# broker tells a name server that was restarted after ten seconds.
+# How long a connected broker stays in a route that no longer lists it: a Java broker registers with
+# a restarted name server only after ten seconds.
 KEEP_SECONDS = 15.0
 
 
 class RouteChanges:
-    """The brokers that have left the routes of topics, and who wants to hear of new queues."""
+    """The brokers that left the routes of topics, and the listeners for new queues."""
 
     def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
-        #: Called with a topic whose route has brokers or queues that it had not before.
+        #: Called with a topic whose route has new brokers or queues.
         self.on_gain: list[Callable[[str], None]] = []
         self._clock = clock
-        self._lost: dict[str, dict[str, float]] = {}  # topic -> broker -> since when
+        self._lost: dict[str, dict[str, float]] = {}  # topic -> broker -> when it left
 
     def compare(
         self,
@@ -46,7 +46,7 @@ class RouteChanges:
         route: TopicRouteData,
         is_connected: Callable[[str], bool],
     ) -> TopicRouteData:
-        """A topic's new route, with the brokers kept that it lacks although they can be reached."""
+        """Return a topic's new route, with missing brokers added that are still reachable."""
         if former == route:
             return route
         now = self._clock()
@@ -60,14 +60,14 @@ class RouteChanges:
                 continue
             if name not in lost:
                 whose = "broker" if stays is None else "the master of broker"
-                log.info("topic %s: %s %s has left its route", topic, whose, name)
+                log.info("topic %s: %s %s left the route", topic, whose, name)
             since = lost.setdefault(name, now)
             before = broker if stays is None else _with_master(stays, broker)
             addresses = before.broker_addrs.items() - (stays.broker_addrs.items() if stays else ())
             if now - since < KEEP_SECONDS and any(is_connected(a) for _, a in addresses):
                 kept.append(before)
         for name in [name for name in lost if _has_master(present.get(name))]:
-            log.info("topic %s: broker %s is in its route again", topic, name)
+            log.info("topic %s: broker %s is back in the route", topic, name)
             del lost[name]
         if kept:
             keep = {broker.broker_name for broker in kept}
@@ -90,7 +90,7 @@ class RouteChanges:
         return route
 
     def misses(self, topic: str) -> bool:
-        """Whether a broker may come back to the route of a topic soon."""
+        """Whether a broker that left the route of a topic is expected back."""
         lost = self._lost.get(topic)
         if lost is None:
             return False
@@ -107,12 +107,12 @@ def _has_master(broker: BrokerData | None) -> bool:
 
 
 def _lacks_master(broker: BrokerData, former: BrokerData) -> bool:
-    """Whether a set of brokers has lost its master, and only replicas are left."""
+    """Whether a replica set has lost its master, so that only slaves are left."""
     return _has_master(former) and not _has_master(broker)
 
 
 def _with_master(broker: BrokerData, former: BrokerData) -> BrokerData:
-    """The set with the master that it had, unless that has become a replica."""
+    """Return the replica set with its former master, unless that has become a slave."""
     master = former.broker_addrs[MASTER_ID]
     if master in broker.broker_addrs.values():
         return broker

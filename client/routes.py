@@ -1,6 +1,6 @@
-"""Routes: from that of a topic to its queues and brokers. No I/O."""
+"""Derives queues and brokers from a topic's route. No I/O."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from mq.client.errors import BadAnswer
 from mq.protocol import bodies
@@ -11,8 +11,10 @@ from mq.protocol.names import MASTER_ID
 
 
 def decode_route(body: bytes | memoryview, address: str) -> bodies.TopicRouteData:
-    """Read the body of a route. Raises BadAnswer, naming `address`, if it is malformed or has more
-    queues than a topic may have."""
+    """Decode the body of a route.
+
+    Raises BadAnswer, with `address`, if it is malformed or has more queues than a topic may have.
+    """
     try:
         route = bodies.TopicRouteData.decode(body)
         parse_order_conf(route.order_topic_conf or "")
@@ -29,10 +31,10 @@ def decode_route(body: bytes | memoryview, address: str) -> bodies.TopicRouteDat
 
 
 def write_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.MessageQueue]:
-    """The queues that a producer may send to, in order.
+    """Return the queues that a producer may send to, in order.
 
     An order configuration ("broker:count;broker:count") overrides the queues of the brokers.
-    Else: those of each writable broker whose master is alive (MQClientInstance,
+    Otherwise they are the queues of each writable broker whose master is alive (MQClientInstance,
     topicRouteData2TopicPublishInfo).
     """
     if route.order_topic_conf:
@@ -51,7 +53,7 @@ def write_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.Messag
 
 
 def read_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.MessageQueue]:
-    """The queues that a consumer may read, in order (topicRouteData2TopicSubscribeInfo)."""
+    """Return the queues that a consumer may read, in order (topicRouteData2TopicSubscribeInfo)."""
     return [
         bodies.MessageQueue(topic, queues.broker_name, queue_id)
         for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
@@ -67,10 +69,10 @@ def broker_address(
     *,
     exact: bool = True,
 ) -> str | None:
-    """The address of a broker in the route; None if the route has it not.
+    """Return the address of a broker in the route; None if the route does not have it.
 
-    With `exact` False any other broker of that name will do where `broker_id` is missing: good
-    for reading (MQClientInstance.findBrokerAddressInSubscribe).
+    If `exact` is False and `broker_id` is missing, any other broker of that name is returned, which
+    is sufficient for reading (MQClientInstance.findBrokerAddressInSubscribe).
     """
     for broker in route.broker_datas:
         if broker.broker_name == broker_name:
@@ -82,7 +84,7 @@ def broker_address(
 
 
 def addresses_of(route: bodies.TopicRouteData, broker_name: str) -> dict[int, str]:
-    """The addresses of a broker, by the ids of its replicas; 0 is the master."""
+    """Return the addresses of a replica set by broker id; 0 is the master."""
     for broker in route.broker_datas:
         if broker.broker_name == broker_name:
             return broker.broker_addrs
@@ -90,18 +92,18 @@ def addresses_of(route: bodies.TopicRouteData, broker_name: str) -> dict[int, st
 
 
 def replicas(route: bodies.TopicRouteData, broker_name: str) -> list[str]:
-    """The addresses of a broker, that of the master first if there is one."""
+    """Return the addresses of a replica set, the master first if there is one."""
     by_id = addresses_of(route, broker_name)
     return [by_id[number] for number in sorted(by_id)]
 
 
 def any_broker(route: bodies.TopicRouteData) -> str | None:
-    """The address of some broker of the route, a master if there is one."""
+    """Return the address of some broker in the route, a master if there is one."""
     return next(iter(all_brokers(route)), None)
 
 
 def all_brokers(route: bodies.TopicRouteData) -> list[str]:
-    """The address of every broker of the route, those of masters first."""
+    """Return the addresses of all brokers in the route, masters first."""
     numbered = [place for broker in route.broker_datas for place in broker.broker_addrs.items()]
     masters = [address for number, address in numbered if number == MASTER_ID]
     return masters + [address for number, address in numbered if number != MASTER_ID]

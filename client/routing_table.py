@@ -1,4 +1,4 @@
-"""Targets of a producer: where its messages go by topic, kept up with the routes."""
+"""The routing table of a producer: where the messages of each topic go, updated with the routes."""
 
 import asyncio
 import contextlib
@@ -18,15 +18,15 @@ from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.names import DEFAULT_TOPIC, check_topic
 
-LOOK_SECONDS = 0.05  # between two looks for the new master of a set
-# Between two for a broker that is in no route: who sends to it all the time is one question of ten
-# a second, and no more.
+CHECK_SECONDS = 0.05  # between two checks for the new master of a replica set
+# Between two checks for a broker that is in no route: a constant stream of sends to it causes at
+# most ten queries per second.
 MISSED_SECONDS = 0.1
 SENDS = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
 
 
 class RoutingTable:
-    """The targets of one producer. What is known serves at once; it is renewed each second."""
+    """The targets of one producer. A known target is used at once; it is updated each second."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class RoutingTable:
         vip: bool,
         beat_new: Callable[[], Awaitable[None]],
     ) -> None:
-        """`beat_new` sends heartbeats to brokers that were not among the targets before.
+        """`beat_new` sends heartbeats to brokers that became targets.
 
-        With `vip` messages go to the port that brokers keep for senders.
+        With `vip` messages go to the port that brokers reserve for producers.
         """
         self._session = session
         self._namespace = namespace
@@ -47,15 +47,15 @@ class RoutingTable:
         self._beat_new = beat_new
         self._targets: dict[str, Target] = {}
         self._names: dict[str, str] = {}  # of brokers, by address
-        self._looks: WeakValueDictionary[frozenset[tuple[str, str]], asyncio.Lock]
-        self._looks = WeakValueDictionary()  # who looks for other addresses than these
+        self._locks: WeakValueDictionary[frozenset[tuple[str, str]], asyncio.Lock]
+        self._locks = WeakValueDictionary()  # locks of callers that wait for other addresses
         self._misses: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by topic
         self.faults = None if faults is None else BrokerFaults(faults)
 
     async def prepare(self, topic: str, timeout: float | None = None) -> Target:
-        """The target of `topic`, waited for the first time only.
+        """Return the target of `topic`; only the first call waits.
 
-        Raises as `Producer.prepare`.
+        Raises what `Producer.prepare` raises.
         """
         if self._namespace is not None:
             topic = with_namespace(self._namespace, topic)
@@ -91,7 +91,7 @@ class RoutingTable:
         until = asyncio.get_running_loop().time() + 1.0
         try:
             target = Target(topic, route, queues, until, vip=self._vip)
-        except RouteNotFound:  # another master may be elected in a moment
+        except RouteNotFound:  # another master may be elected soon
             self._session.refresh_route(topic)
             raise
         self._targets[topic] = target
@@ -103,9 +103,9 @@ class RoutingTable:
         await self._beat_new()
 
     def _renewed(self, topic: str, target: Target) -> Target:
-        """The target of the newest route there is; a newer one is asked for if that is old."""
+        """Return the target of the newest known route, and refresh the route if it is old."""
         route = self._session.current_route(topic)
-        if route is None:  # of a topic that is to be made, or was meanwhile
+        if route is None:  # the topic is yet to be created, or was created meanwhile
             self._session.refresh_route(topic)
             route = self._session.current_route(DEFAULT_TOPIC)
             if route is None or route is target.route:
@@ -116,7 +116,7 @@ class RoutingTable:
         return self._aim(topic, route, write_queues(topic, route))
 
     def target(self, topic: str) -> Target:
-        """The target of a topic that is prepared. Raises ClientError for another one."""
+        """Return the target of a prepared topic. Raises ClientError for another one."""
         if self._namespace is not None:
             topic = with_namespace(self._namespace, topic)
         target = self._targets.get(topic)
@@ -125,22 +125,25 @@ class RoutingTable:
         return target
 
     async def newer_target(self, topic: str, seconds: float) -> Target:
-        """The target of a topic, waited for so long, where the one that is known lacks a broker: it
-        may have come back since the route was asked for. Raises as `prepare`.
+        """Wait up to `seconds` for a newer target of a topic whose known one lacks a broker: the
+        broker may have returned since the route was fetched. Raises what `prepare` raises.
         """
         routed, called = self.routed(topic), clock.monotonic()
         with contextlib.suppress(MQError, TimeoutError):
             async with asyncio.timeout(seconds), self._misses.setdefault(topic, asyncio.Lock()):
                 asked = self._session.route_asked(routed)
-                if asked < called:  # else by another who missed a broker, for all who wait
+                if asked < called:  # otherwise another caller has fetched it for all
                     await asyncio.sleep(asked + MISSED_SECONDS - clock.monotonic())
                     await self._session.fresh_route(routed)
         self.target(topic).until = 0
         return await self.prepare(topic)
 
     async def prepare_for(self, topic: str, broker_name: str, seconds: float) -> Target:
-        """The target of a topic, as by `prepare`: a newer one, waited for so long, where the one
-        that is known lacks a broker. Raises as `prepare`."""
+        """Return the target of a topic; if it lacks the broker, wait up to `seconds` for a newer
+        one.
+
+        Raises what `prepare` raises.
+        """
         target = await self.prepare(topic)
         if broker_name in target.addresses:
             return target
@@ -149,30 +152,32 @@ class RoutingTable:
         return await self.newer_target(topic, seconds)
 
     def next(self, target: Target, avoid: Container[str] = ()) -> MessageQueue:
-        """The next queue in turn, of a broker that is not in `avoid` if there is one."""
+        """Return the next queue in turn, if possible of a broker that is not in `avoid`."""
         if not self.faults:
             return target.next(avoid)
         return target.next_available(self.faults, avoid)
 
     def isolate(self, broker_name: str) -> None:
-        """A send to a broker has failed, or has had no answer for too long."""
+        """Record that a send to a broker failed or was not answered in time."""
         if self.faults is not None:
             self.faults.isolate(broker_name)
 
     def record(self, broker_name: str, seconds: float) -> None:
-        """A broker has answered a send after so long."""
+        """Record that a broker answered a send after `seconds`."""
         if self.faults is not None:
             self.faults.record(broker_name, seconds)
 
     def unanswered(self, address: str, code: int) -> None:
-        """A request to an address has failed or had no answer in time: avoid that broker."""
+        """Avoid the broker at an address after a request that failed or was not answered in
+        time.
+        """
         if self.faults is not None and code in SENDS:
             name = self._names.get(address)
             if name is not None:
                 self.faults.isolate(name)
 
     def watch(self, sent: "asyncio.Future[SendResult]", queue: MessageQueue) -> None:
-        """Note how long a send takes if its broker is one to avoid."""
+        """Record the duration of a send to a broker that is currently avoided."""
         if self.faults and queue.broker_name in self.faults:
             began = asyncio.get_running_loop().time()
             sent.add_done_callback(partial(self._note, queue.broker_name, began))
@@ -182,42 +187,47 @@ class RoutingTable:
             self.faults.record(broker_name, asyncio.get_running_loop().time() - began)
 
     def address(self, target: Target, queue: MessageQueue) -> str:
-        """The address of the broker of a queue. Raises RouteNotFound."""
+        """Return the address of the broker of a queue. Raises RouteNotFound."""
         address = target.addresses.get(queue.broker_name)
         if address is None:
             raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
         return address
 
     def routed(self, topic: str) -> str:
-        """The topic whose route says where to send: itself, or the default one until it is made."""
+        """Return the topic whose route determines the targets: `topic`, or the default topic until
+        it exists.
+        """
         return DEFAULT_TOPIC if self._session.known_route(topic) is None else topic
 
     def outdate(self, topic: str) -> None:
-        """A broker has failed: look for a fresh route before the next message."""
+        """Refresh the route before the next message, because a broker failed."""
         self._session.outdate_route(self.routed(topic))
         target = self._targets.get(topic)
         if target is not None:
             target.until = 0
 
-    async def look_again(self, topic: str, seconds: float, old: Target | None = None) -> None:
-        """Wait for a fresh route of `topic`, but not for long: there may be none to be had.
+    async def wait_for_fresh_route(
+        self, topic: str, seconds: float, old: Target | None = None
+    ) -> None:
+        """Wait up to `seconds` for a fresh route of `topic`; it may not become available.
 
-        With `old`, a target with one broker, for a route that names another in its place.
+        With `old`, a target, wait for a route that lists another address for its brokers.
         """
         with contextlib.suppress(MQError, TimeoutError):
             async with asyncio.timeout(seconds):
                 if old is None:
                     await self._session.fresh_route(self.routed(topic))
                     return
-                # One topic is looked at for all of a set: with a thousand each name server would
-                # get all of their questions, of each producer, for as long as the set is gone.
-                async with self._looks.setdefault(frozenset(old.addresses.items()), asyncio.Lock()):
+                # Only one topic is queried for all topics of a replica set: with a thousand topics,
+                # each producer would otherwise query each name server for all of them while the
+                # replica set is down.
+                async with self._locks.setdefault(frozenset(old.addresses.items()), asyncio.Lock()):
                     known = self._session.known_route(self.routed(topic))
                     if known is not None and self._is_another(known, old):
                         return
-                    # Nobody tells of a new route.
+                    # There is no notification of a new route.
                     while not await self._is_renewed(topic, old):  # noqa: ASYNC110
-                        await asyncio.sleep(LOOK_SECONDS)
+                        await asyncio.sleep(CHECK_SECONDS)
 
     async def _is_renewed(self, topic: str, old: Target) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Running info: what a consumer says of itself to an operator (GET_CONSUMER_RUNNING_INFO)."""
+"""Running info: the state that a consumer reports to an operator (GET_CONSUMER_RUNNING_INFO)."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ _MIB = 1024 * 1024
 
 
 class ConsumeCounts:
-    """Counts of one topic since the consumer was started; rates are averages over that time."""
+    """Counts of one topic since the consumer started; rates are averages over that time."""
 
     def __init__(self) -> None:
         self._since = clock.monotonic()
@@ -33,7 +33,7 @@ class ConsumeCounts:
         self.consume_seconds = 0.0
 
     def status(self) -> ConsumeStatus:
-        """The counts as Java's consumers give them: times in ms, rates per second."""
+        """Return the counts in the units of Java's consumers: times in ms, rates per second."""
         seconds = max(clock.monotonic() - self._since, 1e-3)
         calls = self.consumed + self.failed
         return ConsumeStatus(
@@ -58,7 +58,9 @@ def describe_consumer(
     counts: Mapping[str, ConsumeCounts],
     stacks: bool,
 ) -> ConsumerRunningInfo:
-    """Put together the answer. `started` is in seconds since 1970; `stacks` adds every thread's."""
+    """Build the answer. `started` is in seconds since 1970; `stacks` adds the stacks of all
+    threads.
+    """
     return ConsumerRunningInfo(
         properties={
             "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers),
@@ -92,7 +94,7 @@ def _describe_queue(held: ProcessQueue) -> ProcessQueueInfo:
 
 
 def _stacks() -> str:
-    """Every thread of this process and where it is: what jstack is to a Java consumer."""
+    """Return the stacks of all threads, as jstack does for a Java consumer."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():

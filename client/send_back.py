@@ -1,4 +1,4 @@
-"""Sending back a message that a group could not consume, so that it sees it again later."""
+"""Sends back messages that a group failed to consume, so that they are redelivered later."""
 
 import logging
 
@@ -17,9 +17,9 @@ from mq.protocol.properties import RESERVED, PropertyKey
 
 log = logging.getLogger(__name__)
 
-_FIRST_DELAY_LEVEL = 3  # 10 s with the broker's default levels; one level more for each try
-# What is said of a message that is stored, and not as safely as it is to be: a copy, which would
-# come behind it, would be no safer, and the group be given both.
+_FIRST_DELAY_LEVEL = 3  # 10 s with the broker's default levels; each attempt is one level higher
+# Codes for a message that is stored, but less safely than requested. A copy would be no safer, and
+# the group would receive both.
 _STORED = frozenset(
     (
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -39,10 +39,10 @@ async def send_back(
     max_reconsume_times: int,
     namespace: str | None = None,
 ) -> None:
-    """Let the broker that `message` came from, in `queue`, deliver it to `group` again.
+    """Request the broker of `queue`, from which `message` was pulled, to redeliver it to `group`.
 
-    When that broker cannot, a copy goes to the group's retry topic wherever that is writable
-    (DefaultMQPushConsumerImpl.sendMessageBack). Raises what sending that raises.
+    If that fails, a copy is sent to the group's retry topic at any writable broker
+    (DefaultMQPushConsumerImpl.sendMessageBack). Raises the errors of that send.
     """
     header = ConsumerSendMsgBackRequestHeader(
         offset=message.physical_offset,
@@ -60,7 +60,9 @@ async def send_back(
     except MQError as error:
         if isinstance(error, BrokerError) and error.code in _STORED:
             return
-        log.warning("group %s: %s is copied to be retried: %s", group, message.message_id, error)
+        log.warning(
+            "group %s: sending a copy of %s for a retry: %s", group, message.message_id, error
+        )
         copy = retry_copy(group, message, max_reconsume_times, namespace=namespace)
         await _send(session, copy)
 
@@ -72,14 +74,14 @@ async def send_dead_letter(
     max_reconsume_times: int,
     namespace: str | None = None,
 ) -> None:
-    """Let a broker put a message of an ordered queue among the dead letters of `group`.
+    """Move a message of an ordered queue to the dead letter topic of `group`.
 
-    It does that with what comes to a retry topic when the tries are used up
-    (ConsumeMessageOrderlyService.sendMessageBack). Raises what sending raises.
+    The broker does this for a message sent to a retry topic whose attempts are used up
+    (ConsumeMessageOrderlyService.sendMessageBack). Raises the errors of the send.
     """
     times = message.reconsume_times
     copy = retry_copy(group, message, max_reconsume_times, tries=times, namespace=namespace)
-    # With it, as Java's consumers send it, brokers of 4.9 hold the dead letter back as well.
+    # Java's consumers send it, and then brokers of 4.9 delay the dead letter as well.
     del copy.system[PropertyKey.DELAY_LEVEL]
     await _send(session, copy)
 
@@ -97,9 +99,9 @@ def retry_copy(
     tries: int | None = None,
     namespace: str | None = None,
 ) -> Message:
-    """The copy of `message` for the retry topic of `group`.
+    """Return the copy of `message` for the retry topic of `group`.
 
-    `tries` that have failed are one more than before by default.
+    `tries` is the number of failed attempts, by default one more than before.
     """
     if tries is None:
         tries = message.reconsume_times + 1

@@ -1,4 +1,4 @@
-"""Results of sends: where a message is, and how safe."""
+"""Results of sends: where a message is stored, and how safely."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from mq.protocol.headers.send import SendMessageResponseHeader
 
 
 class SendStatus(StrEnum):
-    """How safe a message is that the broker has taken."""
+    """How safely the broker stored a message."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -19,7 +19,7 @@ class SendStatus(StrEnum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-#: What a broker answers to a send that it has stored.
+#: The response codes of a broker that stored the message.
 STATUSES = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
     int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
@@ -29,21 +29,23 @@ STATUSES = {
 
 
 class SendResult(NamedTuple):
-    """Where a message went. Of a batch: the ids of all, joined by commas, and the first offset."""
+    """Where a message was stored. For a batch: all ids, separated by commas, and the first
+    offset.
+    """
 
     status: SendStatus
     message_id: str  # the unique id
-    offset_message_id: str  # says which host has it where in its log
+    offset_message_id: str  # encodes the broker's host and the physical offset
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None
-    recall_handle: str | None = None  # of a message that is due later, for `Producer.recall`
+    recall_handle: str | None = None  # of a timed message, for `Producer.recall`
 
 
 def read_result(address: str, ids: str, queue: MessageQueue, response: Command) -> SendResult:
-    """Read the answer of the broker at `address` to what was sent to `queue`.
+    """Decode the answer of the broker at `address` to a send to `queue`.
 
-    Raises BrokerError for a refusal, RemoteProtocolError for a header that cannot be read.
+    Raises BrokerError for a refusal, RemoteProtocolError for a header that cannot be decoded.
     """
     status = STATUSES.get(response.code)
     if status is None:

@@ -1,4 +1,4 @@
-"""Sends of a producer: drafts, tries, hooks around each try."""
+"""Sends of a producer: encoding, attempts, and the hooks around each attempt."""
 
 import asyncio
 import contextlib
@@ -32,38 +32,42 @@ from mq.protocol.message_id import UniqueIdMaker
 
 log = logging.getLogger(__name__)
 
-# How long a send whose only broker has failed, or is in no route, waits for a fresh one before it
-# tries again.
+# How long a send whose only broker failed, or is in no route, waits for a fresh route before it
+# retries.
 ROUTE_PATIENCE = 0.5
-# What brokers of 5.x answer with SYSTEM_ERROR while too few others are in sync with them
+# The remark with which 5.x brokers answer SYSTEM_ERROR while too few slaves are in sync
 # (SendMessageProcessor.handlePutMessageResult, IN_SYNC_REPLICAS_NOT_ENOUGH).
 _NOT_IN_SYNC = "in-sync replicas not enough"
 
 
 def _may_move(error: MQError) -> bool:
-    """Whether the set may have a new master in a moment: the next try waits for a route that names
-    it. A new one may take nothing until enough others are in sync with it.
+    """Whether the replica set may soon have a new master, so that the next attempt waits for its
+    route.
 
-    Another SYSTEM_ERROR is tried again at once, as by DefaultMQProducerImpl.sendDefaultImpl: a
-    broker refuses so for good, too, and who is refused need not wait for it.
+    A new master may accept nothing until enough slaves are in sync. Any other SYSTEM_ERROR is
+    retried at once, as in DefaultMQProducerImpl.sendDefaultImpl: brokers use it for permanent
+    refusals, too, and the caller should not wait for those.
     """
     if isinstance(error, RemoteSystemError):
         return _NOT_IN_SYNC in error.remark
     return isinstance(error, ConnectError | ServiceNotAvailable)
 
 
-def _avoided(target: Target, flights: SendAttempts, failed: str | None) -> set[str]:
-    """The brokers that the next try avoids: those in flight, and the one that has just failed
-    unless all others are in flight."""
-    avoided = flights.broker_names()
+def _avoided(target: Target, attempts: SendAttempts, failed: str | None) -> set[str]:
+    """Return the brokers that the next attempt avoids: those in flight, and the one that just
+    failed unless all others are in flight.
+    """
+    avoided = attempts.broker_names()
     if failed is not None and target.addresses.keys() - avoided - {failed}:
         avoided.add(failed)
     return avoided
 
 
-def _share(target: Target, flights: SendAttempts, tries: int, seconds: float) -> float | None:
-    """The share of a try in the seconds left; None if nothing else can be tried meanwhile."""
-    if not tries or not target.addresses.keys() - flights.broker_names():
+def _share(target: Target, attempts: SendAttempts, tries: int, seconds: float) -> float | None:
+    """Return an attempt's share of the seconds left; None if no other attempt is possible
+    meanwhile.
+    """
+    if not tries or not target.addresses.keys() - attempts.broker_names():
         return None
     return seconds / (tries + 1)
 
@@ -77,12 +81,12 @@ class Sender:
         group: str,
         namespace: str | None,
         options: ProducerOptions,
-        aims: RoutingTable,
+        table: RoutingTable,
     ) -> None:
-        """`group` is the full name of the producer's, `aims` say where topics go."""
-        self.aims = aims
+        """`group` is the full name of the producer group; `table` is the routing table."""
+        self.table = table
         self.hooks: SendHooks | None = None
-        self.next_id: UniqueIdMaker | None = None  # while the producer is open
+        self.next_id: UniqueIdMaker | None = None  # set while the producer is open
         self._session = session
         self._group = group
         self._namespace = namespace
@@ -93,7 +97,7 @@ class Sender:
         self._in_unit = session.unit_name is not None
 
     def draft(self, message: Message) -> Draft:
-        """Make a message ready to go. Raises as `outgoing.draft`; ClientError when not open."""
+        """Encode a message. Raises what `outgoing.draft` raises; ClientError when not open."""
         if self._namespace is not None:
             message = self._named(message)
         return draft(
@@ -101,16 +105,16 @@ class Sender:
         )
 
     def draft_batch(self, messages: Iterable[Message]) -> Draft:
-        """Make messages of one topic ready to go together. Raises as `outgoing.draft_batch`."""
+        """Encode messages of one topic as a batch. Raises what `outgoing.draft_batch` raises."""
         named = [self._named(message) for message in messages]
         return draft_batch(self._group, named, self._ids(), self._in_unit, self._max_body)
 
     def _draft_again(self, source: Message | Sequence[Message]) -> Draft:
-        """What hooks may have changed; messages keep the ids that they have."""
+        """Encode messages again after hooks may have changed them; they keep their ids."""
         return self.draft(source) if isinstance(source, Message) else self.draft_batch(source)
 
     def _named(self, message: Message) -> Message:
-        """The message under the full name of its topic."""
+        """Return the message with the full name of its topic."""
         topic = with_namespace(self._namespace, message.topic)
         if topic == message.topic:
             return message
@@ -126,43 +130,43 @@ class Sender:
     async def send(
         self, outgoing: Draft, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
-        """Send to `queue`, or to one after the other until a broker takes it.
+        """Send to `queue`, or to one queue after the other until a broker accepts the message.
 
-        A broker that does not answer is given a share of the time; then another is tried, too.
+        A broker that does not answer gets a share of the time; then another one is tried, too.
         """
-        flights = SendAttempts()
+        attempts = SendAttempts()
         try:
-            return await self._send(flights, outgoing, queue, deadline)
+            return await self._send(attempts, outgoing, queue, deadline)
         finally:
-            flights.cancel()
+            attempts.cancel()
 
     async def _send(
-        self, flights: SendAttempts, outgoing: Draft, queue: MessageQueue | None, deadline: float
+        self, attempts: SendAttempts, outgoing: Draft, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
         loop = asyncio.get_running_loop()
-        aims = self.aims
+        table = self.table
         tries = 1 if queue is not None else 1 + self._retries
         failed: str | None = None
         while True:
-            target = aims.target(outgoing.topic)
+            target = table.target(outgoing.topic)
             if queue is not None and queue.broker_name not in target.addresses:
                 patience = min(ROUTE_PATIENCE, deadline - loop.time())
-                target = await aims.newer_target(outgoing.topic, patience)
-            chosen = queue or aims.next(target, _avoided(target, flights, failed))
+                target = await table.newer_target(outgoing.topic, patience)
+            chosen = queue or table.next(target, _avoided(target, attempts, failed))
             tries -= 1
             began = loop.time()
             name = chosen.broker_name
             try:
-                flights.add(self.submit(target, outgoing, chosen, deadline - began), name, began)
-                share = _share(target, flights, tries, deadline - began)
-                flight = await flights.landed(share)
-                if flight is None:  # it stays in flight while another broker is tried
-                    aims.isolate(name)
-                    aims.outdate(outgoing.topic)
+                attempts.add(self.submit(target, outgoing, chosen, deadline - began), name, began)
+                share = _share(target, attempts, tries, deadline - began)
+                attempt = await attempts.first_ended(share)
+                if attempt is None:  # it stays in flight while another broker is tried
+                    table.isolate(name)
+                    table.outdate(outgoing.topic)
                     continue
-                name = flight.broker_name
-                result = flight.answer.result()
-                aims.record(name, loop.time() - flight.began)
+                name = attempt.broker_name
+                result = attempt.answer.result()
+                table.record(name, loop.time() - attempt.began)
                 if (
                     result.status is SendStatus.SEND_OK
                     or not self._retry_not_stored
@@ -174,43 +178,43 @@ class Sender:
                 continue
             except MQError as error:
                 if error.retriable:
-                    aims.isolate(name)
+                    table.isolate(name)
                 if isinstance(error, RouteNotFound) or error.retriable:
-                    aims.outdate(outgoing.topic)
+                    table.outdate(outgoing.topic)
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise
                 failed = name
                 changes = _may_move(error)
                 broke = isinstance(error, ConnectError)
-            await self._look_elsewhere(outgoing.topic, target, deadline, changes, broke)
+            await self._find_next_target(outgoing.topic, target, deadline, changes, broke)
 
-    async def _look_elsewhere(
+    async def _find_next_target(
         self, topic: str, target: Target, deadline: float, changes: bool, broke: bool
     ) -> None:
-        """Have a target for the next try, after one that failed."""
-        aims = self.aims
+        """Wait for a target for the next attempt, after a failure."""
+        table = self.table
         if len(target.addresses) > 1 or (broke and self._session.has_detour()):
-            await aims.prepare(topic)
+            await table.prepare(topic)
             return
-        # Only a newer route has another place to try.
+        # Only a newer route can name another broker.
         patience = min(ROUTE_PATIENCE, deadline - asyncio.get_running_loop().time())
-        await aims.look_again(topic, patience, target if changes else None)
+        await table.wait_for_fresh_route(topic, patience, target if changes else None)
         with contextlib.suppress(*((RouteNotFound,) if changes else ())):
-            await aims.prepare(topic)
+            await table.prepare(topic)
 
     def submit(
         self, target: Target, outgoing: Draft, queue: MessageQueue, seconds: float
     ) -> "asyncio.Future[SendResult]":
         """Send once to `queue`, of `target`, without waiting."""
-        address = self.aims.address(target, queue)
+        address = self.table.address(target, queue)
         read = partial(read_result, address, outgoing.ids, queue)
         if self.hooks is not None:
             return self._submit_hooked(self.hooks, outgoing, queue, address, seconds, read)
         return self._session.request(address, outgoing.command(queue), seconds, read)
 
     async def send_oneway(self, target: Target, outgoing: Draft, queue: MessageQueue) -> None:
-        """Send to `queue` what no broker answers."""
-        address = self.aims.address(target, queue)
+        """Send to `queue` as a one-way request."""
+        address = self.table.address(target, queue)
         if self.hooks is None:
             await self._session.invoke_oneway(address, outgoing.command(queue))
             return
@@ -244,7 +248,7 @@ class Sender:
         except BaseException as error:
             hooks.end(context, None, error)
             raise
-        # The first callback of the future: hooks have run when `send` returns.
+        # Added first, so the hooks have run when `send` returns.
         future.add_done_callback(partial(hooks.done, context))
         return future
 
@@ -257,7 +261,9 @@ class Sender:
         *,
         one_way: bool,
     ) -> tuple[SendContext, Command]:
-        """Let hooks see a try, and change its messages; returns what goes out then."""
+        """Run the hooks before an attempt, which may change its messages; returns the request to
+        send.
+        """
         source = outgoing.source
         messages = (source,) if isinstance(source, Message) else source
         context = hooks.begin(messages, queue, address, one_way=one_way)
@@ -268,6 +274,6 @@ class Sender:
                         check_property(name, value)
                 outgoing = self._draft_again(source)
             except Exception:
-                log.exception("what a hook has set cannot be sent, the message goes without it")
+                log.exception("a hook set an invalid property; sending the message without it")
         request = context.request = outgoing.command(queue)
         return context, request

@@ -1,7 +1,7 @@
-"""Sessions on an event loop: one connection per address, and what peers ask of the client.
+"""Sessions on an event loop: one connection per address, and requests from peers to the client.
 
-The hot path makes no task and awaits nothing: `Session.request` hands a request to the connection
-(see `peer`) and returns a future that the answer completes.
+The hot path creates no task and awaits nothing: `Session.request` passes a request to the
+connection (see `peer`) and returns a future that the answer completes.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Answers a request that a peer has pushed: `(request, address) -> response or None`.
+#: Answers a request from a peer: `(request, address) -> response or None`.
 RequestHandler = Callable[[Command, str], Command | Awaitable[Command | None] | None]
 
-_MAX_OPAQUE = 0x7FFFFFFF  # the wire has a signed 32-bit number
-_instances = count()  # tells the clients of one process apart
+_MAX_OPAQUE = 0x7FFFFFFF  # the wire format has a signed 32-bit number
+_instances = count()  # distinguishes the clients of one process
 
 
 class Session(RoutingCaller):
-    """A client's connections, one per address, and what it knows of routes.
+    """A client's connections, one per address, and its route cache. An async context manager.
 
-    An async context manager. A connection that breaks fails what waits on it; the next request
-    connects again. Routes that were asked for are refreshed again and again (`Intervals.routes`, 30
-    seconds unless said otherwise), and when a broker fails.
+    If a connection breaks, its pending requests fail; the next request opens another one. Cached
+    routes are refreshed periodically (`Intervals.routes`, 30 seconds by default), and when a broker
+    fails.
     """
 
     is_concurrent = True
-    _directs = False  # whether requests go elsewhere than to who is asked: see `_direct`
+    _directs = False  # whether requests may be redirected: see `_direct`
 
     def __init__(
         self,
@@ -60,11 +60,12 @@ class Session(RoutingCaller):
         buffers: SocketBuffers = SYSTEM_BUFFERS,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """`options`, and keywords that are fields of them, say how (see `ClientOptions`).
+        """Create a session. `options`, and keywords that name its fields, configure it (see
+        `ClientOptions`).
 
-        A connection ends when the peer's machine has acknowledged nothing for `dead_after` seconds,
-        where the system can tell. Routes are refreshed every `route_interval` seconds, by default
-        as the options' intervals say. Raises ClientError for invalid addresses.
+        If supported by the system, a connection is closed when the peer's machine has acknowledged
+        nothing for `dead_after` seconds. Routes are refreshed every `route_interval` seconds, by
+        default as configured in the options' intervals. Raises ClientError for invalid addresses.
         """
         super().__init__(namesrv, options, **keywords)
         options = self.options
@@ -79,14 +80,14 @@ class Session(RoutingCaller):
         self._client_id: str | None = None
         self._peers: dict[str, Peer] = {}
         self._handlers: dict[int, RequestHandler] = {}
-        #: Called with the address and the code of requests that failed without an answer, by owner.
+        #: Called with the address and code of each request that got no answer, by owner.
         self.on_unanswered: dict[object, Callable[[str, int], None]] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._opaques = count(1)
 
     @property
     def client_id(self) -> str:
-        """ "ip@instance" or "ip@instance@unit", as Java's (ClientConfig.buildMQClientId)."""
+        """ "ip@instance" or "ip@instance@unit", as in Java (ClientConfig.buildMQClientId)."""
         if self._client_id is None:
             host = own_host(_endpoint(self.name_server))
             parts = (host, self._instance, self.unit_name)
@@ -94,7 +95,7 @@ class Session(RoutingCaller):
         return self._client_id
 
     async def open(self) -> None:
-        """Get ready to send. Safe to call again."""
+        """Prepare for sending. Safe to call again."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self.keep_task(self._refresh_routes())
@@ -102,11 +103,11 @@ class Session(RoutingCaller):
                 self.keep_task(self._refresh_name_servers())
 
     def blocking(self) -> BlockingSession:
-        """A session to the same cluster for another thread, without an event loop."""
+        """Return a session to the same cluster for another thread, without an event loop."""
         return BlockingSession.beside(self)
 
     async def close(self) -> None:
-        """Close every connection and stop what runs in the background. Safe to call again."""
+        """Close every connection and stop background tasks. Safe to call again."""
         self._loop = None
         self._stop_refreshing()
         peers = list(self._peers.values())
@@ -150,9 +151,9 @@ class Session(RoutingCaller):
     ) -> "asyncio.Future[Any]":
         """Send a request without waiting.
 
-        The future gets the response, or what `convert` makes of it.
-        The future fails with ConnectError, RequestTimeout or BadAnswer, or with the MQError that
-        `convert` raises. Raises ClientError when the session is not open, HookRefused of a hook.
+        The returned future completes with the response, or with the result of `convert`. It fails
+        with ConnectError, RequestTimeout or BadAnswer, or with the MQError that `convert` raises.
+        The call itself raises ClientError if the session is not open, and HookRefused for a hook.
         """
         if self._directs:
             address = self._direct(address, command)
@@ -165,10 +166,10 @@ class Session(RoutingCaller):
         return self._peer(address).request(command, seconds, convert)
 
     def forward(self, address: str, command: Command, seconds: float, waiter: Waiter) -> None:
-        """Send a request on behalf of somebody else, who is told the answer, or why there is none.
+        """Send a request on behalf of a waiter, which receives the answer or the failure.
 
-        Nothing is made of it but its place among those that wait. Hooks see the request only.
-        Raises as `request`; the waiter is told nothing then.
+        The request is unchanged except for its opaque. Hooks see the request only. Raises what
+        `request` raises; the waiter is not called then.
         """
         command.opaque = self._next_opaque()
         if self._seals:
@@ -176,15 +177,19 @@ class Session(RoutingCaller):
         self._peer(address).forward(command, seconds, waiter)
 
     def _direct(self, address: str, command: Command) -> str:
-        """Where a request to `address` goes, if `_directs`."""
+        """Return the address to which a request to `address` is sent. Called only if `_directs` is
+        set.
+        """
         return address
 
     def heartbeat_peers(self, address: str) -> Iterable[str]:
-        """Who gets a heartbeat so that the broker at `address` knows us."""
+        """Return the addresses that need a heartbeat so that the broker at `address` knows this
+        client.
+        """
         return (address,)
 
     def has_detour(self) -> bool:
-        """Whether a broker that has just failed may be reached in another way."""
+        """Whether a broker that just failed may be reachable over another path."""
         return False
 
     def _ask(self, address: str, command: Command) -> "asyncio.Future[Command]":
@@ -207,7 +212,7 @@ class Session(RoutingCaller):
         await peer.drain()
 
     def send_oneway(self, address: str, command: Command) -> Peer:
-        """Send a request that nobody answers, without waiting until the socket takes it."""
+        """Send a one-way request without waiting for the socket."""
         if self._directs:
             address = self._direct(address, command)
         command.flag |= ONE_WAY
@@ -222,11 +227,11 @@ class Session(RoutingCaller):
         return list(await asyncio.gather(*coroutines))
 
     def on_request(self, code: int, handler: RequestHandler) -> None:
-        """Let `handler` answer the requests of this code that peers push to us."""
+        """Let `handler` answer the requests with this code from peers."""
         self._handlers[int(code)] = handler
 
     def serve(self, request: Command, peer: Peer) -> None:
-        """Answer a request that a peer has pushed. For the connections of this session."""
+        """Answer a request from a peer. Called by the connections of this session."""
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f"this client has no handler for request {request.code}"
@@ -253,7 +258,9 @@ class Session(RoutingCaller):
         self._answer(request, response, peer)
 
     def _refusal(self, request: Command, error: Exception) -> Command:
-        """The peer waits for an answer, and the connection serves others, whatever was raised."""
+        """Answer a request whose handler raised: the peer waits, and the connection serves other
+        requests.
+        """
         remark = str(error)
         if not isinstance(error, MQError | ProtocolError | ValueError):
             log.error("request %d of a peer failed", request.code, exc_info=error)
@@ -272,7 +279,7 @@ class Session(RoutingCaller):
         return task
 
     def is_connected(self, address: str) -> bool:
-        """Whether there is a connection to an address, or one is being made."""
+        """Whether a connection to an address exists or is being opened."""
         return address in self._peers
 
     def _peer(self, address: str) -> Peer:
@@ -284,11 +291,13 @@ class Session(RoutingCaller):
         return peer
 
     def connection(self, address: str) -> object | None:
-        """Stands for the connection there is to an address: another one is another object."""
+        """Return an object that identifies the current connection to an address."""
         return self._peers.get(address)
 
     def ended(self, address: str) -> "asyncio.Future[None]":
-        """Done when the connection there is to an address has ended; at once if there is none."""
+        """Return a future that completes when the current connection to an address ends; it is
+        complete if there is none.
+        """
         peer = self._peers.get(address)
         if peer is not None:
             return peer.ended
@@ -301,17 +310,17 @@ class Session(RoutingCaller):
         return peer is not None and peer.stands
 
     async def disconnected(self, address: str) -> None:
-        """Wait until the connection there is to an address has ended."""
+        """Wait until the current connection to an address has ended."""
         await asyncio.shield(self.ended(address))
 
     def unanswered(self, address: str, codes: Iterable[int]) -> None:
-        """Requests with these codes had no answer. For the connections of this session."""
+        """Report requests that got no answer. Called by the connections of this session."""
         for code in set(codes) if self._loop is not None else ():
             for listener in list(self.on_unanswered.values()):
                 listener(address, code)
 
     def drop_peer(self, peer: Peer) -> None:
-        """Forget a connection that has ended. For the connections of this session."""
+        """Forget a connection that has ended. Called by the connections of this session."""
         if self._peers.get(peer.address) is peer:
             del self._peers[peer.address]
 
@@ -320,7 +329,7 @@ class Session(RoutingCaller):
 
 
 def _endpoint(place: str) -> Endpoint:
-    """Where a name server, or the address server at a URL, listens."""
+    """Return the endpoint of a name server, or of the address server at a URL."""
     if not is_url(place):
         return parse_address(place)
     url = urlsplit(place)
@@ -328,7 +337,7 @@ def _endpoint(place: str) -> Endpoint:
 
 
 def own_host(endpoint: Endpoint) -> str:
-    """The address that this host uses towards a peer; nothing is sent to find out."""
+    """Return this host's address towards a peer, without sending anything."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

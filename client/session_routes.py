@@ -1,4 +1,6 @@
-"""Routes that a session knows: served at once, refreshed behind, one fetch per topic."""
+"""The route cache of a session: serves routes at once, refreshes them in the background, and
+fetches each topic only once at a time.
+"""
 
 import asyncio
 import logging
@@ -23,14 +25,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A name server that has not answered for so long is not waited for: the next one is asked, too.
+# If a name server has not answered after this time, the next one is queried, too.
 HEDGE_SECONDS = 0.3
 
 
 class RoutingCaller(Caller):
-    """A session on an event loop, as far as routes and name servers go.
+    """The part of an event-loop session that manages routes and name servers.
 
-    No call waits for a name server that hangs, but the first one for a topic.
+    Only the first call for a topic waits for a name server that hangs.
     """
 
     def __init__(
@@ -39,16 +41,18 @@ class RoutingCaller(Caller):
         options: ClientOptions | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """As `Caller`."""
+        """See `Caller`."""
         super().__init__(namesrv, options, **keywords)
         self.route_interval = self.options.intervals.routes
         self._fetching: dict[str, asyncio.Task[TopicRouteData]] = {}
-        self._asked: dict[str, float] = {}  # when each route was asked for last
-        self._outdated: dict[str, None] = {}  # while a request was under way, which tells no more
-        self._due: dict[str, asyncio.TimerHandle] = {}  # routes that will be asked for in a moment
-        self._looks: dict[str, asyncio.TimerHandle] = {}  # for brokers that have left routes
+        self._asked: dict[str, float] = {}  # when each route was last fetched
+        # while a fetch was in flight, whose answer may be too old
+        self._outdated: dict[str, None] = {}
+        self._due: dict[str, asyncio.TimerHandle] = {}  # routes scheduled to be fetched soon
+        # scheduled checks for brokers that left routes
+        self._checks: dict[str, asyncio.TimerHandle] = {}
         self.route_changes = RouteChanges()
-        self._loop: asyncio.AbstractEventLoop | None = None  # while the session is open
+        self._loop: asyncio.AbstractEventLoop | None = None  # set while the session is open
 
     @abstractmethod
     def keep_task(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -60,24 +64,24 @@ class RoutingCaller(Caller):
 
     @abstractmethod
     def _reaches(self, address: str) -> bool:
-        """Whether a connection to an address stands."""
+        """Whether the connection to an address is established."""
 
     def _stop_refreshing(self) -> None:
-        """Ask for no route any more that is due in a moment."""
-        for due in (*self._due.values(), *self._looks.values()):
+        """Cancel scheduled fetches."""
+        for due in (*self._due.values(), *self._checks.values()):
             due.cancel()
         self._due.clear()
-        self._looks.clear()
+        self._checks.clear()
 
     async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
-        """Return the route of `topic`: what is known at once, however old, while it is refreshed.
+        """Return the route of `topic`: the cached one at once, however old, while it is refreshed.
 
-        So no call waits for a name server that hangs, but the first one for a topic. With a
-        `max_age` of 0 it is asked for and waited for.
+        So only the first call for a topic waits for a name server that hangs. With a `max_age` of 0
+        the route is fetched and waited for.
 
         Raises:
             RouteNotFound: the name server does not know the topic.
-            ConnectError, RequestTimeout: no name server answers and no route is known.
+            ConnectError, RequestTimeout: no name server answers and no route is cached.
             ClientError: the session was closed meanwhile.
         """
         known = self.current_route(topic, max_age=max_age) if max_age > 0 else None
@@ -89,7 +93,9 @@ class RoutingCaller(Caller):
     def current_route(
         self, topic: str, *, max_age: float = ROUTE_SECONDS
     ) -> "TopicRouteData | None":
-        """The route of `topic` if it is known; when it is older than that it is refreshed."""
+        """Return the cached route of `topic` or None; refreshes it if it is older than
+        `max_age`.
+        """
         known = self._routes.get(topic)
         if known is None:
             return None
@@ -98,11 +104,11 @@ class RoutingCaller(Caller):
         return known[0]
 
     def route_asked(self, topic: str) -> float:
-        """When a route was asked for last, by the monotonic clock; -inf if it never was."""
+        """Return when a route was last fetched, by the monotonic clock; -inf if never."""
         return self._asked.get(topic, -inf)
 
     def refresh_route(self, topic: str) -> None:
-        """Ask for a route in the background; in a moment if it was asked for just now."""
+        """Fetch a route in the background, with a delay if it was fetched just before."""
         loop = self._loop
         if loop is None or topic in self._fetching or topic in self._due:
             return
@@ -113,23 +119,22 @@ class RoutingCaller(Caller):
             self._due[topic] = loop.call_later(pause, self._fetch, topic)
 
     async def fresh_route(self, topic: str) -> "TopicRouteData":
-        """Ask a name server for the route of `topic`, with all others who want it now.
+        """Fetch the route of `topic` from a name server, together with all concurrent callers.
 
-        A request that was sent before this call does not count: its answer may be older than what
-        the caller has just changed or seen.
-
-        Raises as `route`.
+        A request that was sent before this call does not count: its answer may be older than the
+        change that the caller made or observed. Raises what `route` raises.
         """
         if topic in self._fetching:
             await self._fetch_ended(topic)
-        fetching = self._fetch(topic)  # begun by the first of those who waited
-        await asyncio.wait([fetching])  # of many who wait, one may give up
+        fetching = self._fetch(topic)  # started by the first of the waiting callers
+        # not awaited directly: a cancelled caller must not cancel it
+        await asyncio.wait([fetching])
         if fetching.cancelled():
             raise ClientError("the session was closed")
         return fetching.result()
 
     async def _fetch_ended(self, topic: str) -> None:
-        """Wait for a request that is under way. Raises ClientError, and why nobody answered it."""
+        """Wait for a fetch in flight. Raises ClientError, and the error of an unanswered fetch."""
         fetching = self._fetching[topic]
         await asyncio.wait([fetching])
         if fetching.cancelled():
@@ -154,10 +159,10 @@ class RoutingCaller(Caller):
         if former is not None:
             kept = self.route_changes.compare(topic, former, route, self._reaches)
             self._routes[topic] = kept, clock.monotonic()
-        return route  # who asked for what is true now gets that
+        return route  # explicit callers get the route as fetched
 
-    def _look_for_lost(self, topic: str) -> None:
-        del self._looks[topic]
+    def _check_lost(self, topic: str) -> None:
+        del self._checks[topic]
         self._fetch(topic)
 
     def _fetched(self, topic: str, task: "asyncio.Task[TopicRouteData]") -> None:
@@ -165,15 +170,19 @@ class RoutingCaller(Caller):
         if topic in self._outdated:
             del self._outdated[topic]
             self.outdate_route(topic)
-        if self._loop is not None and topic not in self._looks and self.route_changes.misses(topic):
-            seconds = route_changes.LOOK_SECONDS
-            self._looks[topic] = self._loop.call_later(seconds, self._look_for_lost, topic)
+        if (
+            self._loop is not None
+            and topic not in self._checks
+            and self.route_changes.misses(topic)
+        ):
+            seconds = route_changes.CHECK_SECONDS
+            self._checks[topic] = self._loop.call_later(seconds, self._check_lost, topic)
         if task.cancelled() or (error := task.exception()) is None:
             return
         if topic not in self._routes:
-            self._asked.pop(topic, None)  # one that is not there is not kept account of
+            self._asked.pop(topic, None)  # topics that do not exist are not tracked
         elif isinstance(error, MQError):
-            log.debug("the route of %s stays as it was: %s", topic, error)
+            log.debug("keeping the known route of %s: %s", topic, error)
         else:
             log.error("the route of %s cannot be refreshed", topic, exc_info=error)
 
@@ -185,7 +194,7 @@ class RoutingCaller(Caller):
             self.refresh_route(topic)
 
     async def _ask_for_route(self, topic: str) -> tuple[Command, str]:
-        """The first answer: a name server that hangs is soon not the only one that is asked."""
+        """Return the first answer: if a name server hangs, others are queried soon."""
         addresses = await self.find_name_servers()
         start = self._chosen_name_server
         untried = [*addresses[start:], *addresses[:start]]
@@ -225,7 +234,7 @@ class RoutingCaller(Caller):
             try:
                 await self.ask_address_server()
             except MQError as error:
-                log.warning("the name servers stay as they are: %s", error)
+                log.warning("keeping the known name servers: %s", error)
             if self.name_servers != before:
                 log.info("name servers: %s", ", ".join(self.name_servers))
 
@@ -233,13 +242,13 @@ class RoutingCaller(Caller):
         while True:
             await asyncio.sleep(self.route_interval)
             for topic, (_, fetched) in list(self._routes.items()):
-                if fetched == inf:  # another topic's, which it shares
+                if fetched == inf:  # a route shared with another topic
                     continue
-                # A route that cannot be had now stays as it is; who needs it will see the error.
+                # A route that cannot be fetched stays cached; callers that need it see the error.
                 try:
                     await self.fresh_route(topic)
                 except (ConnectError, RequestTimeout):
-                    break  # nor can the others be had
+                    break  # the others cannot be fetched either
                 except MQError:
                     continue
                 except Exception:

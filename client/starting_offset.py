@@ -1,4 +1,4 @@
-"""Starting offsets: where a group begins in a queue that it has committed no offset of."""
+"""Starting offsets: where a group starts in a queue without a committed offset."""
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.session import Session
@@ -7,23 +7,23 @@ from mq.protocol.names import RETRY_PREFIX
 
 
 class StartingOffset:
-    """Finds the offset that `consume_from` stands for (RebalancePushImpl.computePullFromWhere)."""
+    """Finds the starting offset for `consume_from` (RebalancePushImpl.computePullFromWhere)."""
 
     def __init__(self, session: Session, consume_from: ConsumeFromWhere, start_time: int) -> None:
-        """`start_time` in ms since 1970 goes with CONSUME_FROM_TIMESTAMP."""
+        """`start_time`, in ms since 1970, applies to CONSUME_FROM_TIMESTAMP."""
         self._session = session
         self._admin = OffsetAdmin(session)
         self._where = consume_from
         self._start_time = start_time
 
     async def find(self, queue: MessageQueue) -> int:
-        """The offset to begin at in `queue`. Raises what asking its broker raises."""
+        """Return the starting offset in `queue`. Raises the errors of the query to its broker."""
         retried = queue.topic.startswith(RETRY_PREFIX)
         where = self._where
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
             return 0
         if retried and where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
-            return 0  # what was sent back before this member came is to be consumed, too
+            return 0  # messages sent back before this member joined must be consumed, too
         address = await self._session.master_address(queue.topic, queue.broker_name)
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retried:
             return await self._admin.search_offset(

@@ -1,4 +1,4 @@
-"""Subscriptions of a group: expressions by topic, in the forms that brokers and pulls want."""
+"""Subscriptions of a group: expressions by topic, in the formats of heartbeats and pulls."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ _EVERYTHING = SubscriptionData(sub_string="*", expression_type=TAG)
 
 
 class Sql92(str):
-    """An expression in SQL92, among others that are tags.
+    """A SQL92 expression, for use next to tag expressions.
 
     Consumer(namesrv, "billing", {"Orders": Sql92("amount > 100"), "Refunds": "*"})
     """
@@ -24,7 +24,7 @@ class Sql92(str):
 
 
 class Subscriptions:
-    """The topics of a group, its retry topic among them unless `retries` is False."""
+    """The topics of a group, including its retry topic unless `retries` is False."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Subscriptions:
         """`expressions` by topic: "*", tags as "a || b", SQL92 with that `expression_type`, or a
         ClassFilter.
 
-        Raises IllegalName for a topic, ValueError for an expression that cannot be read.
+        Raises IllegalName for a topic, ValueError for an expression that cannot be parsed.
         """
         self.version = int(clock.time() * 1000)
         self.data: dict[str, SubscriptionData] = {}
-        self.filters: dict[str, ClassFilter] = {}  # by topic, of those that a class chooses from
+        self.filters: dict[str, ClassFilter] = {}  # by topic
         self._tags: dict[str, TagExpression | None] = {}
         for name, expression in expressions.items():
             kind = SQL92 if isinstance(expression, Sql92) else expression_type
@@ -68,7 +68,9 @@ class Subscriptions:
         )
 
     def _add_class(self, topic: str, chosen: ClassFilter) -> None:
-        """As Java's: made of "*", then with the name of the class. Its source stays here."""
+        """Add a subscription by a class, encoded as in Java: first "*", then the name of the class.
+        The source is not part of it.
+        """
         self.filters[topic] = chosen
         self._tags[topic] = None
         self.data[topic] = SubscriptionData(
@@ -80,10 +82,12 @@ class Subscriptions:
         )
 
     def of(self, topic: str) -> SubscriptionData:
-        """What is subscribed of a topic: everything, of one that is only assigned."""
+        """Return the subscription of a topic; everything for a topic that is only assigned."""
         data = self.data.get(topic)
         return _EVERYTHING if data is None else data
 
     def tags(self, topic: str) -> TagExpression | None:
-        """What to compare the tags of pulled messages with; None where a broker has done it all."""
+        """Return the expression to check the tags of pulled messages with; None if the broker does
+        all filtering.
+        """
         return self._tags.get(topic)

@@ -1,4 +1,4 @@
-"""Target of a topic: its queues, in turn, and the brokers to stay away from."""
+"""Targets: the queues of a topic in turn, and the brokers to avoid."""
 
 from collections.abc import Container
 from itertools import count
@@ -13,13 +13,15 @@ from mq.protocol.flags import Permission
 
 
 def vip_address(address: str) -> str:
-    """The port of a broker that is for senders and administrators (MixAll.brokerVIPChannel)."""
+    """Return a broker's address with the port for producers and administrators
+    (MixAll.brokerVIPChannel).
+    """
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - 2}"
 
 
 class Target:
-    """Where the messages of one topic go, worked out once per route."""
+    """Where the messages of one topic go, computed once per route."""
 
     __slots__ = ("_turns", "addresses", "queues", "route", "until")
 
@@ -32,12 +34,12 @@ class Target:
         *,
         vip: bool = False,
     ) -> None:
-        """With `vip` messages go to the port that brokers keep for senders.
+        """With `vip` messages go to the port that brokers reserve for producers.
 
-        Raises RouteNotFound if no queue of the topic can be written to.
+        Raises RouteNotFound if no queue of the topic is writable.
         """
         self.route = route
-        self.until = until  # when to look for a better route; of the loop's clock
+        self.until = until  # when to check for a newer route, by the loop's clock
         self.addresses = {
             name: vip_address(address) if vip else address
             for name in {queue.broker_name for queue in queues}
@@ -49,7 +51,7 @@ class Target:
         self._turns = count(clock.time_ns() % len(self.queues))
 
     def next(self, avoid: Container[str] = ()) -> MessageQueue:
-        """The next queue in turn; one of a broker that is not in `avoid` if there is one."""
+        """Return the next queue in turn, if possible of a broker that is not in `avoid`."""
         queues = self.queues
         for _ in queues:
             queue = queues[next(self._turns) % len(queues)]
@@ -58,7 +60,9 @@ class Target:
         return queue
 
     def next_available(self, faults: BrokerFaults, avoid: Container[str] = ()) -> MessageQueue:
-        """The next queue of one of the best brokers that are not in `avoid` if there is one."""
+        """Return the next queue of one of the best brokers, if possible one that is not in
+        `avoid`.
+        """
         best = faults.best(name for name in self.addresses if name not in avoid)
         queue = self.next(self.addresses.keys() - best)
         faults.chosen(queue.broker_name)
@@ -66,7 +70,9 @@ class Target:
 
 
 def queues_to_create(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """The queues that brokers will make of `topic`, given the route of the default topic."""
+    """Return the queues of `topic` that brokers will create, given the route of the default
+    topic.
+    """
     return [
         MessageQueue(topic, queues.broker_name, queue_id)
         for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)

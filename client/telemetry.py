@@ -1,7 +1,7 @@
-"""OpenTelemetry: a span for each send and for each message that is consumed, in one trace.
+"""OpenTelemetry: a span for each send and for each consumed message, in one trace.
 
-Needs `opentelemetry-api` (the extra `mq[telemetry]`), and for anything to be seen an SDK that the
-program sets up. Names and attributes are those of OpenTelemetry's conventions for messaging.
+Requires `opentelemetry-api` (the extra `mq[telemetry]`), and an SDK configured by the program to
+export the spans. Names and attributes follow OpenTelemetry's conventions for messaging.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from mq.protocol.message import Message, StoredMessage
 
 
 class _Consumption(NamedTuple):
-    """Spans of messages that the user has, and the context that is the user's meanwhile."""
+    """The spans of delivered messages, and the attached context."""
 
     spans: Sequence[Span]
     token: Token[contexts.Context] | None
@@ -27,12 +27,14 @@ class _Consumption(NamedTuple):
 
 
 class Telemetry(SendHook, ConsumeHook):
-    """Hooks that make the spans: `ClientOptions(hooks=[Telemetry()])`, for both ends.
+    """Hooks that create the spans: `ClientOptions(hooks=[Telemetry()])`, for producers and
+    consumers.
 
-    A message carries the context of its send in its properties (`traceparent` and what else the
-    program's propagators write). Consuming it is a span of the same trace; of messages that a
-    listener gets together each has one, and they are linked. While an `async` listener or a loop
-    has a single message, its span is the current one, so that what the program does is below it.
+    A message carries the context of its send in its properties (`traceparent` and other properties
+    of the program's propagators). Consuming it is a span of the same trace; messages that a
+    listener gets as a batch have one span each, and these are linked. While an `async` listener or
+    a loop processes a single message, its span is the current one, so that spans created by the
+    program are its children.
     """
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
@@ -42,7 +44,7 @@ class Telemetry(SendHook, ConsumeHook):
         self._tracer: Tracer = trace.get_tracer("mq.client", __version__, provider)
 
     def before_send(self, context: SendContext) -> None:
-        """Begin the span of a try, and have the messages carry it."""
+        """Start the span of an attempt, and store its context in the messages."""
         first = context.messages[0]
         span = self._tracer.start_span(
             f"send {context.queue.topic}",
@@ -61,13 +63,13 @@ class Telemetry(SendHook, ConsumeHook):
         for message in context.messages:
             for (
                 name
-            ) in _carried():  # of a try before, or of the message that this one was made from
+            ) in _carried():  # from a previous attempt, or from the message that this one copies
                 message.properties.pop(name, None)
             propagate.inject(message.properties, carried)
         context.state[self] = span
 
     def after_send(self, context: SendContext) -> None:
-        """End it, with the broker's answer."""
+        """End the span, with the broker's answer."""
         span: Span | None = context.state.pop(self, None)
         if span is None:
             return
@@ -76,7 +78,7 @@ class Telemetry(SendHook, ConsumeHook):
         _end(span, context.error)
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Begin a span for each message, below the one of its send."""
+        """Start a span for each message, as a child of the span of its send."""
         spans: list[Span] = []
         for message in context.messages:
             links = [Link(span.get_span_context()) for span in spans[:1]]
@@ -106,11 +108,11 @@ class Telemetry(SendHook, ConsumeHook):
         )
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """End them, with what the user made of the messages."""
+        """End the spans, with the outcome of the consumption."""
         begun: _Consumption | None = context.state.pop(self, None)
         if begun is None:
             return
-        # Whoever polls may do so in another task each time: there the context is not ours to end.
+        # Each poll may run in another task; there the context must not be detached.
         if begun.token is not None and begun.task is _current_task():
             contexts.detach(begun.token)
         failed = context.outcome is not ConsumeOutcome.SUCCESS
@@ -137,7 +139,7 @@ def _current_task() -> "asyncio.Task[Any] | None":
 
 
 def _carried() -> frozenset[str]:
-    """The properties that the program's propagators write and read."""
+    """Return the properties that the program's propagators write and read."""
     return frozenset(propagate.get_global_textmap().fields)
 
 

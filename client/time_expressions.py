@@ -1,7 +1,7 @@
-"""Points in time and durations as people write them: in commands, in jobs, in the console.
+"""Points in time and durations as text: in commands, in jobs, in the console.
 
-A point in time is one of: `now`; an age, such as `15m`, `1h30m` or `2d`, counted back from now
-(`-15m` and `15m ago` mean the same); ISO 8601, with a zone or in the reader's; the local
+A point in time is one of: `now`; an age, such as `15m`, `1h30m` or `2d`, before now (`-15m` and
+`15m ago` mean the same); ISO 8601, with a zone or in the user's; the local
 `yyyy-MM-dd#HH:mm:ss:SSS` of mqadmin (UtilAll.parseDate); milliseconds since 1970.
 """
 
@@ -24,9 +24,10 @@ _UNITS = {
 
 
 def parse(text: str, now: float, zone: "tzinfo | None" = None) -> int:
-    """Milliseconds since 1970. `now` is in seconds, `zone` the reader's, else the machine's.
+    """Return milliseconds since 1970. `now` is in seconds; `zone` is the user's, by default the
+    machine's.
 
-    Raises ValueError for what is no point in time, or none that 64 bits hold.
+    Raises ValueError for a text that is not a point in time, or that exceeds 64 bits.
     """
     found = _parsed(text.strip(), now, zone)
     if not -_LONG <= found < _LONG:
@@ -54,7 +55,7 @@ def _parsed(text: str, now: float, zone: "tzinfo | None") -> int:
 
 
 def duration(text: str) -> int:
-    """Milliseconds in `500ms`, `2s`, `15m`, `1h30m`, `2d`. Raises ValueError."""
+    """Return the milliseconds in `500ms`, `2s`, `15m`, `1h30m`, `2d`. Raises ValueError."""
     text = text.strip()
     total = end = 0
     for part in _PART.finditer(text):
@@ -68,7 +69,7 @@ def duration(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Seconds, of a number of them or a duration. Raises ValueError."""
+    """Return seconds, from a number of seconds or a duration. Raises ValueError."""
     try:
         return float(text)
     except ValueError:
@@ -76,7 +77,7 @@ def seconds(text: str) -> float:
 
 
 def milliseconds(text: str) -> int:
-    """Milliseconds, of a number of them or a duration. Raises ValueError."""
+    """Return milliseconds, from a number of milliseconds or a duration. Raises ValueError."""
     try:
         return int(text)
     except ValueError:
@@ -84,7 +85,7 @@ def milliseconds(text: str) -> int:
 
 
 def _of_calendar(text: str, zone: "tzinfo | None") -> int:
-    from datetime import UTC, datetime, timedelta  # here: each command loads this module
+    from datetime import UTC, datetime, timedelta  # imported here: each command loads this module
 
     found = _of_mqadmin(text) if "#" in text else datetime.fromisoformat(text)
     if found.tzinfo is None:

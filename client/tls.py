@@ -1,13 +1,13 @@
-"""TLS towards brokers and name servers, under the names of Java's tls.properties.
+"""TLS to brokers and name servers, with the names of Java's tls.properties.
 
-    tls.client.trustCertPath   certificates that sign the servers', in PEM; without it, the system's
-    tls.client.authServer      true: only servers whose certificate one of those has signed
-    tls.client.certPath, tls.client.keyPath, tls.client.keyPassword     this client's own
-    tls.test.mode.enable       true: none of these is looked at
+  tls.client.trustCertPath   CA certificates for the servers', in PEM; default: the system's
+  tls.client.authServer      true: accept only servers with a certificate signed by one of those
+  tls.client.certPath, tls.client.keyPath, tls.client.keyPassword     this client's own
+  tls.test.mode.enable       true: ignore all of these
 
-As in Java (TlsHelper.buildSslContext) any certificate will do unless tls.client.authServer is true,
-and names in certificates are not compared: addresses in routes are numbers. Unlike in Java the test
-mode is off by default.
+As in Java (TlsHelper.buildSslContext) any certificate is accepted unless tls.client.authServer is
+true, and host names are not checked, because addresses in routes are numeric. Unlike in Java the
+test mode is off by default.
 """
 
 import ssl
@@ -17,7 +17,9 @@ from mq.client.errors import ClientError
 
 
 def client_context(properties: Mapping[str, str] | None = None) -> ssl.SSLContext:
-    """The context that these properties describe. Raises ClientError naming a wrong file."""
+    """Create the context that these properties describe. Raises ClientError, which names an invalid
+    file.
+    """
     values = dict(properties or {})
     if _is_true(values, "tls.test.mode.enable"):
         values = {}
@@ -38,7 +40,7 @@ def client_context(properties: Mapping[str, str] | None = None) -> ssl.SSLContex
     if certificate:
         password = values.get("tls.client.keyPassword") or ""
         try:
-            # Never None: OpenSSL would ask the terminal.
+            # never None: OpenSSL would prompt on the terminal
             context.load_cert_chain(
                 certificate, values.get("tls.client.keyPath") or None, lambda: password
             )

@@ -1,8 +1,8 @@
-"""Sending messages in transactions: consumers see one only once its producer has committed it.
+"""Transactional messages: consumers see a message only after its producer has committed it.
 
-The broker keeps the message back, the producer does its own work (an order is written to a
-database, say), and then commits the message or rolls it back. When that end does not arrive,
-because the producer has died or did not know it yet, the broker asks any producer of the group.
+The broker holds the message back while the producer does its own work (writes an order to a
+database, say). Then the producer commits the message or rolls it back. If the broker receives
+neither, because the producer died or the result was unknown, it asks any producer of the group.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-_SEEK_SECONDS = 3.0  # between two tries to learn of the brokers
+_SEEK_SECONDS = 3.0  # between two attempts to find the brokers
 
 
 class TransactionState(Enum):
-    """How a transaction ends."""
+    """The result of a transaction."""
 
     COMMIT = SysFlag.TRANSACTION_COMMIT
     ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
-    UNKNOWN = SysFlag.TRANSACTION_NOT  # not yet known: the broker asks again
+    UNKNOWN = SysFlag.TRANSACTION_NOT  # not known yet: the broker asks again
 
 
-_JAVA_NAMES = {  # of LocalTransactionState, as traces have them
+_JAVA_NAMES = {  # of LocalTransactionState, as written in traces
     TransactionState.COMMIT: "COMMIT_MESSAGE",
     TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
     TransactionState.UNKNOWN: "UNKNOW",
@@ -55,32 +55,32 @@ _JAVA_NAMES = {  # of LocalTransactionState, as traces have them
 
 
 class TransactionResult(NamedTuple):
-    """What became of a message that was sent in a transaction."""
+    """The result of sending a message in a transaction."""
 
     state: TransactionState
-    confirmed: bool  # whether the broker has taken the end; otherwise it asks for it
+    confirmed: bool  # whether the broker confirmed the end; otherwise it asks later
     transaction_id: str
-    sent: SendResult  # of the prepared message: its offset is that of the half topic
+    sent: SendResult  # of the half message: its offset is in the half topic
 
 
 class TransactionCheck(NamedTuple):
-    """A broker's question how a transaction has ended."""
+    """A broker's question about the result of a transaction."""
 
-    message: StoredMessage  # as it was sent, with its topic, properties and body
+    message: StoredMessage  # as sent, with its topic, properties and body
     transaction_id: str
-    times: int  # how often the broker has asked, this one included
+    times: int  # how often the broker has asked, including this time
     address: str  # of the broker
 
 
-#: Does the producer's own work, given the message with its `transaction_id`; says how it went.
+#: Does the producer's own work, given the message with its `transaction_id`; returns the result.
 Execute = Callable[[Message], Awaitable[TransactionState]]
 
-#: Says how a transaction has ended.
+#: Returns the result of a transaction.
 Check = Callable[[TransactionCheck], Awaitable[TransactionState]]
 
 
 class TransactionProducer(Producer):
-    """Sends messages in transactions, and plain ones as any `Producer`. An async context manager.
+    """Sends messages in transactions, and plain ones like any `Producer`. An async context manager.
 
         async def check(question: TransactionCheck) -> TransactionState:
             paid = await database.is_paid(question.message.keys[0])
@@ -93,9 +93,9 @@ class TransactionProducer(Producer):
         async with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
             await producer.send_in_transaction(Message("Paid", b"...", keys=["42"]), pay)
 
-    `check` is asked, by brokers and for transactions of any producer of the group, also those of
-    one that has died: it must know the end from what the work itself has left behind. A message is
-    delivered twice if it was stored at two brokers because the first did not answer in time.
+    Brokers call `check` for transactions of any producer of the group, even one that has died: it
+    must derive the result from what the work itself has stored. A message is delivered twice if it
+    was stored at two brokers because the first did not answer in time.
     """
 
     def __init__(
@@ -108,37 +108,38 @@ class TransactionProducer(Producer):
         client: ClientOptions | None = None,
         **keywords: Unpack[ProducerKeywords],
     ) -> None:
-        """As `Producer`; of one session only one producer of a group may be open.
+        """See `Producer`. Only one producer of a group may be open on a session.
 
-        Raises ClientError for a session through snodes, too: they pass on no question of a broker.
+        Also raises ClientError for a session that connects to snodes, which do not forward brokers'
+        questions.
         """
         super().__init__(session, group, options, client=client, **keywords)
         if self.session.options.snode:
-            raise ClientError("transactions do not go through snodes, which ask no producer")
+            raise ClientError("transactions need a session to brokers: snodes do not support them")
         self._check = check
         self._seeking: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Get ready to send and to be asked. Safe to call again.
+        """Prepare for sending and for brokers' questions. Safe to call again.
 
-        All brokers that the name servers know are told of the producer, not only those that it
-        sends to: each may have transactions that a producer of the group has left open.
-
-        Raises ClientError if another producer of the group is open on the same session.
+        The producer registers with all brokers that the name servers know, not only with those that
+        it sends to: each may have open transactions of the group. Raises ClientError if another
+        producer of the group is open on the same session.
         """
-        await self._close_once.settle()  # before: who gives up waiting for it is not to be asked
+        # first: a caller cancelled while waiting must not be registered
+        await self._close_once.settle()
         producers = _producers_of(self.session)
         if producers.setdefault(self.group, self) is not self:
             raise ClientError(f"the session has a transaction producer of {self.group} already")
         await super().open()
         if self._seeking is None:
-            self._seeking = self.session.keep_task(self._be_known_everywhere())
+            self._seeking = self.session.keep_task(self._register_everywhere())
 
-    async def _be_known_everywhere(self) -> None:
-        """Let all brokers hear of us: each registers SELF_TEST_TOPIC, ours and Java's.
+    async def _register_everywhere(self) -> None:
+        """Register with all brokers: each has SELF_TEST_TOPIC, ours and Java's.
 
-        Java's producers are known where TBW102 is, that is where topics are made by sending to them
-        (MQClientInstance, DefaultMQProducerImpl.start).
+        Java's producers register with the brokers that have TBW102, i.e. those that create topics
+        automatically (MQClientInstance, DefaultMQProducerImpl.start).
         """
         while True:
             try:
@@ -146,12 +147,12 @@ class TransactionProducer(Producer):
                 await self._heartbeats.beat_new()
                 return
             except MQError as error:
-                log.warning("transaction producer %s: no broker can ask it yet: %s",
+                log.warning("transaction producer %s is not registered at brokers yet: %s",
                             self.group, error)  # fmt: skip
             await asyncio.sleep(_SEEK_SECONDS)
 
     async def close(self) -> None:
-        """Say good-bye to the brokers, and close the session if it is this producer's own."""
+        """Unregister at the brokers, and close the session if the producer owns it."""
         if self._seeking is not None:
             self._seeking.cancel()
             self._seeking = None
@@ -168,14 +169,15 @@ class TransactionProducer(Producer):
         *,
         timeout: float | None = None,
     ) -> TransactionResult:
-        """Send a message so that nobody sees it, do the work, then commit it or roll it back.
+        """Send a message that stays hidden, do the work, then commit the message or roll it back.
 
-        `execute` runs once the broker has stored the message; it is given a copy with the
-        `transaction_id` set, and says how the transaction ends. If the message is not stored safely
-        (`SendStatus` is not SEND_OK) it does not run: the transaction is rolled back. What it
-        raises is raised here; the end is unknown then, and `check` will be asked for it.
+        `execute` runs after the broker has stored the message. It gets a copy with the
+        `transaction_id` set, and returns the transaction's result. If the message was not stored
+        safely (`SendStatus` is not SEND_OK) it does not run, and the transaction is rolled back.
+        Its exceptions are raised here; the result is then unknown, and `check` will be called for
+        it.
 
-        `timeout` in seconds is for sending and for ending, not for the work. Raises what `send`
+        `timeout` in seconds applies to the send and to the end, not to the work. Raises what `send`
         raises, and ClientError for a message with a delay.
         """
         if message.delay_level or message.deliver_at is not None:
@@ -209,7 +211,7 @@ class TransactionProducer(Producer):
         timeout: float | None,
         remark: str | None = None,
     ) -> bool:
-        """Tell the broker how a transaction ends; whether it has taken that."""
+        """Report a transaction's end to the broker; returns whether the broker confirmed it."""
         header = EndTransactionRequestHeader(
             producer_group=self.group,
             tran_state_table_offset=sent.queue_offset,
@@ -226,13 +228,13 @@ class TransactionProducer(Producer):
             if self.trace is not None:
                 ids = (sent.message_id, header.transaction_id or "")
                 self.trace.ended(message, *ids, _JAVA_NAMES[state], address, from_check=False)
-            if state is TransactionState.UNKNOWN:  # nobody answers that
+            if state is TransactionState.UNKNOWN:  # the broker does not answer that
                 await self.session.invoke_oneway(address, command)
                 return False
             await self.session.call(address, command, self.timeout if timeout is None else timeout)
         except MQError as error:
             log.warning(
-                "transaction %s: the broker was not told %s, it will ask: %s",
+                "transaction %s: %s did not reach the broker, which will ask: %s",
                 sent.message_id,
                 state.name,
                 error,
@@ -241,7 +243,7 @@ class TransactionProducer(Producer):
         return True
 
     async def answer(self, request: Command, message: StoredMessage, address: str) -> None:
-        """Answer a check of a broker; for the session's connections."""
+        """Answer a broker's question. Called by the session's connections."""
         header = CheckTransactionStateRequestHeader.decode(request.fields)
         transaction_id = header.transaction_id or message.message_id
         message.topic = without_namespace(self.namespace, message.topic)
@@ -252,7 +254,7 @@ class TransactionProducer(Producer):
         state, remark = TransactionState.UNKNOWN, None
         try:
             state = await self._check(question)
-        except BaseException as error:  # the callback is the user's: the broker asks again
+        except BaseException as error:  # user code failed: the broker asks again
             if is_meant(error):
                 raise
             log.exception("the check of transaction %s failed", transaction_id)
@@ -279,7 +281,7 @@ _PRODUCERS: "WeakKeyDictionary[Session, dict[str, TransactionProducer]]" = WeakK
 
 
 def _producers_of(session: Session) -> dict[str, TransactionProducer]:
-    """The transaction producers of a session by group; brokers' questions find them here."""
+    """Return the transaction producers of a session by group, for brokers' questions."""
     producers = _PRODUCERS.get(session)
     if producers is None:
         producers = _PRODUCERS[session] = {}
@@ -289,7 +291,7 @@ def _producers_of(session: Session) -> dict[str, TransactionProducer]:
             message = decode_record(request.body)
             producer = by_group.get(message.properties.get(PropertyKey.PRODUCER_GROUP, ""))
             if producer is None:
-                log.warning("asked for a transaction of a group that is not here: %r", message)
+                log.warning("a broker asked about a transaction of an unknown group: %r", message)
                 return
             try:
                 await producer.answer(request, message, address)

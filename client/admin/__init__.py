@@ -1,15 +1,15 @@
-"""Administrative calls, typed: one method per request, and the few that ask several brokers.
+"""Typed administrative calls: one method per request, and a few that query several brokers.
 
-Methods whose first argument is `address` ask the one broker (or name server) there, "host:port".
-The others find out whom to ask from the name servers. All of them raise:
+Methods whose first argument is `address` query the broker (or name server) at that "host:port". The
+others find the peer through the name servers. All of them raise:
 
-    BrokerError       the peer refused; its subclass tells why
-    ConnectError, RequestTimeout
-    BadAnswer         the answer cannot be read
-    RouteNotFound     a topic (or a group's retry topic) that no name server knows
+  BrokerError       the peer refused; the subclass gives the reason
+  ConnectError, RequestTimeout
+  BadAnswer         the answer cannot be decoded
+  RouteNotFound     no name server knows a topic (or a group's retry topic)
 
-They are coroutines for either kind of session: `await` them in an event loop with `Session`, or
-`blocking.run` them with `BlockingSession`.
+They are coroutines for both kinds of session: `await` them in an event loop with `Session`, or pass
+them to `blocking.run` with `BlockingSession`.
 """
 
 from mq.client.admin.access import AccountAdmin, UserAdmin

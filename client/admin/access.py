@@ -1,6 +1,6 @@
-"""Administrative calls about who may do what: accounts of 4.9, users and policies of 5.x."""
+"""Administrative calls for access control: accounts of 4.9, users and policies of 5.x."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,13 +13,13 @@ from mq.protocol.errors import RemoteProtocolError
 
 
 class AccountAdmin(AdminBase):
-    """The accounts in the ACL files of brokers of 4.9, and of ours."""
+    """The accounts in the ACL files of 4.9 brokers and of ours."""
 
     async def update_account(self, address: str, account: bodies.PlainAccessConfig) -> None:
-        """Create an account at the broker at `address`, or change it.
+        """Create or change an account at the broker at `address`.
 
-        None leaves the permissions that it has, and an empty list removes them. `admin` and the
-        secret key are set.
+        A permission list of None keeps the existing permissions, and an empty list removes them.
+        `admin` and the secret key are always set.
         """
         header = headers.CreateAccessConfigRequestHeader(
             access_key=account.access_key,
@@ -40,14 +40,16 @@ class AccountAdmin(AdminBase):
     async def update_global_addresses(
         self, address: str, addresses: Sequence[str], file: str = ""
     ) -> None:
-        """Set the addresses that may do everything, in a file of the broker or its default one."""
+        """Set the addresses with full access, in a given ACL file of the broker or the default
+        one.
+        """
         header = headers.UpdateGlobalWhiteAddrsConfigRequestHeader(
             global_white_addrs=",".join(addresses), acl_file_full_path=file
         )
         await self._ask(address, header)
 
     async def account_versions(self, address: str) -> bodies.ClusterAclVersionInfo:
-        """The versions of the ACL files of the broker at `address`."""
+        """Return the versions of the ACL files of the broker at `address`."""
         response = await self._ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
         header = read(headers.GetBrokerAclConfigResponseHeader.decode, response.fields, address)
         every = (header.all_acl_file_version or "{}").encode()
@@ -61,15 +63,17 @@ class AccountAdmin(AdminBase):
         return info
 
     async def accounts(self, address: str) -> bodies.AclConfig:
-        """The accounts of the broker at `address`. One of 4.9.7 tells their secret keys, too."""
+        """Return the accounts of the broker at `address`. A 4.9.7 broker includes their secret
+        keys.
+        """
         response = await self._ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
         return read(bodies.AclConfig.decode, response.body, address)
 
 
 class UserAdmin(AdminBase):
-    """The users of brokers of 5.3 and later, and what policies allow them.
+    """The users of brokers of 5.3 and later, and their policies.
 
-    The broker answers with NoPermission, too, to a user or policy that it finds wrong.
+    A broker also answers NoPermission for a user or policy that it considers invalid.
     """
 
     async def create_user(self, address: str, user: bodies.UserInfo) -> None:
@@ -78,7 +82,7 @@ class UserAdmin(AdminBase):
         await self._ask(address, header, user.encode())
 
     async def update_user(self, address: str, user: bodies.UserInfo) -> None:
-        """Change a user; what is None stays."""
+        """Change a user; fields that are None stay unchanged."""
         header = headers.UpdateUserRequestHeader(username=user.username)
         await self._ask(address, header, user.encode())
 
@@ -87,24 +91,24 @@ class UserAdmin(AdminBase):
         await self._ask(address, headers.DeleteUserRequestHeader(username=username))
 
     async def user(self, address: str, username: str) -> bodies.UserInfo | None:
-        """A user with the password, or None if there is none of that name."""
+        """Return a user, including the password, or None if the name is unknown."""
         response = await self._ask(address, headers.GetUserRequestHeader(username=username))
         return read(bodies.UserInfo.decode, response.body, address) if response.body else None
 
     async def users(self, address: str, pattern: str | None = None) -> list[bodies.UserInfo]:
-        """The users whose name has `pattern` in it, with their passwords."""
+        """Return the users whose name contains `pattern`, including their passwords."""
         response = await self._ask(address, headers.ListUsersRequestHeader(filter=pattern))
         return [
             read(bodies.UserInfo.from_plain, item, address) for item in _items(response, address)
         ]
 
     async def create_policies(self, address: str, acl: bodies.AclInfo) -> None:
-        """Create the policies of a subject at the broker at `address`, or add to them."""
+        """Create policies of a subject at the broker at `address`, or add to the existing ones."""
         header = headers.CreateAclRequestHeader(subject=acl.subject)
         await self._ask(address, header, acl.encode())
 
     async def update_policies(self, address: str, acl: bodies.AclInfo) -> None:
-        """Change the policies of a subject on the resources that are named."""
+        """Change the policies of a subject on the given resources."""
         header = headers.UpdateAclRequestHeader(subject=acl.subject)
         await self._ask(address, header, acl.encode())
 
@@ -116,14 +120,14 @@ class UserAdmin(AdminBase):
         await self._ask(address, header)
 
     async def policies(self, address: str, subject: str) -> bodies.AclInfo | None:
-        """The policies of a subject, or None if it has none."""
+        """Return the policies of a subject, or None if it has none."""
         response = await self._ask(address, headers.GetAclRequestHeader(subject=subject))
         return read(bodies.AclInfo.decode, response.body, address) if response.body else None
 
     async def all_policies(
         self, address: str, subject: str | None = None, resource: str | None = None
     ) -> list[bodies.AclInfo]:
-        """The policies whose subject and resource have these texts in them."""
+        """Return the policies whose subject and resource contain these texts."""
         header = headers.ListAclsRequestHeader(subject_filter=subject, resource_filter=resource)
         response = await self._ask(address, header)
         return [
@@ -132,7 +136,7 @@ class UserAdmin(AdminBase):
 
 
 def _items(response: Command, address: str) -> list[Any]:
-    """The items of a JSON list; Java sends no body for an empty one."""
+    """Return the items of a JSON list; Java sends no body for an empty list."""
     return read(_list, response.body, address) if response.body else []
 
 

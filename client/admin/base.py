@@ -1,4 +1,4 @@
-"""What the groups of administrative calls share."""
+"""The common base of the groups of administrative calls."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +21,7 @@ _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
 
 
 def read(decode: Callable[[F], T], encoded: F, address: str) -> T:
-    """Decode a part of an answer. Raises BadAnswer, naming `address`, if it cannot be read."""
+    """Decode a part of an answer. Raises BadAnswer, with `address`, if it cannot be decoded."""
     try:
         return decode(encoded)
     except RemoteProtocolError as error:
@@ -29,10 +29,10 @@ def read(decode: Callable[[F], T], encoded: F, address: str) -> T:
 
 
 class AdminBase:
-    """Asks through a session."""
+    """Sends requests through a session."""
 
     def __init__(self, session: Caller, *, timeout: float | None = None) -> None:
-        """`timeout` in seconds per request; by default the session's."""
+        """`timeout` is in seconds per request; by default the session's."""
         self.session = session
         self.timeout = timeout
 
@@ -51,7 +51,7 @@ class AdminBase:
     async def _update_config(
         self, address: str, code: RequestCode, changes: Mapping[str, str]
     ) -> str:
-        """Change settings of a peer; returns its notes about them, or "".
+        """Change settings of a peer; returns its remark about them, or "".
 
         Raises ValueError for a line break, and SettingRefused.
         """
@@ -67,7 +67,9 @@ class AdminBase:
         return response, "name server"
 
     async def _brokers_of(self, topic: str) -> list[str]:
-        """One address per broker name in the route of `topic`, a master where there is one."""
+        """Return one address per broker name in the route of `topic`, of the master if there is
+        one.
+        """
         route = await self.session.route(topic)
         found = []
         for broker in sorted(route.broker_datas, key=lambda broker: broker.broker_name):
@@ -79,7 +81,7 @@ class AdminBase:
         return found
 
     async def _every_broker(self) -> list[str]:
-        """One address per broker name of all clusters, a master where there is one.
+        """Return one address per broker name of all clusters, of the master if there is one.
 
         Raises RouteNotFound if there is none.
         """
@@ -111,14 +113,14 @@ def _command(request: "Header | RequestCode | SnodeCode", body: bytes) -> Comman
 
 
 def parse_config(body: bytes | memoryview) -> dict[str, str]:
-    """Read the "key=value" lines that a daemon tells its configuration with."""
+    """Parse the "key=value" lines with which a daemon reports its configuration."""
     lines = bytes(body).decode("utf-8", "replace").splitlines()
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
 
 def format_config(changes: Mapping[str, str]) -> bytes:
-    """Write "key=value" lines. Raises ValueError for a line break, which would smuggle in a key."""
+    """Format "key=value" lines. Raises ValueError for a line break, which would add another key."""
     for key, value in changes.items():
         if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
             raise ValueError(f"not a configuration key and value of one line: {key!r}={value!r}")

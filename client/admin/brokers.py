@@ -1,6 +1,6 @@
-"""Administrative calls about brokers and clusters."""
+"""Administrative calls for brokers and clusters."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from collections.abc import Iterable, Mapping
 
@@ -10,41 +10,41 @@ from mq.protocol.codes import RequestCode
 
 
 class BrokerAdmin(AdminBase):
-    """Brokers: where they are, how they do, how they are set."""
+    """Brokers: their addresses, state and settings."""
 
     async def cluster_info(self) -> bodies.ClusterInfo:
-        """Every cluster's brokers and their addresses."""
+        """Return the brokers of every cluster, with their addresses."""
         response, address = await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return read(bodies.ClusterInfo.decode, response.body, address)
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """The figures of the broker at `address`, by name."""
+        """Return the runtime figures of the broker at `address`, by name."""
         response = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return read(bodies.KVTable.decode, response.body, address).table
 
     async def broker_config(self, address: str) -> dict[str, str]:
-        """The settings of the broker at `address`."""
+        """Return the settings of the broker at `address`."""
         response = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
         return parse_config(response.body)
 
     async def update_broker_config(self, address: str, changes: Mapping[str, str]) -> str:
-        """Change settings of the broker at `address`; returns its notes about them, or "".
+        """Change settings of the broker at `address`; returns its remark about them, or "".
 
         Raises ValueError for a line break, and SettingRefused.
         """
         return await self._update_config(address, RequestCode.UPDATE_BROKER_CONFIG, changes)
 
     async def broker_stats(self, address: str, name: str, key: str) -> bodies.BrokerStatsData:
-        """A statistic of the last minute, hour and day, such as TOPIC_PUT_NUMS of a topic.
+        """Return a statistic of the last minute, hour and day, such as TOPIC_PUT_NUMS of a topic.
 
-        Raises NoneThere when the broker has no such statistic.
+        Raises NoneThere if the broker does not have the statistic.
         """
         header = headers.ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
         response = await self._ask(address, header)
         return read(bodies.BrokerStatsData.decode, response.body, address)
 
     async def producers(self, address: str) -> bodies.ProducerTableInfo:
-        """Every producer connected to the broker at `address`, by group."""
+        """Return every producer connected to the broker at `address`, by group."""
         response = await self._ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
         return read(bodies.ProducerTableInfo.decode, response.body, address)
 
@@ -57,9 +57,11 @@ class BrokerAdmin(AdminBase):
         count: int,
         group: str | None = None,
     ) -> bodies.QueryConsumeQueueResponseBody:
-        """Entries of a consume queue from `index` on, judged by the subscription of `group`.
+        """Return entries of a consume queue from `index` on, checked against the subscription of
+        `group`.
 
-        Empty, with bounds 0, for a queue without any: Java's broker answers with no body then.
+        The result is empty, with bounds 0, for a queue without entries: Java's broker then answers
+        without a body.
         """
         header = headers.QueryConsumeQueueRequestHeader(
             topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
@@ -72,9 +74,10 @@ class BrokerAdmin(AdminBase):
     async def broker_consume_stats(
         self, address: str, *, ordered: bool = False, timeout: float | None = None
     ) -> bodies.ConsumeStatsList:
-        """How far every group has come at the broker at `address`; of ordered topics if asked.
+        """Return the progress of every group at the broker at `address`; with `ordered` of ordered
+        topics.
 
-        The broker goes through all topics of all groups, which may take it a while.
+        The broker iterates over all topics of all groups, which may take a while.
         """
         header = headers.GetConsumeStatsInBrokerHeader(is_order=ordered)
         response = await self._ask(address, header, timeout=timeout)
@@ -85,7 +88,7 @@ class BrokerAdmin(AdminBase):
     ) -> bodies.CheckRocksdbCqWriteResult:
         """Let the broker at `address` (5.x) compare queues in files with those in RocksDB.
 
-        Of all topics if `topic` is empty; of messages stored since a time in ms.
+        An empty `topic` means all topics; `since` (ms) is the earliest store time.
         """
         header = headers.CheckRocksdbCqWriteProgressRequestHeader(
             topic=topic, check_store_time=since
@@ -96,22 +99,22 @@ class BrokerAdmin(AdminBase):
     async def export_rocksdb_config(
         self, address: str, kinds: Iterable[str], *, timeout: float | None = None
     ) -> None:
-        """Let the broker at `address` write settings that it keeps in RocksDB to JSON files.
+        """Let the broker at `address` export settings that it keeps in RocksDB to JSON files.
 
-        `kinds` are of topics, subscriptionGroups, consumerOffsets. Needs release 5.3.2.
+        `kinds` are any of topics, subscriptionGroups, consumerOffsets. Requires release 5.3.2.
         """
         config_type = "".join(f"{kind};" for kind in kinds)
         header = headers.ExportRocksDBConfigToJsonRequestHeader(config_type=config_type)
         await self._ask(address, header, timeout=timeout)
 
     async def clean_expired_consume_queues(self, address: str) -> None:
-        """Let the broker at `address` delete queue files whose messages are gone."""
+        """Let the broker at `address` delete queue files whose messages are expired."""
         await self._ask(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     async def clean_unused_topics(self, address: str) -> None:
-        """Let the broker at `address` delete queue files of topics that it has no settings of."""
+        """Let the broker at `address` delete queue files of topics without a configuration."""
         await self._ask(address, RequestCode.CLEAN_UNUSED_TOPIC)
 
     async def delete_expired_commit_log(self, address: str) -> None:
-        """Let the broker at `address` delete log files that are past their time, now."""
+        """Let the broker at `address` delete expired log files now."""
         await self._ask(address, RequestCode.DELETE_EXPIRED_COMMITLOG)

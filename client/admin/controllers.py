@@ -1,6 +1,6 @@
 """Administrative calls of release 5: replication, controllers, broker containers, cold data."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from collections.abc import Iterable, Mapping
 
@@ -10,58 +10,68 @@ from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 
-_CONTAINER_SECONDS = 10.0  # starting a broker takes its time (MQClientAPIImpl: 3 s, too short)
+_CONTAINER_SECONDS = 10.0  # starting a broker takes time; the 3 s of MQClientAPIImpl are too short
 _READ_AHEAD_FIELD = "READ_AHEAD_MODE"  # FIleReadaheadMode.READ_AHEAD_MODE
 
 
 class ReplicationAdmin(AdminBase):
-    """How brokers replicate."""
+    """Replication between brokers."""
 
     async def ha_status(self, address: str) -> bodies.HARuntimeInfo:
-        """How replication does at the broker at `address`, seen by a master or by a replica."""
+        """Return the replication status of the broker at `address`, as a master or a slave sees
+        it.
+        """
         response = await self._ask(address, RequestCode.GET_BROKER_HA_STATUS)
         return read(bodies.HARuntimeInfo.decode, response.body, address)
 
     async def epochs(self, address: str) -> bodies.EpochEntryCache:
-        """Which part of the log was written under which master; of brokers with a controller."""
+        """Return which part of the log was written by which master; for brokers with a
+        controller.
+        """
         response = await self._ask(address, RequestCode.GET_BROKER_EPOCH_CACHE)
         return read(bodies.EpochEntryCache.decode, response.body, address)
 
     async def reset_master_flush_offset(self, address: str, offset: int) -> None:
-        """Let the replica at `address` believe that its master has flushed up to `offset`."""
+        """Set the offset up to which the slave at `address` assumes that its master has flushed."""
         header = headers.ResetMasterFlushOffsetHeader(master_flush_offset=offset)
         await self._ask(address, header)
 
 
 class ColdDataAdmin(AdminBase):
-    """What brokers read that is in the page cache no more."""
+    """Limits on reads of cold data, which is no longer in the page cache."""
 
     async def cold_data_info(self, address: str) -> bytes:
-        """The limits of the broker at `address` and who reads cold data: JSON; empty for none."""
+        """Return the limits and the readers of cold data at the broker at `address`, as JSON; empty
+        if none.
+        """
         response = await self._ask(address, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
         return bytes(response.body)
 
     async def update_cold_data_limits(self, address: str, limits: Mapping[str, int]) -> None:
-        """Let groups read so many bytes of cold data a second."""
+        """Set the bytes of cold data per second that groups may read."""
         body = format_config({group: str(limit) for group, limit in limits.items()})
         await self._ask(address, RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, body)
 
     async def remove_cold_data_limit(self, address: str, group: str) -> None:
-        """Let `group` have the limit that groups have by default."""
+        """Restore the default limit for `group`."""
         await self._ask(address, RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, group.encode())
 
     async def set_read_ahead(self, address: str, mode: int) -> str:
-        """Let the system read ahead in the commit log (0) or not (1); the broker's own words."""
+        """Enable (0) or disable (1) the system's read-ahead in the commit log; returns the broker's
+        remark.
+        """
         request = Command(RequestCode.SET_COMMITLOG_READ_MODE, {_READ_AHEAD_FIELD: str(mode)})
         response = await self.session.call(address, request, self.timeout)
         return response.remark or ""
 
 
 class ControllerAdmin(AdminBase):
-    """Controllers, which elect masters; `address` is any of a group, unless it says otherwise."""
+    """Controllers, which elect masters. `address` is any controller of a cluster unless noted
+    otherwise.
+    """
 
     async def controller_metadata(self, address: str) -> headers.GetMetaDataResponseHeader:
-        """Who leads the controllers, as the one at `address` sees it."""
+        """Return the leader of the controllers, as the one at `address` sees it."""
         response = await self._ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
         return read(headers.GetMetaDataResponseHeader.decode, response.fields, address)
 
@@ -72,7 +82,7 @@ class ControllerAdmin(AdminBase):
         return leader
 
     async def sync_state(self, address: str, names: Iterable[str]) -> bodies.BrokerReplicasInfo:
-        """The master and the replicas of sets, by the names of the sets."""
+        """Return the master and the slaves of the replica sets with these names."""
         import orjson
 
         leader = await self._leader(address)
@@ -83,7 +93,9 @@ class ControllerAdmin(AdminBase):
     async def elect_master(
         self, address: str, cluster: str, name: str, broker_id: int
     ) -> tuple[headers.ElectMasterResponseHeader, bodies.ElectMasterResponseBody]:
-        """Make broker `broker_id` the master of its set, and tell who is in it then."""
+        """Make broker `broker_id` the master of its replica set, and return the members of the set
+        then.
+        """
         header = headers.ElectMasterRequestHeader(
             cluster_name=cluster, broker_name=name, broker_id=broker_id, designate_elect=True
         )
@@ -96,7 +108,10 @@ class ControllerAdmin(AdminBase):
     async def clean_broker_metadata(
         self, address: str, name: str, *, cluster: str | None, ids: str | None, living: bool
     ) -> None:
-        """Let the controllers forget brokers of a set: `ids` ("1;2"), or all; `living` ones too."""
+        """Let the controllers forget brokers of a replica set.
+
+        `ids` ("1;2") selects brokers, None all of them; `living` includes running ones.
+        """
         header = headers.CleanControllerBrokerDataRequestHeader(
             cluster_name=cluster,
             broker_name=name,
@@ -106,12 +121,12 @@ class ControllerAdmin(AdminBase):
         await self._ask(await self._leader(address), header)
 
     async def controller_config(self, address: str) -> dict[str, str]:
-        """The settings of the controller at `address`."""
+        """Return the settings of the controller at `address`."""
         response = await self._ask(address, RequestCode.GET_CONTROLLER_CONFIG)
         return parse_config(response.body)
 
     async def update_controller_config(self, address: str, changes: Mapping[str, str]) -> str:
-        """Change settings of the controller at `address`; returns its notes about them, or "".
+        """Change settings of the controller at `address`; returns its remark about them, or "".
 
         Raises ValueError for a line break, and SettingRefused.
         """
@@ -122,7 +137,7 @@ class ContainerAdmin(AdminBase):
     """Broker containers: several brokers in one process."""
 
     async def add_broker(self, address: str, config_path: str) -> None:
-        """Start a broker in the container at `address`; the path is of its machine."""
+        """Start a broker in the container at `address`; the path is on its machine."""
         header = headers.AddBrokerRequestHeader(config_path=config_path)
         await self._ask(address, header, timeout=self._patient())
 

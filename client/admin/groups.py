@@ -1,6 +1,6 @@
-"""Administrative calls about producer and consumer groups."""
+"""Administrative calls for producer and consumer groups."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.names import retry_topic
 
-# A broker passes these on to a client and waits for its answer (DefaultMQAdminExtImpl).
+# A broker forwards these requests to a client and waits for its answer (DefaultMQAdminExtImpl).
 _RELAYED_SECONDS = 15.0
 _OR_NO_GROUP = frozenset(
     (int(ResponseCode.SUCCESS), int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST))
@@ -24,14 +24,14 @@ class GroupAdmin(AdminBase):
     async def update_subscription_group(
         self, address: str, config: bodies.SubscriptionGroupConfig
     ) -> None:
-        """Create a consumer group on the broker at `address`, or change it to `config`."""
+        """Create or change a consumer group on the broker at `address`."""
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         await self._ask(address, code, config.encode())
 
     async def update_subscription_groups(
         self, address: str, configs: Sequence[bodies.SubscriptionGroupConfig]
     ) -> None:
-        """Create or change several groups at once; a broker of release 5 is needed."""
+        """Create or change several groups at once. Requires a broker of release 5."""
         body = bodies.SubscriptionGroupList(group_config_list=list(configs))
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         await self._ask(address, code, body.encode())
@@ -39,37 +39,40 @@ class GroupAdmin(AdminBase):
     async def set_message_request_mode(
         self, address: str, topic: str, group: str, mode: bodies.MessageRequestMode, share: int = 0
     ) -> None:
-        """Let `group` pull `topic` or pop it, `share` queues to each member; needs release 5."""
+        """Let `group` pull or pop `topic`, with `share` queues per member. Requires release 5."""
         body = bodies.SetMessageRequestModeRequestBody(
             topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=share
         )
         await self._ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body.encode())
 
     async def export_pop_records(self, address: str, *, timeout: float | None = None) -> None:
-        """Let the broker at `address` write what was popped and not acknowledged to its log, where
-        older releases look for it; needs release 5.4."""
+        """Let the broker at `address` write its unacknowledged popped messages to its log, where
+        older releases find them. Requires release 5.4.
+        """
         await self._ask(address, RequestCode.POP_ROLLBACK, timeout=timeout)
 
     async def delete_subscription_group(
         self, address: str, group: str, *, clean_offset: bool = False
     ) -> None:
-        """Delete a consumer group from the broker at `address`; its offsets too if asked."""
+        """Delete a consumer group from the broker at `address`; with `clean_offset` also its
+        offsets.
+        """
         header = headers.DeleteSubscriptionGroupRequestHeader(
             group_name=group,
             clean_offset=clean_offset,
-            remove_offset=clean_offset or None,  # what 4.9 calls it
+            remove_offset=clean_offset or None,  # the name in 4.9
         )
         await self._ask(address, header)
 
     async def subscription_groups(self, address: str) -> bodies.SubscriptionGroupWrapper:
-        """Every consumer group's settings on the broker at `address`."""
+        """Return the settings of every consumer group on the broker at `address`."""
         response = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return read(bodies.SubscriptionGroupWrapper.decode, response.body, address)
 
     async def subscription_group(
         self, address: str, group: str
     ) -> bodies.SubscriptionGroupConfig | None:
-        """A consumer group's settings on the broker at `address` (5.x); None if it has none.
+        """Return a consumer group's settings on the broker at `address` (5.x); None if it has none.
 
         A broker that lets clients create groups (autoCreateSubscriptionGroup) creates the group.
         """
@@ -80,9 +83,10 @@ class GroupAdmin(AdminBase):
         return read(bodies.SubscriptionGroupConfig.decode, response.body, address)
 
     async def consumer_connection(self, address: str, group: str) -> bodies.ConsumerConnection:
-        """Who of `group` is connected to the broker at `address`, subscribing to what.
+        """Return the connected members of `group` at the broker at `address`, and their
+        subscriptions.
 
-        Raises ConsumerNotOnline when nobody is.
+        Raises ConsumerNotOnline if there is none.
         """
         header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
         response = await self._ask(address, header)
@@ -92,8 +96,10 @@ class GroupAdmin(AdminBase):
         return connection
 
     async def group_connection(self, group: str) -> bodies.ConsumerConnection:
-        """`consumer_connection` at a broker that has the group's retry topic or, without such a
-        topic, at the first broker that knows members."""
+        """Call `consumer_connection` at a broker that has the group's retry topic.
+
+        Without such a topic, the first broker that knows members answers.
+        """
         try:
             address = await self._any_broker_of(retry_topic(group))
         except RouteNotFound:
@@ -110,18 +116,18 @@ class GroupAdmin(AdminBase):
         raise absent
 
     async def producer_connection(self, address: str, group: str) -> bodies.ProducerConnection:
-        """Which producers of `group` are connected to the broker at `address`.
+        """Return the producers of `group` connected to the broker at `address`.
 
-        Raises NoneThere when it knows none.
+        Raises NoneThere if there is none.
         """
         header = headers.GetProducerConnectionListRequestHeader(producer_group=group)
         response = await self._ask(address, header)
         return read(bodies.ProducerConnection.decode, response.body, address)
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """The client ids of the members of `group` that the broker at `address` knows.
+        """Return the client ids of the members of `group` that the broker at `address` knows.
 
-        Raises NoneThere when it knows none.
+        Raises NoneThere if there is none.
         """
         header = headers.GetConsumerListByGroupRequestHeader(consumer_group=group)
         response = await self._ask(address, header)
@@ -131,7 +137,9 @@ class GroupAdmin(AdminBase):
     async def consume_stats(
         self, address: str, group: str, topic: str | None = None
     ) -> bodies.ConsumeStats:
-        """How far `group` has come at the broker at `address`; of one topic if given."""
+        """Return the progress of `group` at the broker at `address`, of all topics or the given
+        one.
+        """
         header = headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         response = await self._ask(address, header)
         return read(bodies.ConsumeStats.decode, response.body, address)
@@ -139,8 +147,9 @@ class GroupAdmin(AdminBase):
     async def whole_consume_stats(
         self, group: str, topic: str | None = None
     ) -> bodies.ConsumeStats:
-        """`consume_stats` of the brokers that have the group's retry topic, or of all if there is
-        none, in one table."""
+        """Return the combined `consume_stats` of the brokers that have the group's retry topic, or
+        of all brokers if there is no such topic.
+        """
         try:
             addresses = await self._brokers_of(retry_topic(group))
         except RouteNotFound:
@@ -155,7 +164,7 @@ class GroupAdmin(AdminBase):
     async def consumer_running_info(
         self, address: str, group: str, client_id: str, *, stacks: bool = False
     ) -> bodies.ConsumerRunningInfo:
-        """What a consumer says about itself, asked through the broker at `address`."""
+        """Return a consumer's own status report, requested through the broker at `address`."""
         header = headers.GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
@@ -165,7 +174,7 @@ class GroupAdmin(AdminBase):
     async def consumer_status(
         self, address: str, topic: str, group: str, client_id: str | None = None
     ) -> bodies.GetConsumerStatusBody:
-        """The offsets that consumers of `group` hold, asked through the broker at `address`."""
+        """Return the offsets of consumers of `group`, requested through the broker at `address`."""
         header = headers.GetConsumerStatusRequestHeader(
             topic=topic, group=group, client_addr=client_id
         )
@@ -182,10 +191,10 @@ class GroupAdmin(AdminBase):
         force: bool = True,
         for_cpp: bool = False,
     ) -> dict[bodies.MessageQueue, int]:
-        """Send `group` to where `topic` was at `timestamp` (ms; -1: the end) and return whither.
+        """Move `group` to its offsets at `timestamp` (ms; -1: the end) in `topic`, and return them.
 
-        Without `force` it only goes back. `for_cpp` tells the consumers in the form that those in
-        C++ read. Raises ConsumerNotOnline when nobody is connected.
+        Without `force` offsets are only moved back. `for_cpp` notifies consumers in the format that
+        C++ clients read. Raises ConsumerNotOnline if no member is connected.
         """
         header = headers.ResetOffsetRequestHeader(
             topic=topic, group=group, timestamp=timestamp, is_force=force
@@ -199,9 +208,10 @@ class GroupAdmin(AdminBase):
     async def reset_queue(
         self, address: str, topic: str, group: str, queue_id: int, offset: int
     ) -> None:
-        """Send `group` to an offset of one queue, whether its consumers are there (5.x brokers).
+        """Move `group` to an offset of one queue, whether members are connected or not (5.x
+        brokers).
 
-        An older broker does not look at the queue id: it would reset the whole topic.
+        An older broker ignores the queue id: it would reset the whole topic.
         """
         header = headers.ResetOffsetRequestHeader(
             topic=topic, group=group, timestamp=0, queue_id=queue_id, offset=offset
@@ -211,7 +221,9 @@ class GroupAdmin(AdminBase):
     async def lock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[bodies.MessageQueue]
     ) -> set[bodies.MessageQueue]:
-        """Lock queues of the broker at `address` for one client; returns those it holds now."""
+        """Lock queues of the broker at `address` for one client; returns those that it holds
+        now.
+        """
         body = bodies.LockBatchRequestBody(
             consumer_group=group, client_id=client_id, mq_set=set(queues)
         )
@@ -221,7 +233,7 @@ class GroupAdmin(AdminBase):
     async def unlock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[bodies.MessageQueue]
     ) -> None:
-        """Give up locks of queues at the broker at `address`."""
+        """Release locks of queues at the broker at `address`."""
         body = bodies.UnlockBatchRequestBody(
             consumer_group=group, client_id=client_id, mq_set=set(queues)
         )

@@ -1,6 +1,6 @@
-"""Administrative calls about single messages."""
+"""Administrative calls for single messages."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,17 +21,17 @@ _FOUND_OR_NOT = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT
 
 
 class MessageAdmin(AdminBase):
-    """Find stored messages by where they lie, by key or by id. Times are ms since 1970.
+    """Find stored messages by physical offset, by key or by id. Times are in ms since 1970.
 
-    Without `decompress` bodies are as they are stored.
+    Without `decompress` bodies are returned as stored.
     """
 
     async def view_message(
         self, address: str, offset: int, *, decompress: bool = True
     ) -> StoredMessage:
-        """The message at a position of the commit log of the broker at `address`.
+        """Return the message at a physical offset of the broker at `address`.
 
-        Raises NoneThere when no message begins there.
+        Raises NoneThere if no message starts there.
         """
         from mq.protocol.message import decode_record
 
@@ -40,9 +40,9 @@ class MessageAdmin(AdminBase):
         return read(decode, response.body, address)
 
     async def find_by_offset_id(self, message_id: str, *, decompress: bool = True) -> StoredMessage:
-        """The message of an offset id ("host, port, position" in hex), asked of that very host.
+        """Return the message of an offset id (host, port and position in hex), from that host.
 
-        Raises ClientError if it is invalid.
+        Raises ClientError for an invalid id.
         """
         from mq.protocol.message_id import decode_offset_id
 
@@ -66,9 +66,10 @@ class MessageAdmin(AdminBase):
         unique: bool = False,
         decompress: bool = True,
     ) -> list[StoredMessage]:
-        """What the index of the broker at `address` finds for `key`; with `unique`, a unique id.
+        """Return the messages that the index of the broker at `address` finds for `key`.
 
-        The index knows keys by their hash: others with the same hash may be among the messages.
+        With `unique`, `key` is a unique id. The index stores hashes of keys: messages with other
+        keys of the same hash may be included.
         """
         from mq.protocol.message import decode_records
 
@@ -83,8 +84,8 @@ class MessageAdmin(AdminBase):
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         found = read(partial(decode_records, decompress=decompress), response.body, address)
-        # Who decompresses and reads what is found relies on there being so many. (Of unique ids
-        # Java's brokers give as many as they are set to, whatever is asked for.)
+        # Callers that decompress the messages rely on this limit. (For unique ids Java's brokers
+        # return their own configured number, whatever was requested.)
         return found if unique or max_count <= 0 else found[:max_count]
 
     async def find_by_key(
@@ -98,10 +99,10 @@ class MessageAdmin(AdminBase):
         decompress: bool = True,
         failures: list[MQError] | None = None,
     ) -> list[StoredMessage]:
-        """The messages of `topic` that have `key`, of all its brokers, oldest first.
+        """Return the messages of `topic` with `key` from all its brokers, oldest first.
 
-        `max_count` is per broker. Empty when there is none. The error of a broker is raised, or
-        appended to `failures`, and then what the others have found is returned.
+        `max_count` is per broker. An error of a broker is raised, or appended to `failures` if
+        given; then the messages of the other brokers are returned.
         """
         found = await self._query_everywhere(
             topic,
@@ -124,11 +125,11 @@ class MessageAdmin(AdminBase):
         decompress: bool = True,
         failures: list[MQError] | None = None,
     ) -> list[StoredMessage]:
-        """The messages of `topic` with that unique id, oldest first.
+        """Return the messages of `topic` with that unique id, oldest first.
 
-        More than one where a producer has tried again. `now` (seconds since 1970) helps to tell
-        the month that the id was made in, which it does not say; without it all times are searched.
-        `failures` as in `find_by_key`.
+        There is more than one if a producer has retried. `now` (seconds since 1970) determines the
+        month in which the id was created, which the id does not contain; without it all times are
+        searched. See `find_by_key` for `failures`.
         """
         begin = 0
         if now is not None:

@@ -1,6 +1,6 @@
-"""Administrative calls to name servers: the key-value store, their settings, write permission."""
+"""Administrative calls to name servers: the key-value store, settings, write permission."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics (NamesrvU
 
 
 class NameServerAdmin(AdminBase):
-    """Name servers. They do not talk to each other: what changes one must be done at each."""
+    """Name servers. They do not communicate: a change must be made at each of them."""
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a key at every name server."""
@@ -31,12 +31,12 @@ class NameServerAdmin(AdminBase):
             await self.delete_kv_at(address, namespace, key)
 
     async def delete_kv_at(self, address: str, namespace: str, key: str) -> None:
-        """Delete a key at the name server at `address`; a key that is not there is deleted."""
+        """Delete a key at the name server at `address`; a missing key is not an error."""
         header = headers.DeleteKVConfigRequestHeader(namespace=namespace, key=key)
         await self._ask(address, header)
 
     async def get_kv(self, address: str, namespace: str, key: str) -> str | None:
-        """The value of a key at the name server at `address`; None if it has none."""
+        """Return the value of a key at the name server at `address`; None if it has none."""
         header = headers.GetKVConfigRequestHeader(namespace=namespace, key=key)
         response = await self._ask(address, header, accept=_FOUND_OR_NOT)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
@@ -44,7 +44,7 @@ class NameServerAdmin(AdminBase):
         return read(headers.GetKVConfigResponseHeader.decode, response.fields, address).value
 
     async def kv_list(self, address: str, namespace: str) -> dict[str, str]:
-        """The keys of a namespace at the name server at `address`; empty if it has none."""
+        """Return the keys of a namespace at the name server at `address`; empty if it has none."""
         header = headers.GetKVListByNamespaceRequestHeader(namespace=namespace)
         response = await self._ask(address, header, accept=_FOUND_OR_NOT)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
@@ -52,31 +52,31 @@ class NameServerAdmin(AdminBase):
         return read(bodies.KVTable.decode, response.body, address).table
 
     async def put_order_config(self, topic: str, brokers: Mapping[str, int]) -> None:
-        """Make `topic` ordered: its queues per broker stay, even while a broker is away."""
+        """Make `topic` ordered: its queues per broker stay fixed, even while a broker is down."""
         value = ";".join(f"{name}:{count}" for name, count in brokers.items())
         await self.put_kv(ORDER_TOPICS, topic, value)
 
     async def name_server_config(self, address: str) -> dict[str, str]:
-        """The settings of the name server at `address`."""
+        """Return the settings of the name server at `address`."""
         response = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG)
         return parse_config(response.body)
 
     async def update_name_server_config(self, address: str, changes: Mapping[str, str]) -> str:
-        """Change settings of the name server at `address`; returns its notes about them, or "".
+        """Change settings of the name server at `address`; returns its remark about them, or "".
 
         Raises ValueError for a line break, and SettingRefused.
         """
         return await self._update_config(address, RequestCode.UPDATE_NAMESRV_CONFIG, changes)
 
     async def wipe_write_permission(self, address: str, broker_name: str) -> int:
-        """Take a broker out of the routes for producers; returns how many topics that touched."""
+        """Remove a broker from the routes for producers; returns the number of affected topics."""
         header = headers.WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
         response = await self._ask(address, header)
         answer = read(headers.WipeWritePermOfBrokerResponseHeader.decode, response.fields, address)
         return answer.wipe_topic_count
 
     async def add_write_permission(self, address: str, broker_name: str) -> int:
-        """Give a broker back to producers; returns how many topics that touched."""
+        """Restore a broker in the routes for producers; returns the number of affected topics."""
         header = headers.AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
         response = await self._ask(address, header)
         answer = read(headers.AddWritePermOfBrokerResponseHeader.decode, response.fields, address)

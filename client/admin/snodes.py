@@ -1,21 +1,21 @@
-"""Administrative calls about snodes, the proxies between clients and brokers."""
+"""Administrative calls for snodes, the proxies between clients and brokers."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from mq.client.admin.base import AdminBase, read
 from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.command import Command
 
-# A group that nobody has: the answer is of no interest, only that there is one.
+# A group without members: only the fact of an answer matters.
 _NOBODY = {"consumerGroup": "MQ_DOCTOR_NOBODY"}
 
 
 class SnodeAdmin(AdminBase):
-    """Snodes, as name servers know them."""
+    """The snodes that name servers know."""
 
     async def snodes(self, cluster: str | None = None) -> bodies.SnodeClusterInfo:
-        """All snodes, or those of a cluster; asked of a name server."""
+        """Return all snodes, or those of a cluster, from a name server."""
         if cluster is None:
             response, address = await self._ask_name_server(SnodeCode.GET_SNODE_CLUSTER_INFO)
         else:
@@ -24,7 +24,7 @@ class SnodeAdmin(AdminBase):
         return read(bodies.SnodeClusterInfo.decode, response.body, address)
 
     async def reach_snode(self, address: str) -> None:
-        """Return when the snode at `address` has answered, whatever it says. Raises MQError."""
+        """Return when the snode at `address` has answered, whatever the answer. Raises MQError."""
         await self.session.invoke(
             address, Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, _NOBODY), self.timeout
         )

@@ -1,6 +1,6 @@
-"""Administrative calls about topics."""
+"""Administrative calls for topics."""
 
-from __future__ import annotations  # bodies and headers are loaded when a call needs them
+from __future__ import annotations  # bodies and headers are loaded only when a call needs them
 
 from collections.abc import Mapping, Sequence
 
@@ -14,10 +14,10 @@ _OR_NO_TOPIC = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.TOPIC_NOT_
 
 
 class TopicAdmin(AdminBase):
-    """Topics: create, delete, list, look into."""
+    """Topics: create, delete, list, inspect."""
 
     async def create_topic(self, address: str, config: bodies.TopicConfig) -> None:
-        """Create a topic on the broker at `address`, or change it to `config`."""
+        """Create or change a topic on the broker at `address`."""
         await self._ask(address, _creation(config))
 
     async def create_topics(self, address: str, configs: Sequence[bodies.TopicConfig]) -> None:
@@ -28,7 +28,8 @@ class TopicAdmin(AdminBase):
     async def static_topic(
         self, address: str, topic: str
     ) -> bodies.TopicConfigAndQueueMapping | None:
-        """A topic with its logical queues at the broker at `address` (5.x); None if it has none.
+        """Return a topic with its logical queues at the broker at `address` (5.x); None if it has
+        none.
 
         The mapping is None for a topic that is not static.
         """
@@ -43,7 +44,7 @@ class TopicAdmin(AdminBase):
     ) -> None:
         """Create a static topic on the broker at `address` (5.x), or change its logical queues.
 
-        The broker refuses a mapping that is older than its own, unless `force`.
+        Unless `force`, the broker refuses a mapping that is older than its own.
         """
         command = Command(
             RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
@@ -59,51 +60,55 @@ class TopicAdmin(AdminBase):
     async def delete_topic_in_name_server(
         self, address: str, topic: str, cluster: str | None = None
     ) -> None:
-        """Delete a topic's route from the name server at `address`; of `cluster` only if given."""
+        """Delete a topic's route from the name server at `address`; only that of `cluster` if
+        given.
+        """
         header = headers.DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
         await self._ask(address, header)
 
     async def topic_list(self) -> bodies.TopicList:
-        """The topics of all clusters."""
+        """Return the topics of all clusters."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         response, address = await self._ask_name_server(code)
         return read(bodies.TopicList.decode, response.body, address)
 
     async def topics_of_cluster(self, cluster: str) -> bodies.TopicList:
-        """The topics that brokers of `cluster` have."""
+        """Return the topics of the brokers in `cluster`."""
         header = headers.GetTopicsByClusterRequestHeader(cluster=cluster)
         response, address = await self._ask_name_server(header)
         return read(bodies.TopicList.decode, response.body, address)
 
     async def system_topics(self) -> bodies.TopicList:
-        """The topics that the system made for itself, names of clusters and brokers included."""
+        """Return the topics that the system created for itself, including names of clusters and
+        brokers.
+        """
         code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
         response, address = await self._ask_name_server(code)
         return read(bodies.TopicList.decode, response.body, address)
 
     async def topic_route(self, topic: str) -> bodies.TopicRouteData:
-        """The route of `topic`, fresh from a name server."""
+        """Return the route of `topic`, fetched from a name server."""
         return await self.session.route(topic, max_age=0)
 
     async def topic_configs(self, address: str) -> bodies.TopicConfigSerializeWrapper:
-        """Every topic's settings on the broker at `address`."""
+        """Return every topic's settings on the broker at `address`."""
         response = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         return read(bodies.TopicConfigSerializeWrapper.decode, response.body, address)
 
     async def broker_system_topics(self, address: str) -> bodies.TopicList:
-        """The topics of the broker at `address` that the system made for itself."""
+        """Return the topics that the broker at `address` created for itself."""
         response = await self._ask(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
         return read(bodies.TopicList.decode, response.body, address)
 
     async def topic_stats(self, address: str, topic: str) -> bodies.TopicStatsTable:
-        """Least and greatest offset of each queue on the broker at `address`."""
+        """Return the least and greatest offset of each queue on the broker at `address`."""
         response = await self._ask(address, headers.GetTopicStatsInfoRequestHeader(topic=topic))
         return read(bodies.TopicStatsTable.decode, response.body, address)
 
     async def whole_topic_stats(
         self, topic: str, route_topic: str | None = None
     ) -> bodies.TopicStatsTable:
-        """`topic_stats` of all brokers of the topic (or of `route_topic`) in one table."""
+        """Return the combined `topic_stats` of all brokers of the topic (or of `route_topic`)."""
         addresses = await self._brokers_of(route_topic or topic)
         tables = await self.session.all([self.topic_stats(a, topic) for a in addresses])
         whole = tables[0]
@@ -112,13 +117,15 @@ class TopicAdmin(AdminBase):
         return whole
 
     async def topic_consumers(self, address: str, topic: str) -> bodies.GroupList:
-        """The consumer groups that the broker at `address` knows for `topic`."""
+        """Return the consumer groups of `topic` that the broker at `address` knows."""
         header = headers.QueryTopicConsumeByWhoRequestHeader(topic=topic)
         response = await self._ask(address, header)
         return read(bodies.GroupList.decode, response.body, address)
 
     async def groups_of_topic(self, topic: str) -> bodies.GroupList:
-        """`topic_consumers` of some broker of the topic (DefaultMQAdminExtImpl asks the first)."""
+        """Return `topic_consumers` of one broker of the topic (DefaultMQAdminExtImpl queries the
+        first).
+        """
         return await self.topic_consumers(await self._any_broker_of(topic), topic)
 
 
@@ -140,6 +147,8 @@ def _creation(
 
 
 def _attributes_text(attributes: Mapping[str, str]) -> str | None:
-    """Changes of attributes as 5.x brokers read them: `+key=value,-key` (AttributeParser)."""
+    """Format changes of attributes as 5.x brokers parse them: `+key=value,-key`
+    (AttributeParser).
+    """
     parts = [f"{key}={value}" if value else key for key, value in attributes.items()]
     return ",".join(parts) or None

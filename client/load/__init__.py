@@ -1,5 +1,5 @@
-"""Load for measuring: sends and pulls by the hundred thousand, each latency known.
+"""Load for measurements: sends and pulls at a high rate, with the latency of each one.
 
-A worker is a process of its own that reads its plan from standard input and writes what it has
-measured to standard output; `mq bench` starts some and adds up.
+A worker is a process that reads its plan from standard input and writes its results to standard
+output; `mq bench` starts several and adds up the results.
 """

@@ -1,5 +1,6 @@
-"""A connection that makes load: frames go out as bytes made beforehand, replies are cut out of
-what comes with as little work as a reply needs."""
+"""A connection that generates load: it sends prepared frames, and decodes of each reply only what
+is needed.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -9,19 +10,19 @@ import orjson
 
 from mq.protocol.frame import HEADER_LENGTH, PREFIX
 
-# Requests are numbered from 100000000 on, so that a frame keeps its length.
+# Request numbers start at 100000000, so that all frames have the same length.
 OPAQUE_DIGITS = 9
 FIRST_OPAQUE = 10 ** (OPAQUE_DIGITS - 1)
 LAST_OPAQUE = 10**OPAQUE_DIGITS - 1
 _OPAQUE = b'"opaque":'
 _SUCCESS = b'"code":0,'
 
-# Data, opaque, code (0 or -1), and the positions of header, body and end in the data.
+# Arguments: data, opaque, code (0 or -1), and the positions of header, body and end in the data.
 OnReply = Callable[[bytes, int, int, int, int, int], None]
 
 
 class LoadConnection(asyncio.Protocol):
-    """Calls `on_reply` for each reply, `on_lost` when the connection ends."""
+    """Calls `on_reply` for each reply, and `on_lost` when the connection ends."""
 
     def __init__(self, on_reply: OnReply, on_lost: Callable[[], None]) -> None:
         self._on_reply = on_reply
@@ -38,7 +39,7 @@ class LoadConnection(asyncio.Protocol):
         self._closed.set()
 
     async def close(self) -> None:
-        """Close it at once, whatever is on its way."""
+        """Close the connection at once; requests in flight are abandoned."""
         self.transport.abort()
         await self._closed.wait()
 
@@ -62,6 +63,6 @@ class LoadConnection(asyncio.Protocol):
 
 
 def failure(data: bytes, header: int, body: int) -> tuple[int, str]:
-    """Code and remark of a reply that is no success."""
+    """Return the code and remark of a reply that is not a success."""
     fields = orjson.loads(data[header:body])
     return int(fields["code"]), str(fields.get("remark") or "")

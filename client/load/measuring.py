@@ -1,4 +1,4 @@
-"""Measurements: when what comes counts, and what has been counted."""
+"""Measurements: the counts of a worker, and the time in which they count."""
 
 import time
 
@@ -9,11 +9,11 @@ _MICROSECOND = 1000
 
 
 class LoadCounter:
-    """The counts of a worker. What ends before the warm time has passed is not counted.
+    """The counts of a worker. Requests that end during the warm-up are not counted.
 
     Attributes:
-        begin: when counting begins, in nanoseconds of the monotonic clock; `end` when it ends.
-        total: messages so far, the uncounted too.
+        begin: the start of counting, in nanoseconds of the monotonic clock; `end` is its end.
+        total: all messages so far, including those not counted.
     """
 
     def __init__(self, plan: Plan, begin: int) -> None:
@@ -26,7 +26,7 @@ class LoadCounter:
         self._latencies = self.result.latencies
 
     def ended(self, due: int, messages: int, size: int) -> int:
-        """A request that was due then has its reply now; returns the time."""
+        """Record the reply to a request that was due at `due`; returns the current time."""
         now = clock()
         self.total += messages
         if self.begin <= now <= self.end:
@@ -43,7 +43,7 @@ class LoadCounter:
         latencies[latency] = latencies.get(latency, 0) + 1
 
     def failed(self, code: int, remark: str) -> None:
-        """A request was refused, or (code -1) its connection is lost."""
+        """Record a refused request, or (code -1) a lost connection."""
         if self._cut:
             return
         errors = self.result.errors
@@ -51,11 +51,11 @@ class LoadCounter:
         self.result.remark = self.result.remark or remark
 
     def cut(self) -> None:
-        """Count no more: what is on its way is given up."""
+        """Stop counting: requests in flight are abandoned."""
         self._cut = True
         self.end = min(self.end, clock())
 
     def finish(self) -> LoadResult:
-        """What was measured, over the time in which it was."""
+        """Return the results, with the time that they cover."""
         self.result.seconds = max(self._last - self.begin, 1) / 1e9
         return self.result

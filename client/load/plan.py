@@ -1,4 +1,4 @@
-"""Plans and results of workers: both travel as JSON."""
+"""Plans and results of workers, both encoded as JSON."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -7,8 +7,8 @@ import orjson
 
 PRODUCE = "produce"
 CONSUME = "consume"
-# The first bytes of a body that say when its send was due: nanoseconds of the monotonic clock,
-# which is the same in all processes of a machine.
+# The length of the stamp at the start of a body: when its send was due, in nanoseconds of the
+# monotonic clock, which is the same in all processes of a machine.
 STAMP_DIGITS = 19
 
 
@@ -18,11 +18,11 @@ class Plan:
 
     Attributes:
         queues: (address of the broker, queue id, first offset to read, or -1 for the end).
-        rate: messages a second, on a schedule; 0 is as fast as replies come.
-        warm: seconds before the measured `seconds`.
-        window: sends in flight on a connection, or messages that a pull asks for.
-        stamped: bodies say when they were due, and consumers measure from there.
-        to_the_end: a consumer ends when it has come to the ends of its queues.
+        rate: messages per second, on a schedule; 0 sends as fast as replies arrive.
+        warm: seconds of warm-up before the measured `seconds`.
+        window: sends in flight per connection, or messages per pull.
+        stamped: bodies contain when they were due, and consumers measure from that time.
+        to_the_end: a consumer ends when it has reached the ends of its queues.
     """
 
     role: str
@@ -48,7 +48,7 @@ class Plan:
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        """Raises ValueError, TypeError for what is no plan."""
+        """Raises ValueError, TypeError for invalid data."""
         fields: dict[str, Any] = orjson.loads(raw)
         fields["queues"] = [tuple(queue) for queue in fields["queues"]]
         return cls(**fields)
@@ -56,12 +56,12 @@ class Plan:
 
 @dataclass
 class LoadResult:
-    """What a worker has counted in the measured seconds.
+    """The counts of a worker in the measured seconds.
 
     Attributes:
-        latencies: how often each latency came, in microseconds.
-        errors: replies that were no success, by code; -1 stands for lost connections.
-        seconds: from the beginning of the measured time to the last reply that counts.
+        latencies: the number of requests by latency in microseconds.
+        errors: the number of failed replies by code; -1 stands for lost connections.
+        seconds: from the start of the measured time to the last reply that counts.
     """
 
     messages: int = 0
@@ -85,7 +85,7 @@ class LoadResult:
         return cls(**fields)
 
     def add(self, other: "LoadResult") -> None:
-        """Count what another worker has measured, side by side with this one."""
+        """Add the results of a worker that ran concurrently."""
         self.messages += other.messages
         self.size += other.size
         self.seconds = max(self.seconds, other.seconds)

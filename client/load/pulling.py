@@ -1,4 +1,4 @@
-"""Pulls, one in flight for each queue: from given offsets to the end, or on and on."""
+"""Pulls, one in flight per queue: from given offsets to the end, or endlessly."""
 
 import asyncio
 
@@ -14,25 +14,25 @@ from mq.protocol.headers.pull import PullMessageRequestHeader
 from mq.protocol.record import HEAD_V4, IPV6_BITS, struct_of
 
 _NEXT = b'"nextBeginOffset":"'
-_WAIT_MILLISECONDS = 1000  # that a broker holds a pull at the end of a queue
+_WAIT_MILLISECONDS = 1000  # how long a broker suspends a pull at the end of a queue
 _GOES_ON = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
 _MOVED = ResponseCode.PULL_OFFSET_MOVED
 _SIZE_AND_FLAG = struct_of("size", "sys_flag").unpack_from
 
 
 class QueueReader:
-    """Reads one queue over a connection that it shares; `opaque` is its own there."""
+    """Reads one queue over a shared connection, on which `opaque` identifies it."""
 
     def __init__(self, plan: Plan, queue_id: int, offset: int, opaque: int) -> None:
         self.opaque = opaque
         self.offset = offset
-        self.asked = 0  # when, in ns of the monotonic clock
+        self.asked = 0  # time of the request, in ns of the monotonic clock
         self._plan = plan
         self._queue_id = queue_id
         self._key = access_key(plan)
 
     def frame(self) -> bytes:
-        """The next pull."""
+        """Return the frame of the next pull."""
         self.asked = clock()
         flags = PullSysFlag.SUBSCRIPTION
         if not self._plan.to_the_end:
@@ -57,7 +57,7 @@ class QueueReader:
 
 
 class Puller:
-    """One connection with the queues that are read over it."""
+    """One connection and the queues that are read over it."""
 
     def __init__(self, plan: Plan, measuring: LoadCounter) -> None:
         self._plan = plan
@@ -68,19 +68,19 @@ class Puller:
         self.connection = LoadConnection(self._reply, self._lost)
 
     def add(self, queue_id: int, offset: int) -> None:
-        """Read a queue too."""
+        """Add a queue."""
         opaque = FIRST_OPAQUE + len(self._readers)
         self._readers[opaque] = QueueReader(self._plan, queue_id, offset, opaque)
 
     def start(self) -> None:
-        """Ask for the first messages of each queue."""
+        """Send the first pull of each queue."""
         for reader in self._readers.values():
             self.connection.transport.write(reader.frame())
         if not self._readers:
             self.idle.set()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Send no more pulls."""
         self._stopped = True
 
     def _reply(self, data: bytes, opaque: int, code: int, header: int, body: int, end: int) -> None:
@@ -95,7 +95,8 @@ class Puller:
                 return
         at = data.find(_NEXT, header, body) + len(_NEXT)
         before, reader.offset = reader.offset, int(data[at : data.index(b'"', at)])
-        # An answer without messages that goes further is no end: the broker passes a gap.
+        # An answer without messages but with a higher offset is not the end: the broker skips a
+        # gap.
         at_the_end = code == ResponseCode.PULL_NOT_FOUND and reader.offset <= before
         if self._stopped or (at_the_end and self._plan.to_the_end):
             self._done(opaque)
@@ -108,7 +109,8 @@ class Puller:
         position = body
         while position < end:
             size, flag = _SIZE_AND_FLAG(data, position)
-            if self._plan.stamped and not flag & IPV6_BITS:  # in others no stamp is looked for
+            # records with IPv6 hosts are not searched for stamps
+            if self._plan.stamped and not flag & IPV6_BITS:
                 at = position + HEAD_V4.size
                 stamp = data[at : at + STAMP_DIGITS]
                 if stamp.isdigit() and len(stamp) == STAMP_DIGITS:
@@ -134,7 +136,7 @@ class Puller:
 
 
 async def consume(plan: Plan, measuring: LoadCounter, connect: Connect) -> None:
-    """Read until the time is over, or with `to_the_end` until all queues are at their ends."""
+    """Read until the time is over, or with `to_the_end` until the ends of all queues."""
     by_address: dict[str, list[tuple[int, int]]] = {}
     for address, queue_id, offset in plan.queues:
         by_address.setdefault(address, []).append((queue_id, offset))

@@ -1,7 +1,7 @@
-"""Sends as fast as replies come, or on a schedule.
+"""Sends as fast as replies arrive, or on a schedule.
 
-On a schedule a latency counts from when its send was due, whether or not it could go out then, so
-that a stall is charged to every send that waited behind it.
+On a schedule a latency counts from the time when its send was due, whether or not it could be sent
+then, so that a stall is charged to every send that it delayed.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from mq.protocol.headers.send import SendMessageRequestHeaderV2
 
 Connect = Callable[[str, LoadConnection], Coroutine[None, None, None]]
 
-_TICK = 0.001  # seconds between two looks at the schedule
-_REFRESH_SECONDS = 1.0  # a born time is that old at most
+_TICK = 0.001  # seconds between two checks of the schedule
+_REFRESH_SECONDS = 1.0  # the maximum age of a born time
 _OPAQUE = b"%d" % FIRST_OPAQUE
 _WAIT_SECONDS = 5.0  # for the last replies
 
 
 class Template:
-    """The frame of a send to one queue, with a place for its number and for when it was due."""
+    """The frame of a send to one queue, with placeholders for its number and its due time."""
 
     def __init__(self, plan: Plan, queue_id: int, now: float) -> None:
         filling = bytes(32 + number % 95 for number in range(plan.size))
@@ -64,7 +64,7 @@ class Template:
         return command
 
     def frame(self, opaque: int, due: int) -> bytes:
-        """The frame of the send with this number."""
+        """Return the frame of the send with this number."""
         if not self._stamped:
             return b"%b%d%b%b" % (self._head, opaque, self._tail, self._body)
         stamp = b"%019d" % due
@@ -86,8 +86,8 @@ class Sender:
         self._plan = plan
         self._queue_ids = queue_ids
         self._measuring = measuring
-        self._due: dict[int, int] = {}  # of what is in flight, by its number
-        self._waiting: deque[int] = deque()  # due, and the window is full
+        self._due: dict[int, int] = {}  # due times of the requests in flight, by number
+        self._waiting: deque[int] = deque()  # due, while the window is full
         self._opaque = FIRST_OPAQUE
         self._out: list[bytes] = []
         self._stopped = False
@@ -96,7 +96,7 @@ class Sender:
         self.refresh(time.time())
 
     def refresh(self, now: float) -> None:
-        """Make the frames anew, with the time."""
+        """Rebuild the frames with a new born time."""
         templates = [Template(self._plan, queue_id, now) for queue_id in self._queue_ids]
         self._templates = cycle(templates)
 
@@ -112,20 +112,20 @@ class Sender:
         self.flush()
 
     def send_due(self, due: int) -> None:
-        """Send what is due then, or keep it until there is room."""
+        """Send the message that was due at `due`, or keep it until there is room."""
         if self._waiting or self.room <= 0:
             self._waiting.append(due)
         else:
             self._send(due)
 
     def flush(self) -> None:
-        """Hand what was sent to the transport."""
+        """Write the sent frames to the transport."""
         if self._out:
             self.connection.transport.write(b"".join(self._out))
             self._out.clear()
 
     def stop(self) -> None:
-        """Send no more; `idle` is set when all replies are there."""
+        """Stop sending; `idle` is set when all replies have arrived."""
         self._stopped = True
         self._waiting.clear()
         if not self._due:
@@ -183,7 +183,7 @@ async def produce(plan: Plan, measuring: LoadCounter, connect: Connect) -> None:
 
 
 async def _at_once(plan: Plan, senders: list[Sender], measuring: LoadCounter) -> None:
-    """Each connection keeps its window full: replies send the next."""
+    """Keep the window of each connection full: each reply triggers the next send."""
     for sender in senders:
         sender.fill()
     while (left := (measuring.end - clock()) / 1e9) > 0:
@@ -193,7 +193,7 @@ async def _at_once(plan: Plan, senders: list[Sender], measuring: LoadCounter) ->
 
 
 async def _on_schedule(plan: Plan, senders: list[Sender], measuring: LoadCounter) -> None:
-    """Message n is due n / rate seconds after the beginning."""
+    """Send on a schedule: message n is due n / rate seconds after the start."""
     begin = clock()
     interval = 1e9 / plan.rate
     turns = cycle(senders)

@@ -1,8 +1,7 @@
-"""One worker: `python -m mq.client.load.worker`, its plan in a line on standard input.
+"""One worker: `python -m mq.client.load.worker`, with its plan in a line on standard input.
 
-Writes the number of messages so far, a line twice a second, and at last what it has measured, in
-JSON. It measures until its time is over or standard input is closed: its parent wants no more, or
-has died.
+It writes the number of messages so far, a line twice a second, and finally its results in JSON. It
+runs until its time is over or standard input is closed, because its parent has stopped it or died.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ _REPORT_SECONDS = 0.5
 
 
 async def work(plan: Plan, measuring: LoadCounter, say: Callable[[str], None]) -> None:
-    """Do what the plan says. Raises OSError where a broker cannot be reached."""
+    """Carry out the plan. Raises OSError if a broker is unreachable."""
     from mq.client.load.pulling import consume
     from mq.client.load.sending import produce
 
@@ -39,7 +38,7 @@ async def work(plan: Plan, measuring: LoadCounter, say: Callable[[str], None]) -
             say(str(measuring.total))
 
     closed = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), closed.set)  # nothing but its end follows the plan
+    loop.add_reader(sys.stdin.fileno(), closed.set)  # only its end follows the plan
     reporting = asyncio.ensure_future(report())
     working = asyncio.ensure_future(
         (produce if plan.role == PRODUCE else consume)(plan, measuring, connect)

@@ -1,7 +1,7 @@
-"""The machine that mq runs on: clocks, chance, files, threads, and what is used of it.
+"""The machine that mq runs on: clocks, random numbers, files, threads, and resource usage.
 
-Whatever the daemons and the client take from the system beneath them, apart from the event loop,
-goes through these modules, and tests/test_seams.py finds what does not. They are names for
-functions of the standard library, so that a call costs what it did, and tests/simulation puts
-others in their place before anything else is imported (docs/decisions/0046).
+Everything that the daemons and the client use of the operating system, apart from the event loop,
+goes through these modules; tests/test_seams.py finds violations. They are names for functions of
+the standard library, so that a call costs the same, and tests/simulation replaces them before
+anything else is imported (docs/decisions/0046).
 """

@@ -1,6 +1,6 @@
-"""Clocks: the time of day, which may jump, and a monotonic one, which says how long something took.
+"""Clocks: the time of day, which may jump, and a monotonic clock for durations.
 
-`datetime.fromtimestamp(clock.time())` is the way to a calendar.
+Use `datetime.fromtimestamp(clock.time())` for calendar dates.
 """
 
 import time as _time
@@ -10,9 +10,9 @@ time_ns = _time.time_ns
 monotonic = _time.monotonic
 monotonic_ns = _time.monotonic_ns
 perf_counter = _time.perf_counter
-thread_time = _time.thread_time  # seconds that the processor has worked for this thread
+thread_time = _time.thread_time  # CPU seconds of this thread
 
 
 def milliseconds() -> int:
-    """The time of day in ms since 1970, as the wire and the store have it."""
+    """Return the time of day in ms since 1970, the unit of the wire format and the store."""
     return time_ns() // 1_000_000

@@ -1,7 +1,7 @@
-"""Databases: files of SQLite. What is committed is on the disk when `commit` returns.
+"""SQLite databases. Committed changes are on the disk when `commit` returns.
 
-A connection is used by one thread at a time, as a rule a `DiskThread`: each commit waits for the
-disk. One process has a database: another finds it locked.
+A connection is used by one thread at a time, usually a `DiskThread`, because each commit waits for
+the disk. Only one process can open a database; others find it locked.
 """
 
 import os
@@ -19,17 +19,17 @@ DatabaseError = sqlite3.DatabaseError
 def connect(path: Path) -> Connection:
     """Open a database for this process alone; a new file is readable by its owner only.
 
-    Raises Error: another process has it, or it is not a database.
+    Raises Error if another process has opened it, or it is not a database.
     """
     _make_private(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = DELETE")
-        # EXTRA: the folder, too, is synchronised when the journal is deleted. With FULL a power
-        # cut then could bring the journal back, and it undo what was committed.
+        # EXTRA also syncs the folder when the journal is deleted. With FULL, a power failure then
+        # could restore the journal, which would undo committed changes.
         connection.execute("PRAGMA synchronous = EXTRA")
-        connection.execute("BEGIN EXCLUSIVE")  # takes the lock, which stays
+        connection.execute("BEGIN EXCLUSIVE")  # acquires the lock, which stays
         connection.execute("COMMIT")
     except BaseException:
         connection.close()
@@ -38,15 +38,15 @@ def connect(path: Path) -> Connection:
 
 
 def connect_to_log(path: Path) -> Connection:
-    """Open a database as `connect` does, for much that is written a little at a time.
+    """Open a database like `connect`, optimized for many small writes.
 
-    Changes go to a log beside the file (WAL) and into the file later: a commit is one write and one
-    fsync. Raises Error likewise.
+    Changes go to a write-ahead log next to the file (WAL) and later into the file: a commit is one
+    write and one fsync. Raises Error as `connect` does.
     """
     _make_private(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # so WAL needs no shared memory
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # then WAL needs no shared memory
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN EXCLUSIVE")
@@ -63,4 +63,4 @@ def _make_private(path: Path) -> None:
         with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600):
             pass
     except OSError:
-        return  # it exists, or SQLite says better why it cannot be made
+        return  # it exists, or SQLite reports the reason better

@@ -1,9 +1,8 @@
-"""Files: what the store, the files of state and their tools ask of a disk.
+"""Files: the operations that the store, the state files and their tools need.
 
-The first part are names for system calls, with their signatures; a simulated disk replaces these,
-and these only. The second part is made of them. Paths may be `Path` or text.
-
-Raises OSError throughout, as the system calls do.
+The first part consists of names for system calls, with their signatures; a simulated disk replaces
+only these. The second part is built on them. Paths may be `Path` or text. All functions raise
+OSError, as the system calls do.
 """
 
 import errno
@@ -42,7 +41,7 @@ unlink = os.unlink
 rename = os.rename
 replace = os.replace
 statvfs = os.statvfs
-if sys.platform == "linux":  # not on all systems that clients run on, and none of these needs them
+if sys.platform == "linux":  # not on all systems that clients run on, which do not need these
     preadv = os.preadv
     fdatasync = os.fdatasync
     posix_fallocate = os.posix_fallocate
@@ -61,12 +60,12 @@ _STATX_MNT_ID_AT = 144  # offset of stx_mnt_id
 
 
 def mount_id(path: AnyPath) -> int:
-    """The id of the mount that has a path, 0 if the system does not report one.
+    """Return the id of the mount that contains a path, or 0 if the system does not report one.
 
-    statx(2) of Linux. From 6.8 on no other mount of the same boot has this id; older kernels may
-    reuse it.
+    Uses statx(2) of Linux. Since 6.8 the id is unique until the next boot; older kernels may reuse
+    it.
     """
-    import ctypes  # only a broker needs it
+    import ctypes  # only brokers need it
 
     call = getattr(ctypes.CDLL(None), "statx", None)
     if call is None:
@@ -79,12 +78,13 @@ def mount_id(path: AnyPath) -> int:
 
 
 def reserve(descriptor: int, position: int, size: int) -> None:
-    """Have a part of a file take its blocks of the disk; neither its bytes nor its length change.
+    """Allocate disk blocks for a part of a file without changing its content or length.
 
-    fallocate(2) of Linux, which `os` lacks: posix_fallocate writes zeros where a file system cannot
-    do it, over what others write meanwhile. Raises OSError, also where there is no such call.
+    Uses fallocate(2) of Linux, which `os` lacks: posix_fallocate writes zeros if the file system
+    does not support it, which may overwrite concurrent writes. Raises OSError, also if there is no
+    such call.
     """
-    import ctypes  # only a broker with very much to write needs it
+    import ctypes  # only brokers with a high write rate need it
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
     if call is None:
@@ -96,12 +96,12 @@ def reserve(descriptor: int, position: int, size: int) -> None:
 
 
 def map_to_read(descriptor: int, size: int) -> mmap.mmap:
-    """The first ``size`` bytes of a file as memory that cannot be written."""
+    """Map the first ``size`` bytes of a file into read-only memory."""
     return mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
 
 
 def map_to_write(descriptor: int, size: int) -> mmap.mmap:
-    """The first ``size`` bytes of a file as memory; what is written there goes to the file."""
+    """Map the first ``size`` bytes of a file into memory; changes are written to the file."""
     return mmap.mmap(descriptor, size)
 
 
@@ -111,8 +111,8 @@ _POPULATE_READ = 22  # MADV_POPULATE_READ, since Linux 5.14
 def populate(mapping: object, start: int, size: int) -> None:
     """Read a part of a mapping into memory and enter it in the page table.
 
-    A page that is in the page table leaves memory only when the kernel reclaims it. Raises OSError:
-    EFAULT where the disk cannot be read, EINVAL where the kernel does not have the call.
+    A page in the page table leaves memory only when the kernel reclaims it. Raises OSError: EFAULT
+    if the disk cannot be read, EINVAL if the kernel does not have the call.
     """
     if isinstance(mapping, mmap.mmap):
         aligned = start - start % mmap.PAGESIZE
@@ -123,10 +123,10 @@ _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, since Linux 5.14
 
 
 def prepare_write(mapping: object, start: int, size: int) -> None:
-    """Have the pages of a part of a mapping ready for a store.
+    """Prepare the pages of a part of a mapping for writes.
 
-    Raises OSError, with ENOSPC where the disk has no space for them, instead of the SIGBUS that a
-    store would get. Does nothing on a kernel without the call.
+    Raises OSError with ENOSPC if the disk has no space for them, instead of the SIGBUS that a write
+    would cause. Does nothing on a kernel without the call.
     """
     if isinstance(mapping, mmap.mmap):
         aligned = start - start % mmap.PAGESIZE
@@ -142,8 +142,8 @@ def prepare_write(mapping: object, start: int, size: int) -> None:
 def lock(descriptor: int) -> None:
     """Lock the first byte against other processes, as FileChannel.tryLock of Java does.
 
-    The lock goes with any descriptor of the file that this process closes. Raises BlockingIOError
-    or PermissionError where another process has it.
+    The lock is lost when this process closes any descriptor of the file. Raises BlockingIOError or
+    PermissionError if another process has it.
     """
     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
 
@@ -154,22 +154,22 @@ def unlock(descriptor: int) -> None:
 
 @contextmanager
 def locked_folder(path: AnyPath) -> Iterator[None]:
-    """Nobody else is in here for this folder, of those that ask; waits for them."""
+    """Hold an advisory lock on this folder; waits for other holders."""
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
-# what is made of them ---------------------------------------------------------------------------
+# derived functions --------------------------------------------------------------------------------
 
-_CREATED_MODE = 0o666  # what the umask leaves of it
+_CREATED_MODE = 0o666  # before the umask is applied
 _READ_AT_ONCE = 1 << 20
 _COPIED_AT_ONCE = 1 << 24
 
 
 @contextmanager
 def opened(path: AnyPath, flags: int, mode: int = _CREATED_MODE) -> Iterator[int]:
-    """A descriptor that is closed at the end."""
+    """Open a file, and close the descriptor at the end."""
     descriptor = open(path, flags | os.O_CLOEXEC, mode)
     try:
         yield descriptor
@@ -178,7 +178,7 @@ def opened(path: AnyPath, flags: int, mode: int = _CREATED_MODE) -> Iterator[int
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int = 0) -> None:
-    """Write all of data at a position. When it raises, a part may have been written."""
+    """Write all of data at a position. If it raises, a part may have been written."""
     written = pwrite(descriptor, data, position)
     while written < len(data):
         data = memoryview(data)[written:]
@@ -189,20 +189,20 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
 #: Errors of writes to a full disk.
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
-#: Errors of reads that say that the disk cannot give what it holds. A file system answers a wrong
-#: checksum of its own with some of them.
+#: Errors of reads that mean that the disk cannot return its content. A file system reports a
+# wrong #: checksum of its own with some of them.
 UNREADABLE = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENODATA", "EUCLEAN", "EBADMSG", "EREMOTEIO", "EILSEQ")
     if hasattr(errno, name)
 )
-BLOCK = 4096  # bytes; unreadable parts of a file are found in this granularity
+BLOCK = 4096  # bytes; the granularity in which unreadable parts of a file are located
 
 
 def read_all(descriptor: int, size: int, position: int) -> bytes:
-    """Read a part of a file, as far as the file goes.
+    """Read a part of a file, up to the end of the file.
 
-    A single pread ends before the first block that cannot be read, without an error.
+    A single pread ends before the first unreadable block, without an error.
     """
     data = pread(descriptor, size, position)
     while 0 < len(data) < size:
@@ -214,9 +214,9 @@ def read_all(descriptor: int, size: int, position: int) -> bytes:
 
 
 def read_around(descriptor: int, size: int, position: int) -> tuple[bytes, list[int]]:
-    """Read a part of a file with zeros for the blocks that cannot be read.
+    """Read a part of a file, with zeros for unreadable blocks.
 
-    Also returns the positions in the file of these blocks. Raises OSError for other errors.
+    Also returns the file positions of these blocks. Raises OSError for other errors.
     """
     try:
         return read_all(descriptor, size, position), []
@@ -243,7 +243,7 @@ def read_around(descriptor: int, size: int, position: int) -> tuple[bytes, list[
 
 
 def copy_around(source: int, position: int, end: int, target: int, at: int) -> int:
-    """Copy a part of an open file to another, with holes for the blocks that cannot be read.
+    """Copy a part of an open file to another, with holes for unreadable blocks.
 
     Returns the number of these blocks.
     """
@@ -263,7 +263,9 @@ def copy_around(source: int, position: int, end: int, target: int, at: int) -> i
 
 
 def touch_singly(mapping: object, start: int) -> None:
-    """Say of a mapping from a position on that pages beside one that is touched are not wanted."""
+    """Disable read-around for a mapping from a position on: a page fault then reads only its own
+    page.
+    """
     if isinstance(mapping, mmap.mmap) and sys.platform == "linux":
         start += -start % mmap.PAGESIZE
         if start < len(mapping):
@@ -271,7 +273,9 @@ def touch_singly(mapping: object, start: int) -> None:
 
 
 def read_bytes(path: AnyPath, most: int | None = None) -> bytes:
-    """The content of a file, or its first ``most`` bytes. It may be a pipe: `<(…)` of a shell."""
+    """Return the content of a file, or its first ``most`` bytes. The file may be a pipe: `<(…)` of
+    a shell.
+    """
     with opened(path, os.O_RDONLY) as descriptor:
         pieces: list[bytes] = []
         position = 0
@@ -295,21 +299,23 @@ def _read_on(descriptor: int, count: int, position: int) -> bytes:
 
 
 def write_new(path: AnyPath, data: bytes) -> None:
-    """Make a file, or one anew, with a content, and fsync it. Its name is not fsynced."""
+    """Create or overwrite a file with a content, and fsync it. Its directory entry is not
+    fsynced.
+    """
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         write_all(descriptor, data)
         fsync(descriptor)
 
 
 def append(path: AnyPath, data: bytes) -> None:
-    """Write behind the end of a file, made if there is none, and fsync it."""
+    """Append to a file, which is created if missing, and fsync it."""
     with opened(path, os.O_WRONLY | os.O_CREAT) as descriptor:
         write_all(descriptor, data, fstat(descriptor).st_size)
         fsync(descriptor)
 
 
 def sync_folder(path: AnyPath) -> None:
-    """Make new names in a folder, and their absence, survive the death of the machine."""
+    """Fsync a folder, so that new and removed names in it survive a power failure."""
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         fsync(descriptor)
 
@@ -329,15 +335,15 @@ def is_folder(path: AnyPath) -> bool:
 
 
 def is_own_folder(path: AnyPath) -> bool:
-    """Whether a path is a folder, and no symbolic link to one: what is in that belongs elsewhere.
+    """Whether a path is a folder and not a symbolic link to one, whose content belongs elsewhere.
 
-    Raises OSError where nothing is there.
+    Raises OSError if the path does not exist.
     """
     return lstat(path).st_mode & _KIND == _FOLDER
 
 
 _KIND, _REGULAR, _FOLDER = 0o170000, 0o100000, 0o040000
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF)  # as pathlib has it
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF)  # as in pathlib
 
 
 def _mode(path: AnyPath) -> int | None:
@@ -347,24 +353,24 @@ def _mode(path: AnyPath) -> int | None:
         if error.errno not in _ABSENT:
             raise
         return None
-    except ValueError:  # a null character: no path
+    except ValueError:  # a null character: not a path
         return None
 
 
 def size(path: AnyPath) -> int:
-    """The length of a file in bytes."""
+    """Return the length of a file in bytes."""
     return stat(path).st_size
 
 
 def children(folder: Path) -> list[Path]:
-    """What is in a folder, by name."""
+    """Return the content of a folder, sorted by name."""
     return [folder / name for name in sorted(listdir(folder))]
 
 
 def below(folder: Path) -> list[Path]:
-    """All that is in a folder and in those in it, by path; nothing if it is not there.
+    """Return everything in a folder and its subfolders, sorted by path; empty if it does not exist.
 
-    Links to folders are among it, and what is in those is not: they may lead in a circle.
+    Links to folders are included, but not followed: they may form a cycle.
     """
     try:
         inside = children(folder)
@@ -372,20 +378,20 @@ def below(folder: Path) -> list[Path]:
         return []
     found = list(inside)
     for child in inside:
-        with suppress(FileNotFoundError):  # it has just gone
+        with suppress(FileNotFoundError):  # deleted meanwhile
             if is_own_folder(child):
                 found += below(child)
     return sorted(found)
 
 
 def folders(folder: Path) -> list[str]:
-    """The names of the folders in a folder."""
+    """Return the names of the folders in a folder."""
     with scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir())
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder, and those above it, unless they are there."""
+    """Create a folder and its parents, unless they exist."""
     try:
         mkdir(path)
     except FileNotFoundError:
@@ -393,7 +399,7 @@ def make_folders(path: Path) -> None:
             raise
         make_folders(path.parent)
         _make_folder(path)
-    except OSError:  # whatever the system says first of one that is there
+    except OSError:  # systems report different errors for an existing folder
         if not is_folder(path):
             raise
 
@@ -407,7 +413,7 @@ def _make_folder(path: Path) -> None:
 
 
 def remove(path: AnyPath) -> None:
-    """Take a file away, if it is there."""
+    """Delete a file, if it exists."""
     try:
         unlink(path)
     except FileNotFoundError:
@@ -415,9 +421,9 @@ def remove(path: AnyPath) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Take a folder away with what is in it, as far as that can be done: nothing is raised.
+    """Delete a folder with its content, as far as possible; raises nothing.
 
-    Of a symbolic link only the link goes, and none where `folder` itself is one.
+    Symbolic links are deleted but not followed. Nothing happens if `folder` itself is a link.
     """
     with suppress(OSError):
         if not is_own_folder(folder):
@@ -435,9 +441,9 @@ _COPIES_ON_WRITE = frozenset(("bcachefs", "btrfs", "nilfs2", "zfs"))
 
 
 def copies_on_write(path: AnyPath) -> bool:
-    """Whether a path is on a file system that needs new space for each block that is written again.
+    """Whether a path is on a file system that allocates new space for each rewritten block.
 
-    posix_fallocate promises nothing there.
+    posix_fallocate guarantees nothing there.
     """
     real = os.path.realpath(path)
     longest, kind = "", ""
@@ -470,9 +476,9 @@ def copy_data(
     at: int,
     step: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Copy a part of an open file to another, which has holes where the source has.
+    """Copy a part of an open file to another, preserving holes.
 
-    ``step`` is told how many bytes were copied, as they are.
+    ``step`` is called with the number of bytes after each copied piece.
     """
     shift = at - position
     while position < end:
@@ -491,19 +497,19 @@ def _seek(descriptor: int, position: int, whence: int, end: int) -> int:
     try:
         return lseek(descriptor, position, whence)
     except OSError as error:
-        if error.errno != errno.ENXIO:  # which says that only a hole is left
+        if error.errno != errno.ENXIO:  # ENXIO: only a hole is left
             raise
         return end
 
 
 class Space(NamedTuple):
-    """Bytes of a file system: all, and those that we may still take."""
+    """Bytes of a file system: the total, and those available to this process."""
 
     total: int
     free: int
 
 
 def space(path: AnyPath) -> Space:
-    """How much room there is where a path is."""
+    """Return the space of the file system that contains a path."""
     status = statvfs(path)
     return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)

@@ -1,4 +1,4 @@
-"""How many processors this process may use at once."""
+"""The number of processors that this process may use at once."""
 
 import os
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ _TREE = Path("/sys/fs/cgroup")
 
 
 def available(groups: Path = _GROUPS, tree: Path = _TREE) -> float:
-    """The processors that this process may run on, or fewer, where its control groups have a quota:
-    `CPUQuota=` of systemd, `--cpus` of a container, `limits` of Kubernetes.
+    """Return the processors that this process may run on, limited by the quota of its control
+    groups: `CPUQuota=` of systemd, `--cpus` of a container, `limits` of Kubernetes.
 
-    ``groups`` is the file that names its groups, and ``tree`` where they are mounted.
+    ``groups`` is the file that lists its groups, and ``tree`` is where they are mounted.
     """
     return min((_allowed(), *_quotas(groups, tree)))
 
@@ -25,7 +25,7 @@ def _allowed() -> float:
 
 
 def _quotas(groups: Path, tree: Path) -> Iterator[float]:
-    """Those of its groups and of the groups around them, in processors."""
+    """Yield the quotas of its groups and their parent groups, in processors."""
     for line in _text(groups).splitlines():
         hierarchy, controllers, path = [*line.split(":", 2), "", ""][:3]
         if hierarchy == "0":  # version 2
@@ -38,8 +38,9 @@ def _quotas(groups: Path, tree: Path) -> Iterator[float]:
 
 
 def _and_above(mounted: Path, path: str) -> Iterator[Path]:
-    """A group's folder and those above it. In a container the path may be one of its host, where
-    its own group is what is mounted."""
+    """Yield a group's folder and its parents. In a container the path may be that of the host,
+    while the container's own group is mounted.
+    """
     inside = PurePosixPath(path.lstrip("/"))
     for one in (inside, *inside.parents):
         if ".." not in one.parts:
@@ -47,14 +48,14 @@ def _and_above(mounted: Path, path: str) -> Iterator[Path]:
 
 
 def _quota(text: str) -> Iterator[float]:
-    """Of so many microseconds in a period; there is none that is "max", or -1."""
+    """Yield the processors of a quota in microseconds per period; "max" and -1 mean no quota."""
     quota, period, *_ = (*text.split(), "", "")
     if quota.isdecimal() and period.isdecimal() and int(period):
         yield int(quota) / int(period)
 
 
 def _text(file: Path) -> str:
-    """What stands in a file of the kernel; nothing where there is none that can be read."""
+    """Return the content of a kernel file; empty if it cannot be read."""
     try:
         return file.read_text()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Chance: numbers and identifiers that nobody can foresee."""
+"""Random numbers and identifiers that cannot be predicted."""
 
 import os as _os
 import random as _random
@@ -13,5 +13,5 @@ uuid4 = _uuid.uuid4
 
 
 def salt() -> int:
-    """32 bits that tell processes, and what is made in them, apart."""
+    """Return 32 random bits that distinguish processes and the ids that they create."""
     return int.from_bytes(random_bytes(4), "big")

@@ -1,7 +1,7 @@
-"""Threads that do work for an event loop, and locks between them.
+"""Threads that work for an event loop, and locks between threads.
 
-Work that blocks for a moment goes to the loop's executor (`asyncio.to_thread`). Work on a disk that
-has to be done in order has a `DiskThread` of its own.
+Work that blocks briefly goes to the loop's executor (`asyncio.to_thread`). Disk operations that
+must run in order have a `DiskThread` of their own.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ ReentrantLock = threading.RLock
 
 
 class DiskThread:
-    """A thread that runs blocking work in order and gives the outcome back to the loop."""
+    """A thread that runs blocking work in order and passes the results to the loop."""
 
     def __init__(self, name: str) -> None:
         self._work: queue.SimpleQueue[tuple[Work, Done] | None] = queue.SimpleQueue()
@@ -34,7 +34,7 @@ class DiskThread:
         self._work.put((work, done))
 
     async def run(self, work: Work) -> Any:
-        """Run work in the thread and wait for what it returns or raises."""
+        """Run work in the thread, and return or raise its result."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(result: Any, error: Exception | None) -> None:
@@ -49,7 +49,7 @@ class DiskThread:
         return await future
 
     def stop(self) -> None:
-        """End the thread once what was submitted has been done. Idempotent."""
+        """End the thread after all submitted work. Idempotent."""
         self._work.put(None)
         self._thread.join()
 
@@ -59,29 +59,29 @@ class DiskThread:
             result, error = None, None
             try:
                 result = work()
-            except Exception as raised:  # whatever it is, the one who asked must hear of it
+            except Exception as raised:  # any error must reach the caller
                 error = raised
             try:
                 self._loop.call_soon_threadsafe(done, result, error)
-            except RuntimeError:  # the loop was closed while the disk was busy
+            except RuntimeError:  # the loop was closed while the work ran
                 return
 
 
 class LoopThread:
-    """A thread with an event loop, for those that have none and wait for what it does."""
+    """A thread with an event loop, for callers without one that wait for its results."""
 
     def __init__(self, name: str) -> None:
         self._stopping = asyncio.Event()
-        # What is taken before the end is cancelled by it; behind that nobody would begin it.
+        # Coroutines accepted before the end are cancelled by it; later ones would never start.
         self._takes = True
-        self._lock = ReentrantLock()  # a handler of signals may come in between
+        self._lock = ReentrantLock()  # reentrant: a signal handler may interrupt its holder
         ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
         self._thread.start()
         self._loop = ready.result()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        """Begin a coroutine in the loop. Raises RuntimeError when the thread has ended."""
+        """Start a coroutine in the loop. Raises RuntimeError if the thread has ended."""
         try:
             with self._lock:
                 if not self._takes:
@@ -92,11 +92,11 @@ class LoopThread:
             raise
 
     def is_current(self) -> bool:
-        """Whether this is the thread of the loop itself."""
+        """Whether the caller runs in the loop's own thread."""
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
-        """End the thread; what still runs in its loop is cancelled. Idempotent."""
+        """End the thread; coroutines still running in its loop are cancelled. Idempotent."""
         try:
             with self._lock:
                 self._takes = False
@@ -111,14 +111,16 @@ class LoopThread:
             ready.set_result(asyncio.get_running_loop())
             try:
                 await self._stopping.wait()
-            except asyncio.CancelledError:  # a task has ended the loop, by SystemExit
+            except asyncio.CancelledError:  # a task ended the loop with SystemExit
                 await self._end_early()
                 raise
 
         asyncio.run(until_stopped())
 
     async def _end_early(self) -> None:
-        """Take nothing any more, and cancel what was taken while all else was being cancelled."""
+        """Stop accepting coroutines, and cancel those accepted while the others were being
+        cancelled.
+        """
         with self._lock:
             self._takes = False
         await asyncio.sleep(0)

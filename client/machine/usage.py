@@ -1,4 +1,4 @@
-"""What this process has taken of its machine."""
+"""The resource usage of this process."""
 
 import os
 import re
@@ -8,15 +8,18 @@ _PRIVATE = re.compile(rb"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 
 class Usage(NamedTuple):
-    """CPU time since its start, user and system, in seconds; private memory in bytes, 0 where the
-    system does not tell it. Mapped files and what is shared are not part of it."""
+    """Resource usage of a process.
+
+    CPU time since its start, user and system, in seconds; private memory in bytes, 0 if the system
+    does not report it. Mapped files and shared memory are not included.
+    """
 
     cpu_seconds: float
     private_bytes: int
 
 
 def usage() -> Usage:
-    """As of now."""
+    """Return the current usage."""
     times = os.times()
     try:
         with open("/proc/self/status", "rb") as status:

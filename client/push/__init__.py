@@ -1,1 +1,1 @@
-"""Giving messages to listeners, one after the other per queue or side by side."""
+"""Delivery of messages to listeners, in order per queue or concurrently."""

@@ -1,4 +1,4 @@
-"""Consuming messages side by side, in no order (ConsumeMessageConcurrentlyService)."""
+"""Concurrent consumption, without an order (ConsumeMessageConcurrentlyService)."""
 
 import asyncio
 import logging
@@ -17,24 +17,24 @@ from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
-REDELIVER_SECONDS = 5.0  # when even sending back fails, the listener gets the message after this
+REDELIVER_SECONDS = 5.0  # how soon a message is delivered again that could not even be sent back
 _TIMED_OUT_LEVEL = 3  # ProcessQueue.cleanExpiredMsg sends back with 10 s of delay
 
-#: Sends a message back, to come again with a delay level.
+#: Sends a message back, for redelivery with a delay level.
 SendBack = Callable[[ProcessQueue, StoredMessage, int], Awaitable[None]]
 
 
 class _Run(NamedTuple):
-    """A call of the listener that is under way."""
+    """A running call of the listener."""
 
-    started: float  # of the monotonic clock
+    started: float  # by the monotonic clock
     held: ProcessQueue
     messages: list[StoredMessage]
-    sending_back: asyncio.Lock  # who has it sends messages of this call back
+    sending_back: asyncio.Lock  # its holder sends messages of this call back
 
 
 class ConcurrentConsumption:
-    """What has been pulled and waits for somebody: listeners, or the loops of a user."""
+    """Pulled messages that wait for a listener, or for the loops of a user."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class ConcurrentConsumption:
         timeout: float = 900.0,
         hooks: ConsumeHooks | None = None,
     ) -> None:
-        """Without `send_back` a message that fails is dropped: nobody else could get it.
+        """Without `send_back` a message that fails is dropped: no other member could get it.
 
-        `batch` is messages per call; a listener that takes over `timeout` seconds loses its
-        messages, which are sent back.
+        `batch` is the number of messages per call. A listener that takes longer than `timeout`
+        seconds loses its messages, which are sent back.
         """
         self._group = group
         self._counts = counts
@@ -57,7 +57,7 @@ class ConcurrentConsumption:
         self._batch = batch
         self._timeout = timeout
         self._hooks = hooks
-        # None ends whoever takes it; it is put back for the next one.
+        # None ends the task that takes it; the task puts it back for the next one.
         self._ready: asyncio.Queue[tuple[ProcessQueue, list[StoredMessage]] | None] = (
             asyncio.Queue()
         )
@@ -65,18 +65,18 @@ class ConcurrentConsumption:
         self._numbers = count()
         self._running: dict[int, _Run] = {}
 
-    def hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
-        """Give pulled messages to those who wait."""
+    def enqueue(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        """Queue pulled messages for delivery."""
         for first in range(0, len(messages), self._batch):
             self._ready.put_nowait((held, messages[first : first + self._batch]))
 
     def close(self) -> None:
-        """Nobody gets messages any more."""
+        """Stop delivering messages."""
         self._closing = True
         self._ready.put_nowait(None)
 
     async def next(self) -> tuple[ProcessQueue, list[StoredMessage]] | None:
-        """Wait for messages to consume; None when it is closed."""
+        """Wait for messages to consume; None when closed."""
         while True:
             ready = await self._ready.get()
             if ready is None or self._closing:
@@ -86,7 +86,7 @@ class ConcurrentConsumption:
                 return ready
 
     async def work(self, call: Call) -> None:
-        """Give messages to the listener until it is closed."""
+        """Pass messages to the listener until closed."""
         while (ready := await self.next()) is not None:
             held, messages = ready
             number = next(self._numbers)
@@ -97,21 +97,22 @@ class ConcurrentConsumption:
                     held.finish(message)
                 if consumed < len(messages):
                     async with run.sending_back:
-                        # What took too long was sent back meanwhile, and is held no more.
+                        # Messages that took too long were sent back meanwhile, and are no longer
+                        # unfinished.
                         failed = [message for message in messages[consumed:] if held.holds(message)]
                         await self._return(held, failed, delay_level)
-            except BaseException as error:  # nothing that is the listener's: see `Call`
+            except BaseException as error:  # not an error of the listener: see `Call`
                 self._redeliver(held, [message for message in messages if held.holds(message)])
                 if not isinstance(error, Exception):
                     raise
-                log.exception("group %s: a message comes again", self._group)
+                log.exception("group %s: consumption failed; redelivering a message", self._group)
             finally:
                 self._running.pop(number, None)
 
     async def _consume(
         self, call: Call, held: ProcessQueue, messages: list[StoredMessage]
     ) -> tuple[int, int]:
-        """Returns how many of the messages are consumed, and the delay level for the others."""
+        """Return how many of the messages are consumed, and the delay level for the others."""
         counts = self._counts[held.queue.topic]
         hooks = self._hooks
         began = None if hooks is None else hooks.begin(held.queue, messages)
@@ -125,7 +126,7 @@ class ConcurrentConsumption:
         except RetryLater as later:
             outcome, failure = ConsumeOutcome.FAILED, later
             consumed, delay_level = min(later.consumed, len(messages)), later.delay_level
-        except Exception as error:  # the listener is the user's: all it raises means "not consumed"
+        except Exception as error:  # user code: any exception means "not consumed"
             log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
             failure, consumed = error, 0
         finally:
@@ -151,18 +152,19 @@ class ConcurrentConsumption:
     def _redeliver(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
         if messages:
             loop = asyncio.get_running_loop()
-            loop.call_later(REDELIVER_SECONDS, self.hand_out, held, messages)
+            loop.call_later(REDELIVER_SECONDS, self.enqueue, held, messages)
 
     async def _give_back(
         self, held: ProcessQueue, message: StoredMessage, delay_level: int
     ) -> bool:
-        """Whether the message needs no more here."""
+        """Whether the message is finished here."""
         if self._send_back is None:
-            log.warning("group %s: %s is dropped", self._group, message.message_id)
+            log.warning("group %s: dropped message %s", self._group, message.message_id)
         else:
             try:
                 await self._send_back(held, message, delay_level)
-            except (MQError, ValueError) as error:  # too long with what a retry adds, for one
+            # for example too long with the properties of a retry
+            except (MQError, ValueError) as error:
                 log.warning("group %s: not sent back: %s", self._group, error)
                 message.reconsume_times += 1
                 return False
@@ -170,13 +172,13 @@ class ConcurrentConsumption:
         return True
 
     async def expire(self) -> None:
-        """Send back, again and again, what a listener has had for too long."""
+        """Periodically send back messages that a listener has not finished in time."""
         while True:
             await asyncio.sleep(min(self._timeout / 4, 60.0))
             try:
                 await self._expire_late()
             except Exception:
-                log.exception("group %s: what takes too long is not sent back", self._group)
+                log.exception("group %s: cannot send back overdue messages", self._group)
 
     async def _expire_late(self) -> None:
         late = clock.monotonic() - self._timeout
@@ -190,7 +192,7 @@ class ConcurrentConsumption:
         for message in messages:
             if held.holds(message) and not held.dropped:
                 log.warning(
-                    "group %s: the listener has had %s for over %.0f s",
+                    "group %s: the listener has not finished %s within %.0f s",
                     *(self._group, message.message_id, self._timeout),
                 )
                 await self._give_back(held, message, _TIMED_OUT_LEVEL)

@@ -1,4 +1,4 @@
-"""Listeners: what a user's function may be, and what it says about a message by raising."""
+"""Listeners: the user's functions that consume messages, and the exceptions they may raise."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ from mq.client.cancellation import is_meant
 from mq.client.errors import ClientError
 from mq.protocol.message import StoredMessage
 
-#: Consumes one message, as `async def` or as a plain function, which then runs in a thread.
-#: Returning finishes the message; raising sends it back, to come again later.
+#: Consumes one message, as `async def` or as a plain function, which then runs in a thread. #:
+# Returning finishes the message; raising sends it back for a later redelivery.
 Listener = Callable[[StoredMessage], Any]
 #: The same for several messages of one queue at a time.
 BatchListener = Callable[[list[StoredMessage]], Any]
@@ -25,15 +25,16 @@ _MOST_SUSPENSION = 30.0
 
 
 class RetryLater(Exception):
-    """Raised by a listener: the message shall come again, with a delay of its choice.
+    """Raised by a listener to have the message redelivered with a chosen delay.
 
         async def listen(message):
             if not ready():
                 raise RetryLater(delay_level=5)
 
-    `delay_level` 0 lets the broker choose (10 s at first, longer each time), 1 to 18 are its
-    levels, -1 makes the message a dead letter at once. Of a batch the first `consumed` messages
-    are done. Raises ClientError for another level. Ordered consumption knows `SuspendQueue` only.
+    A `delay_level` of 0 lets the broker choose (10 s at first, longer each time), 1 to 18 are the
+    broker's levels, and -1 makes the message a dead letter at once. Of a batch, the first
+    `consumed` messages are finished. Raises ClientError for another level. Ordered consumption
+    supports only `SuspendQueue`.
     """
 
     def __init__(self, delay_level: int = 0, *, consumed: int = 0) -> None:
@@ -45,9 +46,9 @@ class RetryLater(Exception):
 
 
 class SuspendQueue(Exception):
-    """Raised by an ordered listener: its queue shall wait, then the message comes again.
+    """Raised by an ordered listener to suspend its queue; then the message is delivered again.
 
-    For `seconds`, at least 0.01 and at most 30; None is the consumer's `suspension`.
+    The pause is `seconds`, at least 0.01 and at most 30; None means the consumer's `suspension`.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -56,14 +57,14 @@ class SuspendQueue(Exception):
 
 
 class ListenerFailed(Exception):
-    """A listener has raised what is no ordinary exception; its cause is what it was."""
+    """A listener raised something other than an ordinary exception, which is the cause."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"the listener raised {type(error).__name__}: {error}")
 
 
 def _outcome(listener: Callable[..., Any], argument: object) -> tuple[Any, BaseException | None]:
-    """What a listener returns or raises; a future cannot carry all that may be raised."""
+    """Return what a listener returns or raises; a future cannot carry every exception."""
     try:
         return listener(argument), None
     except BaseException as error:
@@ -71,7 +72,7 @@ def _outcome(listener: Callable[..., Any], argument: object) -> tuple[Any, BaseE
 
 
 def _ordinary(error: BaseException) -> Exception:
-    """The error itself if a coroutine can raise it as an Exception."""
+    """Return the error itself if a coroutine can raise it as an Exception."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     failed = ListenerFailed(error)
@@ -86,9 +87,9 @@ def make_call(
     ordered: bool,
     threads: int,
 ) -> "Call | None":
-    """What calls the one of them that is given; None for a consumer that is read in loops.
+    """Create the caller of the given listener; None for a consumer that is read in loops.
 
-    Raises ClientError for what does not go together.
+    Raises ClientError for an invalid combination.
     """
     chosen = batch_listener or listener
     if listener is not None and batch_listener is not None:
@@ -103,7 +104,7 @@ def make_call(
 
 
 def suspension_of(error: BaseException, default: float) -> float:
-    """How many seconds a queue waits after its listener has raised `error`."""
+    """Return how many seconds a queue pauses after its listener raised `error`."""
     seconds = default
     if isinstance(error, SuspendQueue) and error.seconds is not None:
         seconds = error.seconds
@@ -113,13 +114,14 @@ def suspension_of(error: BaseException, default: float) -> float:
 def _in_loop(
     loop: asyncio.AbstractEventLoop, callback: Callable[[bool], None]
 ) -> Callable[[Future[tuple[Any, BaseException | None]]], None]:
-    """For a thread that is done: calls back in the loop, unless that has ended, with whether the
-    listener has returned, and nothing that were to be awaited."""
+    """Return a done callback for a thread: it calls `callback` in the loop, unless the loop has
+    ended, with whether the listener returned, and returned nothing that must be awaited.
+    """
 
     def done(work: Future[tuple[Any, BaseException | None]]) -> None:
         result, error = (None, CancelledError()) if work.cancelled() else work.result()
         returned = error is None and not inspect.isawaitable(result)
-        if inspect.iscoroutine(result):  # which nobody will await
+        if inspect.iscoroutine(result):  # never awaited
             result.close()
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(callback, returned)
@@ -128,7 +130,7 @@ def _in_loop(
 
 
 class Call:
-    """Calls a listener: on the event loop if it is async, else in one of `threads` threads."""
+    """Calls a listener: on the event loop if it is async, otherwise in one of `threads` threads."""
 
     def __init__(self, listener: Callable[..., Any], *, batch: bool, threads: int) -> None:
         self._listener = listener
@@ -143,15 +145,15 @@ class Call:
     async def __call__(
         self, messages: list[StoredMessage], on_left: Callable[[bool], None] = lambda _: None
     ) -> None:
-        """Raises what the listener raises, as an Exception in any case.
+        """Call the listener. Raises what it raises, always as an Exception.
 
-        `on_left` is called when nobody is inside the listener any more: before this ends, or after
-        it where it was cancelled, for a thread goes on. It hears whether the listener has returned
-        well.
+        `on_left` is called when no code is inside the listener any more: before this call ends, or
+        after it if it was cancelled, because a thread continues. Its argument is whether the
+        listener returned normally.
 
-        ListenerFailed stands for what is none: a CancelledError of something that the listener
-        has awaited, say. Only KeyboardInterrupt and SystemExit of an async listener, which are
-        meant for the program, and a cancellation of the caller go through.
+        ListenerFailed wraps what is not an Exception, for example the CancelledError of something
+        that the listener awaited. Only KeyboardInterrupt and SystemExit of an async listener, which
+        are meant for the program, and a cancellation of the caller are passed on.
         """
         argument = messages if self._batch else messages[0]
         work: Future[tuple[Any, BaseException | None]] | None = None
@@ -161,13 +163,13 @@ class Call:
                 await self._listener(argument)
                 has_returned = True
                 return
-            context = contextvars.copy_context()  # with what hooks have put there: a span
+            context = contextvars.copy_context()  # includes what hooks have set, for example a span
             work = self._pool.submit(context.run, _outcome, self._listener, argument)
             result, error = await asyncio.wrap_future(work)
             has_ended = True
             if error is not None:
                 raise _ordinary(error)
-            if inspect.isawaitable(result):  # of a plain function around an async one
+            if inspect.isawaitable(result):  # from a plain function that wraps an async one
                 await result
             has_returned = True
         except (Exception, KeyboardInterrupt, SystemExit):
@@ -183,6 +185,6 @@ class Call:
                 work.add_done_callback(_in_loop(asyncio.get_running_loop(), on_left))
 
     def close(self) -> None:
-        """Let the threads end when they have done what they are at."""
+        """Let the threads end after their current work."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

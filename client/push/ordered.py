@@ -1,7 +1,8 @@
-"""Consuming each queue's messages one after the other (ConsumeMessageOrderlyService).
+"""Ordered consumption: the messages of each queue one after the other
+(ConsumeMessageOrderlyService).
 
-A queue with messages in line has one turn, which some worker works off. Between two calls of the
-listener the lock is looked at: without one that is ours for certain, the queue waits.
+A queue with waiting messages has one turn, which one worker processes. Between two calls of the
+listener the lock is checked: the queue waits until the lock is certainly held.
 """
 
 import asyncio
@@ -20,17 +21,17 @@ from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
-LOCK_WAIT_SECONDS = 0.1  # until a queue whose lock is not ours is looked at again
-# After this the other queues have their turn (MAX_TIME_CONSUME_CONTINUOUSLY).
+LOCK_WAIT_SECONDS = 0.1  # until a queue without a valid lock is checked again
+# After this time other queues get their turn (MAX_TIME_CONSUME_CONTINUOUSLY).
 LONGEST_TURN_SECONDS = 60.0
-UNLIMITED = 2**31 - 1  # tries of a message
+UNLIMITED = 2**31 - 1  # attempts of a message
 
-#: Puts a message among the dead letters.
+#: Makes a message a dead letter.
 GiveUp = Callable[[StoredMessage], Awaitable[None]]
 
 
 class OrderedConsumption:
-    """The lines of queues, and the workers that work them off."""
+    """The waiting messages of queues, and the workers that process them."""
 
     def __init__(
         self,
@@ -44,9 +45,9 @@ class OrderedConsumption:
         max_reconsume_times: int = UNLIMITED,
         hooks: ConsumeHooks | None = None,
     ) -> None:
-        """With `locks` a queue is only consumed while its lock is ours.
+        """With `locks` a queue is consumed only while this member holds its lock.
 
-        `suspension` is how many seconds a queue waits when its first message fails.
+        `suspension` is how many seconds a queue pauses when its first message fails.
         """
         self._group = group
         self._counts = counts
@@ -58,28 +59,28 @@ class OrderedConsumption:
         self._hooks = hooks
         self._turns: asyncio.Queue[ProcessQueue | None] = asyncio.Queue()
         self._closing = False
-        self._inside: set[ProcessQueue] = set()  # of which the listener has messages
-        self._abandoned: set[ProcessQueue] = set()  # and whose workers were cancelled
+        self._inside: set[ProcessQueue] = set()  # queues with messages inside the listener
+        self._abandoned: set[ProcessQueue] = set()  # those of them whose workers were cancelled
 
-    def hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
-        """Put pulled messages in line."""
+    def enqueue(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        """Append pulled messages to the line."""
         if held.line_up(messages):
             self._turns.put_nowait(held)
 
     def close(self) -> None:
-        """No message goes to the listener any more."""
+        """Stop delivering messages."""
         self._closing = True
         self._turns.put_nowait(None)
 
     async def work(self, call: Call) -> None:
-        """Work off lines until it is closed."""
+        """Process queues until closed."""
         while (held := await self._turns.get()) is not None and not self._closing:
             held.begin_consuming()
             pause: float | None
             try:
                 pause = await self._turn(call, held)
-            except Exception:  # nothing that is the listener's: see `Call`
-                log.exception("group %s: the first message comes again", self._group)
+            except Exception:  # not an error of the listener: see `Call`
+                log.exception("group %s: consumption failed; retrying the message", self._group)
                 pause = self._suspension
             except BaseException:
                 if held in self._inside:  # a thread cannot be stopped: it still has the message
@@ -94,13 +95,14 @@ class OrderedConsumption:
         self._turns.put_nowait(None)
 
     def _pass_on(self, held: ProcessQueue) -> None:
-        """Let another worker go on with a line."""
+        """Pass the line of a queue to another worker."""
         held.end_consuming(turn=False)
         self._turns.put_nowait(held)
 
     def _left(self, held: ProcessQueue, messages: list[StoredMessage], returned: bool) -> None:
-        """Nobody is inside the listener any more, also where its worker did not wait for it: then
-        the line goes on, behind the messages where the listener has `returned` well."""
+        """Handle that no code is inside the listener any more. If the worker was cancelled before,
+        the line continues here, after these messages if the listener `returned` normally.
+        """
         self._inside.discard(held)
         if held in self._abandoned:
             self._abandoned.discard(held)
@@ -110,7 +112,7 @@ class OrderedConsumption:
             self._pass_on(held)
 
     async def _turn(self, call: Call, held: ProcessQueue) -> float | None:
-        """Work on a line; returns how many seconds it shall wait, None when it is worked off."""
+        """Process a line; returns how many seconds it must pause, or None when it is empty."""
         began = clock.monotonic()
         while (messages := held.first_in_line(self._batch)) and not self._closing:
             if self._locks and not is_locked(held):
@@ -139,7 +141,7 @@ class OrderedConsumption:
             outcome = ConsumeOutcome.SUCCESS
         except SuspendQueue as error:
             outcome, failure = ConsumeOutcome.FAILED, error
-        except Exception as error:  # the listener is the user's: all it raises means the same
+        except Exception as error:  # user code: any exception means the same
             log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
             failure = error
         finally:
@@ -154,9 +156,12 @@ class OrderedConsumption:
         return failure
 
     async def _give_up_old(self, held: ProcessQueue, messages: list[StoredMessage]) -> bool:
-        """Make those that have been tried often enough dead letters, up to the first that has not;
-        returns whether that were all. (Java has the whole batch consumed again, and such a message
-        buried each time: ConsumeMessageOrderlyService.checkReconsumeTimes.)"""
+        """Make messages whose attempts are used up dead letters, up to the first that has attempts
+        left; returns whether that were all.
+
+        (Java consumes the whole batch again, and makes such a message a dead letter each time:
+        ConsumeMessageOrderlyService.checkReconsumeTimes.)
+        """
         for place, message in enumerate(messages):
             if not await self._is_given_up(message):
                 for later in messages[place:]:
@@ -171,6 +176,6 @@ class OrderedConsumption:
         try:
             await self._give_up(message)
         except MQError as error:
-            log.warning("group %s: no dead letter: %s", self._group, error)
+            log.warning("group %s: dead letter not sent: %s", self._group, error)
             return False
         return True

@@ -1,4 +1,4 @@
-"""Workers: the tasks that give messages to a listener, replaced whatever happens to one."""
+"""Workers: the tasks that pass messages to a listener. Each one that ends is replaced."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from mq.client.session import Session
 
 log = logging.getLogger(__name__)
 
-RESTART_SECONDS = 1.0  # until the place of a worker that has ended is taken
+RESTART_SECONDS = 1.0  # from the end of a worker to its replacement
 
 
 class Workers:
@@ -22,9 +22,9 @@ class Workers:
         work: Callable[[], Coroutine[Any, Any, None]],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`work` goes on until there is no more to do for good.
+        """`work` returns only when there is no more work for good.
 
-        `on_failure` gets what is to end the whole program, raised in a worker.
+        `on_failure` receives an error raised in a worker that must end the program.
         """
         self._session = session
         self._group = group
@@ -53,23 +53,23 @@ class Workers:
             self._on_failure(error)
             return
         log.error(
-            "group %s: a worker has ended, another takes its place: %r",
+            "group %s: a worker ended and will be replaced: %r",
             self._group,
             error or "it was cancelled",
         )
-        # Not at once: when the loop itself ends, it cancels every task that there is now.
+        # Delayed: when the loop itself ends, it cancels all tasks that exist at that time.
         asyncio.get_running_loop().call_later(RESTART_SECONDS, self._start_one)
 
     def includes_current(self) -> bool:
-        """Whether it is one of them that asks."""
+        """Whether the current task is one of the workers."""
         return asyncio.current_task() in self._tasks
 
     def close(self) -> None:
-        """From now on a worker that ends is not replaced."""
+        """Stop replacing workers that end."""
         self._closing = True
 
     async def end(self, grace: float) -> None:
-        """Wait until all have ended, cancel those that have not after `grace` seconds."""
+        """Wait until all workers have ended; cancel those still running after `grace` seconds."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=grace)

@@ -1,1 +1,1 @@
-"""Clients of snodes: requests that go through proxies, and messages that these push."""
+"""Clients of snodes: requests through proxies, and the messages that these push."""

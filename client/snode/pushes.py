@@ -1,24 +1,22 @@
-"""Pushes to one queue of a member, and when it is to be pulled from all the same.
+"""Pushed messages of one queue, and when the queue must be pulled nevertheless.
 
-A snode pushes what is sent through it, and nobody promises that it pushes everything: it leaves out
-what a slow connection does not take, what others send without it, what comes late (delays,
-transactions), and all of it when it dies. So pulls decide what has been read, as for every other
-consumer, and a push only gets ahead of the next one:
+A snode pushes the messages that are sent through it, without a guarantee: it omits messages that a
+slow connection does not accept, messages sent without it, delayed and transactional messages, and
+everything when it dies. So pulls decide what has been read, as for every other consumer, and a push
+only arrives earlier than the next pull:
 
-    the first push is ignored: it says that there are pushes, and the pull that is under way
-        brings what it has
-    the very next message of the queue is taken, whether a pull is under way or not; what that
-        brings of it again is left out
-    one behind a gap is ignored, and the queue is pulled at once, until the gap is filled
-    one from before is ignored: a pull has been faster. If it was stored later than what has been
-        read, the queue has lost its end and goes on with other messages under the same
-        offsets: it is pulled at once, which tells whether that is so
-    while pushes come nothing is pulled; without one for a second, it is
+- The first push is ignored. It shows that there are pushes; the pull in flight returns its message.
+- The very next message of the queue is accepted, whether a pull is in flight or not. If that pull
+  returns it again, it is left out.
+- A message after a gap is ignored, and the queue is pulled at once, until the gap is filled.
+- A message before the current offset is ignored: a pull was faster. If it was stored later than
+  the last message read, the queue has lost its end and continues with other messages under the
+  same offsets: it is pulled at once to find out.
+- While pushes arrive nothing is pulled; after a second without one, the queue is pulled.
 
-Sources: the snode branch's DefaultMQPushConsumerImpl.processPushMessage and
-RebalanceImpl. It pulls again after 120 s or a rebalance only, so that what is behind a gap
-waits for so long; it takes the next offset but one behind a pull, too, which loses a message;
-and it takes whatever is pushed twice.
+Sources: the snode branch's DefaultMQPushConsumerImpl.processPushMessage and RebalanceImpl. It pulls
+again only after 120 s or a rebalance, so that messages after a gap wait that long; it also accepts
+the next offset but one after a pull, which loses a message; and it accepts duplicate pushes.
 """
 
 import asyncio
@@ -31,28 +29,28 @@ PUSH_PATIENCE_SECONDS = 1.0
 
 
 class PushOutcome(Enum):
-    """What becomes of a message that was pushed."""
+    """What happens to a pushed message."""
 
     TAKEN = auto()
     IGNORED = auto()
 
 
 class Pushes:
-    """What has been pushed to a queue."""
+    """The state of a queue's pushes."""
 
     def __init__(self) -> None:
-        self.min_offset = 0  # of the queue, as the last pull had it
-        self.committed = 0  # the offset that the snode has been told last
-        #: From here on the queue may have other messages than were read, which a pull will tell.
-        self.anew_from = inf
+        self.min_offset = 0  # of the queue, according to the last pull
+        self.committed = 0  # the last offset committed to the snode
+        #: From this offset on the queue may have other messages than those read; a pull shows it.
+        self.restart_from = inf
         self._heard = False
         self._taken_at = -inf  # by the monotonic clock
-        self._newest = 0  # store timestamp of the last message that was read, ms
-        self._pull = asyncio.Event()  # is wanted now
-        self._failed_at = -inf  # a pull, by the monotonic clock
+        self._newest = 0  # store time of the last message read, ms
+        self._pull = asyncio.Event()  # set when a pull is needed now
+        self._failed_at = -inf  # time of the last failed pull, by the monotonic clock
 
     def offer(self, offset: int, store_timestamp: int, next_offset: int) -> PushOutcome:
-        """Whether to take the message at `offset`, when `next_offset` is the next to be read."""
+        """Decide about a pushed message at `offset`; `next_offset` is the next one to read."""
         if not self._heard:
             self._heard = True
             return PushOutcome.IGNORED
@@ -61,34 +59,37 @@ class Pushes:
         if offset > next_offset:
             self._pull.set()
         elif store_timestamp > self._newest:
-            self.anew_from = min(self.anew_from, offset)
+            self.restart_from = min(self.restart_from, offset)
             self._pull.set()
         return PushOutcome.IGNORED
 
     def taken(self, store_timestamp: int) -> None:
-        """A message that was pushed has been read."""
+        """Record an accepted push."""
         self._taken_at = clock.monotonic()
         self._newest = max(self._newest, store_timestamp)
 
     def pulled(self, min_offset: int, newest: int) -> None:
-        """A pull from where we are has been answered; the last message it brought, if there is one,
-        was stored at `newest`. So what was read is there still, whatever was pushed before: of a
-        broker of another make a snode can only guess when it has stored a message."""
+        """Record the answer to a pull from the current offset; `newest` is the store time of its
+        last message.
+
+        The answer shows that the messages read before still exist, whatever was pushed: for brokers
+        of another kind a snode can only estimate the store time.
+        """
         self.min_offset = min_offset
-        self.anew_from = inf
+        self.restart_from = inf
         self._newest = max(self._newest, newest)
 
     def fails_first(self) -> bool:
-        """A pull has failed; whether none had for a while."""
+        """Record a failed pull; returns whether none had failed for a while."""
         before, self._failed_at = self._failed_at, clock.monotonic()
         return self._failed_at - before > PUSH_PATIENCE_SECONDS
 
     def want_pull(self) -> None:
-        """Something was pushed that could not be taken."""
+        """Request a pull after a push that could not be accepted."""
         self._pull.set()
 
     async def wait_for_pull(self) -> None:
-        """Return when the queue is to be pulled from."""
+        """Wait until the queue must be pulled."""
         while not self._pull.is_set():
             left = self._taken_at + PUSH_PATIENCE_SECONDS - clock.monotonic()
             if left <= 0:

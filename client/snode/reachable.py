@@ -1,11 +1,10 @@
-"""Ways through snodes: which of them a request goes to. No I/O.
+"""Selects the snode for each request. No I/O.
 
-The queues of a topic are dealt out in turn over the snodes that there are, in the order of their
-addresses, by every client in the same way: so the load is spread, and what concerns one queue -
-sends to it, which are pushed, and the offsets that tell how far a consumer is behind - meets at one
-snode. (The snode branch takes the next one for each request, so that a queue's messages overtake
-each other, and no snode knows its offsets.) When that one is lost, the next in that order has its
-queues.
+Every client assigns the queues of a topic to the snodes in turn, in the order of their addresses.
+This spreads the load, and everything that concerns one queue meets at one snode: the sends to it,
+which are pushed, and the committed offsets, which show a consumer's lag. (The snode branch takes
+the next snode for each request, so that a queue's messages overtake each other, and no snode knows
+its offsets.) If a snode is lost, the next one in that order takes over its queues.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,21 +14,21 @@ from mq.protocol.headers.send import Letter
 
 
 class ReachableSnodes:
-    """The snodes, and which of them are lost: those do not count until they are heard again."""
+    """The snodes, and those that are lost: they are not used until they answer again."""
 
     def __init__(self, is_heard: Callable[[str], bool]) -> None:
-        """`is_heard` says whether something has come over the connection to an address."""
+        """`is_heard` returns whether anything was received over the connection to an address."""
         self._is_heard = is_heard
         self.addresses: tuple[str, ...] = ()
         self._lost: set[str] = set()
 
     def replace(self, addresses: Iterable[str]) -> None:
-        """These are the snodes now."""
+        """Replace the set of snodes."""
         self.addresses = tuple(sorted(set(addresses)))
         self._lost.intersection_update(self.addresses)
 
     def lose(self, address: str) -> None:
-        """The connection to a snode has ended, or could not be made."""
+        """Record that the connection to a snode ended, or failed."""
         if address in self.addresses:
             self._lost.add(address)
 
@@ -42,9 +41,9 @@ class ReachableSnodes:
         return True
 
     def choose(self, broker_name: str, fields: Mapping[str, str]) -> str | None:
-        """The snode for a request to a broker with these fields; None if there is none.
+        """Return the snode for a request to a broker with these fields; None if there is none.
 
-        When all are lost it is the one that it would be if none were.
+        If all snodes are lost, the result is the same as if none were.
         """
         addresses = self.addresses
         if not addresses:
@@ -63,5 +62,5 @@ class ReachableSnodes:
 
     @property
     def any_left(self) -> bool:
-        """Whether one of them is not lost."""
+        """Whether a snode is not lost."""
         return any(map(self.has, self.addresses))

@@ -1,14 +1,14 @@
-"""Sessions through snodes: what goes to brokers goes to a snode, which is told which broker.
+"""Sessions through snodes: requests to brokers are sent to a snode, with the broker's name.
 
-All above this stays as it is: who asks a broker names its address, as routes have it, and the
-request goes to the snode that `ReachableSnodes` has for it, with the broker's name in the field
-`enodeName` (`n` in sends). Snodes get the heartbeats instead of brokers. Requests that they do not
-serve (ends of transactions, replies, administration) go to brokers directly.
+Callers are unaffected: they name the broker's address from the route. The request goes to the snode
+that `ReachableSnodes` selects, with the broker's name in the field `enodeName` (`n` in sends).
+Snodes receive the heartbeats instead of brokers. Requests that snodes do not serve (ends of
+transactions, replies, administration) go to brokers directly.
 
-The name servers say each 30 s which snodes there are (353). A snode whose connection has ended is
-lost until it has answered again; heartbeats look for that each second. What it had of ours goes on
-at another one: requests that may be repeated are, at once; sends are tried again by the
-producer, as with any broker that fails.
+Name servers are queried every 30 s for the snodes (request 353). A snode whose connection ended is
+lost until it has answered again; heartbeats check that each second. Its work continues at another
+snode: repeatable requests are repeated at once; sends are retried by the producer, as after any
+failure of a broker.
 
 Source: the snode branch's MQClientInstance and NnodeAPI, as far as they go.
 """
@@ -32,11 +32,11 @@ from mq.protocol.headers.send import Letter
 log = logging.getLogger(__name__)
 
 SNODES_SECONDS = 30.0  # MQClientInstance.startScheduledTask
-# Without any, or when no name server answers.
+# Without any snode, or when no name server answers.
 SNODES_RETRY_SECONDS = 1.0
 
 _SENDS = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
-# What may be done twice: it is asked of another snode when a connection breaks.
+# Repeatable requests, which are sent to another snode when a connection breaks.
 _REPEATABLE = frozenset(
     (
         RequestCode.PULL_MESSAGE,
@@ -71,23 +71,23 @@ class SnodeSession(Session):
         options: ClientOptions | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """As `Session`."""
+        """See `Session`."""
         keywords["snode"] = True
         super().__init__(namesrv, options, **keywords)
-        self._ways = ReachableSnodes(self._is_heard)
+        self._reachable = ReachableSnodes(self._is_heard)
         #: Called when the connection to a snode has ended.
         self.on_lost: list[Callable[[], None]] = []
-        self._names: dict[str, str] = {}  # of brokers, by the addresses in routes
+        self._names: dict[str, str] = {}  # of brokers, by their addresses in routes
 
     @property
     def snodes(self) -> tuple[str, ...]:
-        """The addresses of the snodes that name servers have told of."""
-        return self._ways.addresses
+        """The addresses of the known snodes."""
+        return self._reachable.addresses
 
     async def open(self) -> None:
-        """Get ready to send. Safe to call again.
+        """Prepare for sending. Safe to call again.
 
-        Requests fail with RouteNotFound as long as no name server tells of a snode.
+        Requests fail with RouteNotFound while no name server lists a snode.
         """
         if self._loop is not None:
             return
@@ -95,30 +95,32 @@ class SnodeSession(Session):
         try:
             await self._find_snodes()
         except MQError as error:
-            log.warning("no snode is known yet: %s", error)
-        self.keep_task(self._look_for_snodes())
+            log.warning("no known snode yet: %s", error)
+        self.keep_task(self._refresh_snodes())
 
-    async def _look_for_snodes(self) -> None:
+    async def _refresh_snodes(self) -> None:
         while True:
-            await asyncio.sleep(SNODES_SECONDS if self._ways.any_left else SNODES_RETRY_SECONDS)
+            await asyncio.sleep(
+                SNODES_SECONDS if self._reachable.any_left else SNODES_RETRY_SECONDS
+            )
             try:
                 await self._find_snodes()
             except MQError as error:
-                log.warning("the snodes stay as they are: %s", error)
+                log.warning("keeping the known snodes: %s", error)
             except Exception:
-                log.exception("the snodes stay as they are")
+                log.exception("refresh of the snodes failed; keeping the known ones")
 
     async def _find_snodes(self) -> None:
         response = await self.call_name_server(Command(SnodeCode.GET_SNODE_CLUSTER_INFO))
         try:
             table = SnodeClusterInfo.decode(response.body).snode_table
         except RemoteProtocolError as error:
-            raise ClientError(f"{self.name_server} tells of no snodes: {error}") from None
+            raise ClientError(f"{self.name_server} lists no snodes: {error}") from None
         addresses = {snode.address for snode in table.values() if snode.address}
-        # A name server that has just started knows none: those that are known may be there.
+        # A name server that has just started lists none: keep the known ones, which may be alive.
         if addresses and addresses != set(self.snodes):
             log.info("snodes: %s", ", ".join(sorted(addresses)))
-            self._ways.replace(addresses)
+            self._reachable.replace(addresses)
 
         elif not self.snodes:
             log.warning("no name server knows a snode")
@@ -131,15 +133,15 @@ class SnodeSession(Session):
         return route
 
     def _direct(self, address: str, command: Command) -> str:
-        """Where a request to `address` goes; it is told the broker that it is for.
+        """Return the snode for a request to `address`, and add the broker's name to the request.
 
-        Raises RouteNotFound when there is no snode.
+        Raises RouteNotFound if there is no snode.
         """
         if command.code not in _SERVED or (name := self._names.get(address)) is None:
             return address
         if command.code not in _SENDS:
             command.fields = {**command.fields, "enodeName": name}
-        snode = self._ways.choose(name, command.fields)
+        snode = self._reachable.choose(name, command.fields)
         if snode is None:
             topic = command.fields.get("topic") or command.fields.get(Letter.TOPIC, "")
             raise RouteNotFound(topic, "no name server knows a snode")
@@ -152,25 +154,27 @@ class SnodeSession(Session):
                 try:
                     return await super().invoke(address, first, timeout)
                 except ConnectError as error:
-                    if not self._ways.any_left:
+                    if not self._reachable.any_left:
                         raise
-                    log.debug("at another snode: %s", error)
+                    log.debug("retrying at another snode: %s", error)
         return await super().invoke(address, command, timeout)
 
     def heartbeat_peers(self, address: str) -> Iterable[str]:
         return self.snodes if address in self._names else (address,)
 
     def has_detour(self) -> bool:
-        return self._ways.any_left
+        return self._reachable.any_left
 
     def known_brokers(self, *, replicas: bool = False) -> set[str]:
-        """Whom heartbeats go to: the snodes, which tell no broker of their clients."""
+        """Return the addresses for heartbeats: the snodes, which do not pass their clients on to
+        brokers.
+        """
         return set(self.snodes)
 
     def drop_peer(self, peer: Peer) -> None:
         super().drop_peer(peer)
         if peer.address in self.snodes:
-            self._ways.lose(peer.address)
+            self._reachable.lose(peer.address)
             for heard in self.on_lost if self._loop is not None else ():
                 heard()
 
@@ -178,16 +182,21 @@ class SnodeSession(Session):
         return super().connection(self._snode_of(address))
 
     def ended(self, address: str) -> "asyncio.Future[None]":
-        """Of a broker it is never done: nobody tells us when its connection to a snode ends, and
-        what it keeps for us, as locks, it keeps when a snode dies."""
+        """Return a future for the end of a connection; for a broker it never completes.
+
+        Snodes do not report the end of their connections to brokers, and a broker keeps this
+        client's state, such as locks, when a snode dies.
+        """
         if address in self._names:
             return asyncio.get_running_loop().create_future()
         return super().ended(address)
 
     def _snode_of(self, address: str) -> str:
-        """Where it goes what is about a broker and no queue; another address stays as it is."""
+        """Return the snode for requests about a broker but no queue; other addresses are
+        unchanged.
+        """
         name = self._names.get(address)
-        return address if name is None else self._ways.choose(name, {}) or address
+        return address if name is None else self._reachable.choose(name, {}) or address
 
     def _is_heard(self, address: str) -> bool:
         peer = self._peers.get(address)

@@ -1,12 +1,12 @@
-"""The client for programs without asyncio: the same classes, whose calls return when they are done.
+"""The client for programs without asyncio: the same classes, with blocking calls.
 
     from mq.client.sync import Consumer, Producer
 
     with Producer("127.0.0.1:9876", "shop") as producer:
         producer.send(Message("Orders", b"a lamp"))
 
-An event loop runs in a thread beside the program; options, results and errors are those of
-`mq.client`. Programs that have a loop use `mq.client` itself.
+An event loop runs in a background thread; options, results and errors are those of `mq.client`.
+Programs with an event loop use `mq.client` directly.
 """
 
 from mq.client.sync.admin import Admin

@@ -1,4 +1,4 @@
-"""Administrative calls that block."""
+"""Blocking administrative calls."""
 
 from collections.abc import Sequence
 
@@ -22,8 +22,10 @@ class Admin(Blocking[admin.Admin]):
         timeout: float | None = None,
         client: ClientOptions | None = None,
     ) -> None:
-        """`session` is the addresses of name servers, or a blocking session to share; `timeout` in
-        seconds per request, by default the session's."""
+        """`session` is the addresses of name servers, or a blocking session to share.
+
+        `timeout` is in seconds per request, by default the session's.
+        """
 
         def make(shared: AsyncSession) -> admin.Admin:
             return admin.Admin(shared, timeout=timeout)

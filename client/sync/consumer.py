@@ -1,4 +1,4 @@
-"""Consumers that block."""
+"""Blocking consumers."""
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, Unpack, cast
@@ -21,10 +21,10 @@ class Consumer(Blocking[consumer.Consumer]):
             for message in consumer:
                 ...
 
-    A message is finished when the loop asks for the next one; the one at which a loop is left comes
-    in the next loop. Or messages go to a `listener`, a plain function, which is called in threads;
-    `wait_closed` waits meanwhile. Ctrl-C ends either. What else it does is as of
-    `mq.client.Consumer`.
+    A loop has finished a message when it asks for the next one. If a loop is left early, its last
+    message is delivered to the next loop. Alternatively messages are passed to a `listener`, a
+    plain function that is called in threads, while the program blocks in `wait_closed`. Ctrl-C ends
+    both. See `mq.client.Consumer` for everything else.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Consumer(Blocking[consumer.Consumer]):
     ) -> None:
         """`session` is the addresses of name servers, or a blocking session to share.
 
-        Options are as of `mq.client.Consumer`; what is wrong with them is raised by `open`.
+        Options are those of `mq.client.Consumer`; `open` raises the errors about them.
         """
         given = cast("dict[str, Any]", keywords)
         client = own_options(session, client, given)
@@ -52,7 +52,7 @@ class Consumer(Blocking[consumer.Consumer]):
         super().__init__(session, make, client)
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        """Messages until the consumer is closed. Several threads may have loops side by side."""
+        """Yield messages until the consumer is closed. Several threads may iterate concurrently."""
         made = self._client
         messages = aiter(made)
 
@@ -68,8 +68,9 @@ class Consumer(Blocking[consumer.Consumer]):
     def _unless_closed(
         self, made: consumer.Consumer, coroutine: Coroutine[Any, Any, T]
     ) -> T | None:
-        """What a coroutine returns; None where another thread has closed the consumer, and its loop
-        with it, by now."""
+        """Return the result of a coroutine; None if another thread has closed the consumer, and its
+        loop, meanwhile.
+        """
         try:
             return self._run(coroutine)
         except ClientError:
@@ -91,8 +92,8 @@ class LitePullConsumer(Blocking[lite_pull_consumer.LitePullConsumer]):
             for message in consumer.poll(timeout=5):
                 ...
 
-    What `poll` has returned counts as consumed when it is called again, at `commit`, and when the
-    block is left without an error. What else it does is as of `mq.client.LitePullConsumer`.
+    Messages returned by `poll` count as consumed at the next `poll`, at `commit`, and when the
+    block is left without an error. See `mq.client.LitePullConsumer` for everything else.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class LitePullConsumer(Blocking[lite_pull_consumer.LitePullConsumer]):
         client: ClientOptions | None = None,
         **keywords: Unpack[PollKeywords],
     ) -> None:
-        """As `Consumer`."""
+        """See `Consumer`."""
         given = cast("dict[str, Any]", keywords)
         client = own_options(session, client, given)
 

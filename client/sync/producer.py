@@ -1,4 +1,4 @@
-"""Producers that block."""
+"""Blocking producers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from mq.protocol.message import Message
 
 P = TypeVar("P", bound=producer.Producer)
 
-#: The work of a transaction, given the message as it is stored; says how the transaction ends.
+#: The work of a transaction, given the stored message; returns the transaction's result.
 Execute = Callable[[Message], TransactionState]
-#: How a transaction ended, as far as what the work has left behind tells.
+#: Returns a transaction's result, according to what the work has stored.
 Check = Callable[[TransactionCheck], TransactionState]
 
 
 class _Sends(Blocking[P]):
-    """What both producers do."""
+    """The common methods of both producers."""
 
     send = waiting(producer.Producer.send)
     send_batch = waiting(producer.Producer.send_batch)
@@ -34,12 +34,12 @@ class _Sends(Blocking[P]):
 
 
 class Producer(_Sends[producer.Producer]):
-    """Sends messages; several threads may do so side by side. A context manager.
+    """Sends messages; several threads may use it concurrently. A context manager.
 
         with Producer("127.0.0.1:9876", "orders") as producer:
             result = producer.send(Message("Orders", b"...", keys=["42"]))
 
-    Its methods are those of `mq.client.Producer`; they return when that would.
+    Its methods are those of `mq.client.Producer`, and block until the result is available.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Producer(_Sends[producer.Producer]):
     ) -> None:
         """`session` is the addresses of name servers, or a blocking session to share.
 
-        Options are as of `mq.client.Producer`; what is wrong with them is raised by `open`.
+        Options are those of `mq.client.Producer`; `open` raises the errors about them.
         """
         given = cast("dict[str, Any]", keywords)
         client = own_options(session, client, given)
@@ -74,7 +74,7 @@ class TransactionProducer(_Sends[transactions.TransactionProducer]):
         with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
             producer.send_in_transaction(Message("Paid", b"...", keys=["42"]), pay)
 
-    `check` and the work are plain functions; they are called in threads of their own.
+    `check` and the work are plain functions, which are called in threads.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TransactionProducer(_Sends[transactions.TransactionProducer]):
         client: ClientOptions | None = None,
         **keywords: Unpack[ProducerKeywords],
     ) -> None:
-        """As `Producer`."""
+        """See `Producer`."""
         given = cast("dict[str, Any]", keywords)
         client = own_options(session, client, given)
 
@@ -109,9 +109,9 @@ class TransactionProducer(_Sends[transactions.TransactionProducer]):
         *,
         timeout: float | None = None,
     ) -> TransactionResult:
-        """Send a message so that nobody sees it, do the work, then commit it or roll it back.
+        """Send a message that stays hidden, do the work, then commit the message or roll it back.
 
-        As `mq.client.TransactionProducer.send_in_transaction`.
+        See `mq.client.TransactionProducer.send_in_transaction`.
         """
 
         async def executed(prepared: Message) -> TransactionState:

@@ -1,4 +1,6 @@
-"""Blocking calls: an event loop in a thread of its own, and who waits for what it does."""
+"""Blocking calls: an event loop in a thread of its own, and the threads that wait for its
+results.
+"""
 
 import asyncio
 import contextlib
@@ -18,8 +20,8 @@ A = ParamSpec("A")
 T = TypeVar("T")
 
 _CLOSED = "the client was closed meanwhile"
-_INHERITED = "a client does not outlive a fork: make another one in this process"
-_OWN_THREAD = "this call would wait for itself: await mq.client's in a coroutine"
+_INHERITED = "a client cannot be used after a fork: create another one in this process"
+_OWN_THREAD = "this call would wait for itself: use mq.client in coroutines"
 
 
 class Session:
@@ -28,8 +30,8 @@ class Session:
         with Session("127.0.0.1:9876") as session:
             producer, admin = Producer(session, "shop"), Admin(session)
 
-    Its loop runs in a thread from `open` to `close`. Several threads may use it side by side. It
-    does not outlive a fork: a process that is forked makes its own.
+    Its loop runs in a thread from `open` to `close`. Several threads may use it concurrently. It
+    does not survive a fork: a forked process must create its own.
     """
 
     def __init__(
@@ -38,17 +40,17 @@ class Session:
         options: ClientOptions | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """As `mq.client.Session`. Raises ClientError for invalid addresses."""
+        """See `mq.client.Session`. Raises ClientError for invalid addresses."""
         self.options = take(options or ClientOptions(), cast("dict[str, Any]", keywords))
         self._namesrv = namesrv
-        self._thread: LoopThread | None = None  # while it is open
+        self._thread: LoopThread | None = None  # set while it is open
         self._last_thread: LoopThread | None = None
         self._session: AsyncSession | None = None
-        self._opening = ReentrantLock()  # who has it opens the session
+        self._opening = ReentrantLock()  # its holder opens the session
         self._process = os.getpid()
 
     def open(self) -> None:
-        """Start the loop. Safe to call again. Raises ClientError behind a fork."""
+        """Start the loop. Safe to call again. Raises ClientError after a fork."""
         if self.is_inherited:
             raise ClientError(_INHERITED)
         with self._opening:
@@ -66,7 +68,7 @@ class Session:
         return session
 
     def close(self) -> None:
-        """End the connections and the thread. Safe to call again.
+        """Close the connections and end the thread. Safe to call again.
 
         Raises ClientError in the loop's own thread, which would wait for itself.
         """
@@ -90,16 +92,16 @@ class Session:
 
     @property
     def asynchronous(self) -> AsyncSession:
-        """The session of the loop. Raises ClientError when this one is not open."""
+        """The session of the loop. Raises ClientError if this session is not open."""
         if self._session is None:
             raise ClientError("the session is not open: use it in a with block, or call open()")
         return self._session
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, and wait for what it returns or raises.
+        """Run a coroutine in the loop, and return or raise its result.
 
-        Ctrl-C cancels it. Raises ClientError where nobody could do it: when the session is closed,
-        behind a fork, and in the loop's own thread, which would wait for itself.
+        Ctrl-C cancels it. Raises ClientError if it cannot be run: when the session is closed, after
+        a fork, and in the loop's own thread, which would wait for itself.
         """
         thread = self._thread
         refusal = self._refusal(thread)
@@ -110,11 +112,11 @@ class Session:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether it is of another process, which has forked this one."""
+        """Whether this object was created by the process that forked this one."""
         return self._process != os.getpid()
 
     def check_thread(self) -> None:
-        """Raises ClientError in the loop's own thread: nobody would do what is waited for there."""
+        """Raise ClientError in the loop's own thread, which would wait for itself."""
         if self._last_thread is not None and self._last_thread.is_current():
             raise ClientError(_OWN_THREAD)
 
@@ -129,7 +131,9 @@ class Session:
 
 
 def wait_for(thread: LoopThread, coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a loop in another thread makes of a coroutine; whoever stops waiting cancels it."""
+    """Return the result of a coroutine that runs in another thread's loop; cancels it if the wait
+    is interrupted.
+    """
     tasks: list[asyncio.Task[Any]] = []
     try:
         future = thread.submit(_noted(coroutine, tasks))
@@ -138,10 +142,10 @@ def wait_for(thread: LoopThread, coroutine: Coroutine[Any, Any, T]) -> T:
         raise ClientError(_CLOSED) from None
     try:
         return future.result()
-    except CancelledError:  # by the end of the loop: nobody else knows the task
+    except CancelledError:  # by the end of the loop: no other code knows the task
         raise ClientError(_CLOSED) from None
     except BaseException:
-        if not future.done():  # it is over before anything else is asked for
+        if not future.done():  # wait for its end before the caller continues
             with contextlib.suppress(RuntimeError, CancelledError):
                 thread.submit(_ended(tasks)).result()
         raise
@@ -165,7 +169,7 @@ C = TypeVar("C")
 
 
 class Blocking(Generic[C]):
-    """A client whose calls wait: `_client` does the work, in the loop of `session`."""
+    """A client with blocking calls: `_client` does the work, in the loop of `session`."""
 
     def __init__(
         self,
@@ -178,7 +182,7 @@ class Blocking(Generic[C]):
         self.session = session if isinstance(session, Session) else Session(session, client)
         self._make = make
         self._made: C | None = None
-        self._changing = ReentrantLock()  # who has it opens the client, or closes it
+        self._changing = ReentrantLock()  # its holder opens or closes the client
         self._is_closing = False
 
     @property
@@ -188,14 +192,14 @@ class Blocking(Generic[C]):
         return self._made
 
     def open(self) -> None:
-        """Connect, and begin, behind a closing that is under way. Safe to call again: who does
-        while another thread opens it waits for that.
+        """Connect and start. Safe to call again.
 
-        Raises ClientError in the loop's own thread, and behind a fork.
+        It waits for a close that is running, and for another thread that is opening the client.
+        Raises ClientError in the loop's own thread, and after a fork.
         """
         if self._made is not None:
             return
-        if self.session.is_inherited:  # nobody would let go of the lock, perhaps
+        if self.session.is_inherited:  # the lock's holder may not exist in this process
             raise ClientError(_INHERITED)
         self.session.check_thread()
         with self._changing:
@@ -224,19 +228,20 @@ class Blocking(Generic[C]):
         return made
 
     def close(self) -> None:
-        """End it as the client of `mq.client` does. Safe to call again: who does while another
-        thread opens it, or closes it, waits for that, for its session has to last so long.
+        """Close the client as that of `mq.client`. Safe to call again.
 
-        Raises ClientError in the loop's own thread, and behind a fork for a client that was open.
+        It waits for another thread that is opening or closing the client, because the session must
+        last that long. Raises ClientError in the loop's own thread, and after a fork for a client
+        that was open.
         """
-        if self.session.is_inherited:  # by nobody who would let go of the lock, perhaps
+        if self.session.is_inherited:  # the lock's holder may not exist in this process
             made, self._made = self._made, None
             if made is not None:
                 raise ClientError(_INHERITED)
             return
         self.session.check_thread()
         with self._changing:
-            if self._is_closing:  # a handler of signals, in the midst of it
+            if self._is_closing:  # called by a signal handler during a close
                 return
             self._is_closing = True
             try:
@@ -267,7 +272,7 @@ class Blocking(Generic[C]):
 def waiting(
     method: Callable[Concatenate[Any, A], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, A], T]:
-    """A coroutine method of a client as a method of a `Blocking` one, which waits for it."""
+    """Return a blocking method that runs a client's coroutine method."""
 
     @functools.wraps(method)
     def call(self: Blocking[Any], /, *args: A.args, **kwargs: A.kwargs) -> T:
@@ -278,7 +283,7 @@ def waiting(
 
 
 def at_once(method: Callable[Concatenate[Any, A], T]) -> Callable[Concatenate[Any, A], T]:
-    """The same of a method that waits for nothing, but belongs into the loop."""
+    """Return the same for a method that does not wait, but must run in the loop."""
 
     @functools.wraps(method)
     def call(self: Blocking[Any], /, *args: A.args, **kwargs: A.kwargs) -> T:
@@ -294,6 +299,6 @@ def at_once(method: Callable[Concatenate[Any, A], T]) -> Callable[Concatenate[An
 def own_options(
     session: Session | str | Sequence[str], client: ClientOptions | None, given: dict[str, Any]
 ) -> ClientOptions:
-    """The options of a client; takes those that were given as keywords from `given`."""
+    """Return the options of a client; removes those given as keywords from `given`."""
     shared = session.options if isinstance(session, Session) else ClientOptions()
     return take(client or shared, given)

@@ -1,1 +1,1 @@
-"""Message traces: who sent and who consumed a message, when, and how that went."""
+"""Message traces: who sent and consumed a message, when, and with which result."""

@@ -1,4 +1,4 @@
-"""Sending trace entries in the background (AsyncTraceDispatcher)."""
+"""Sends trace entries in the background (AsyncTraceDispatcher)."""
 
 import asyncio
 import logging
@@ -16,25 +16,27 @@ from mq.protocol.properties import has_separator
 
 log = logging.getLogger(__name__)
 
-QUEUE_SIZE = 1024  # entries that wait; further ones are dropped
-FLUSH_SECONDS = 0.5  # how long an entry waits for others to travel with
-_BATCH = 100  # entries of one message; so many wake the sender at once
-_MAX_BODY = 118_000  # bytes of one message
-# Of one message, ids and keys together: properties have 32,767 bytes at most.
+QUEUE_SIZE = 1024  # queued entries; further ones are dropped
+FLUSH_SECONDS = 0.5  # how long an entry waits to be sent together with others
+_BATCH = 100  # entries per message; this many wake the sender at once
+_MAX_BODY = 118_000  # bytes per message
+# Per message, ids and keys together: properties have at most 32,767 bytes.
 _MAX_KEYS = 24_000
-SEND_SECONDS = 5.0  # for one message, with all its tries
+SEND_SECONDS = 5.0  # for one message, with all attempts
 _CLOSE_SECONDS = 5.0
 _GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 _numbers = count(1)
 
 
 def trace_group(group: str, kind: str) -> str:
-    """The group of the producer that carries the traces of `group`; `kind` PRODUCE or CONSUME."""
+    """Return the group of the producer that sends the traces of `group`; `kind` is PRODUCE or
+    CONSUME.
+    """
     return f"{_GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"[:255]
 
 
 class TraceProducer(Protocol):
-    """What carries traces: a `Producer`, which traces nothing itself."""
+    """Sends traces: a `Producer` that is not traced itself."""
 
     async def open(self) -> None: ...
 
@@ -46,14 +48,15 @@ class TraceProducer(Protocol):
 class TraceDispatcher:
     """Collects entries and sends them to the trace topic, several in one message.
 
-    `append` never waits: when more than 1024 entries wait, what comes is dropped and counted in
-    `dropped`, as are those whose message no broker takes.
+    `append` never waits. When 1024 entries are queued, further ones are dropped and counted in
+    `dropped`, as are the entries of a message that no broker accepts.
     """
 
     def __init__(self, session: Session, producer: TraceProducer, topic: bool | str = True) -> None:
-        """To the trace topic, or to that of the name given. `producer` is ours to open and close.
+        """Send to the trace topic, or to the topic given as a string. The dispatcher opens and
+        closes `producer`.
 
-        See `trace_group` for its group.
+        See `trace_group` for the producer's group.
         """
         self.topic = topic if isinstance(topic, str) else TRACE_TOPIC
         self.dropped = 0
@@ -66,7 +69,7 @@ class TraceDispatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin to send, behind a closing that is under way. Safe to call again."""
+        """Start sending; waits first for a close that is running. Safe to call again."""
         await self._closing.settle()
         if self._task is None:
             await self._producer.open()
@@ -74,8 +77,9 @@ class TraceDispatcher:
             self._task = self._session.keep_task(self._run())
 
     async def close(self) -> None:
-        """Send what waits, for at most 5 seconds, also where the caller does not wait for it. Safe
-        to call again."""
+        """Send queued entries within 5 seconds, even if the caller is cancelled. Safe to call
+        again.
+        """
         await self._closing.run(self._close)
 
     async def _close(self) -> None:
@@ -95,7 +99,7 @@ class TraceDispatcher:
         await self._producer.close()
 
     def append(self, entry: TraceEntry) -> bool:
-        """Take an entry; False when it is dropped because too many wait."""
+        """Queue an entry; False if it is dropped because the queue is full."""
         if len(self._waiting) >= QUEUE_SIZE:
             self.dropped += 1
             return False
@@ -105,7 +109,7 @@ class TraceDispatcher:
         return True
 
     async def flush(self) -> None:
-        """Send all that waits now."""
+        """Send all queued entries now."""
         while self._waiting:
             message, entries = self._next_message()
             try:
@@ -119,7 +123,7 @@ class TraceDispatcher:
     def _lose(self, entries: int, why: str) -> None:
         if entries:
             self.dropped += entries
-            log.warning("%d trace entries are lost: %s", entries, why)
+            log.warning("lost %d trace entries: %s", entries, why)
 
     async def _run(self) -> None:
         while not self._ends:
@@ -132,7 +136,7 @@ class TraceDispatcher:
             await self.flush()
 
     def _next_message(self) -> tuple[Message, int]:
-        keys: dict[str, None] = {}  # a set that keeps its order
+        keys: dict[str, None] = {}  # used as an ordered set
         texts: list[str] = []
         size = key_size = 0
         while self._waiting and len(texts) < _BATCH and size < _MAX_BODY and key_size < _MAX_KEYS:
@@ -141,7 +145,7 @@ class TraceDispatcher:
             texts.append(text)
             size += len(text)
             for key in (*entry.message_id.split(","), *entry.keys.split()):
-                if has_separator(key):  # of a message of others, who may have set any
+                if has_separator(key):  # a message of another client may have any id
                     continue
                 key_size += len(key) + 1 if key not in keys else 0
                 keys[key] = None

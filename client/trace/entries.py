@@ -1,35 +1,35 @@
-"""Entries of a message trace and their text form, which is Java's (TraceDataEncoder). No I/O.
+"""Entries of a message trace and their text format, which is Java's (TraceDataEncoder). No I/O.
 
-A trace message holds entries, each ended by "\\x02", their contents parted by "\\x01". What is
-absent is the text "null": Java's decoder fails on an entry that ends with an empty content.
+A trace message holds entries, each ended by "\\x02", with fields separated by "\\x01". A missing
+field is the text "null": Java's decoder fails on an entry that ends with an empty field.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-_CONTENT = "\x01"  # between the contents of an entry
-_ENTRY = "\x02"  # after an entry
+_CONTENT = "\x01"  # separates the fields of an entry
+_ENTRY = "\x02"  # ends an entry
 _WITHOUT_MARKS = str.maketrans("", "", _CONTENT + _ENTRY)
 _ABSENT = "null"
 DEFAULT_REGION = "DefaultRegion"
 
 
 class MalformedTrace(ValueError):
-    """A trace that is not of the form above. The text says where."""
+    """A trace that does not have the format above. The text names the entry."""
 
 
 class MessageType(IntEnum):
-    """What kind of message was sent. Wire values."""
+    """The kind of a sent message. Wire values."""
 
     NORMAL = 0
-    HALF = 1  # of a transaction that is not ended
+    HALF = 1  # of a transaction that has not ended
     COMMIT = 2
     DELAY = 3
 
 
 class ConsumeOutcome(IntEnum):
-    """How consuming went. Wire values (ConsumeReturnType)."""
+    """The result of consuming a message. Wire values (ConsumeReturnType)."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -40,7 +40,7 @@ class ConsumeOutcome(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pub:
-    """A message was sent. Times in ms; `timestamp` is when the send began."""
+    """A message was sent. Times are in ms; `timestamp` is the start of the send."""
 
     timestamp: int
     group: str
@@ -55,7 +55,7 @@ class Pub:
     offset_message_id: str = ""
     success: bool = True
     region: str = DEFAULT_REGION
-    client_host: str = ""  # only what old clients wrote has it
+    client_host: str = ""  # written only by old clients
 
     def contents(self) -> tuple[object, ...]:
         return (
@@ -67,7 +67,7 @@ class Pub:
 
 @dataclass(frozen=True, kw_only=True)
 class SubBefore:
-    """A message is being given to a listener; `request_id` is the same in its SubAfter."""
+    """A message is being passed to a listener; its SubAfter has the same `request_id`."""
 
     timestamp: int
     group: str
@@ -86,7 +86,7 @@ class SubBefore:
 
 @dataclass(frozen=True, kw_only=True)
 class SubAfter:
-    """A listener has had a message, for `cost` ms."""
+    """A listener has processed a message, within `cost` ms."""
 
     request_id: str
     message_id: str
@@ -94,7 +94,7 @@ class SubAfter:
     success: bool
     keys: str = ""
     outcome: int = 0  # a ConsumeOutcome
-    timestamp: int = 0  # 0 and "" of clients that did not write them
+    timestamp: int = 0  # 0 and "" if the client did not write them
     group: str = ""
 
     def contents(self) -> tuple[object, ...]:
@@ -106,7 +106,7 @@ class SubAfter:
 
 @dataclass(frozen=True, kw_only=True)
 class EndTransaction:
-    """A transaction was ended. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
+    """A transaction ended. `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
 
     timestamp: int
     group: str
@@ -133,19 +133,20 @@ TraceEntry = Pub | SubBefore | SubAfter | EndTransaction
 
 
 def encode(entry: TraceEntry) -> str:
-    """The text of an entry, with the mark at its end."""
+    """Return the text of an entry, including the mark at its end."""
     contents = [*map(str, entry.contents())]
     text = _CONTENT.join(contents)
     if text.count(_CONTENT) >= len(contents) or _ENTRY in text:
-        # Of a message of others: one such key would make all entries beside it unreadable.
+        # The message of another client may have such a key, which would make the other entries
+        # unreadable.
         text = _CONTENT.join([content.translate(_WITHOUT_MARKS) for content in contents])
     return text + _ENTRY
 
 
 def decode(body: bytes | str) -> Iterator[TraceEntry]:
-    """The entries in the body of a trace message; those of an unknown kind are left out.
+    """Yield the entries in the body of a trace message, without those of an unknown kind.
 
-    Also of older clients, which wrote fewer contents. Raises MalformedTrace.
+    Also reads entries of older clients, which have fewer fields. Raises MalformedTrace.
     """
     try:
         text = body if isinstance(body, str) else body.decode()
@@ -163,7 +164,7 @@ def decode(body: bytes | str) -> Iterator[TraceEntry]:
 
 
 def _read_pub(parts: list[str]) -> Pub:
-    # 13 contents: without the offset id; 14: as now; 15 and more: with the client's host.
+    # 13 fields: without the offset id; 14: the current format; 15 and more: with the client's host.
     with_id = len(parts) >= 14
     return Pub(
         timestamp=int(parts[1]),

@@ -1,4 +1,6 @@
-"""What producers and consumers put into a trace (SendMessageTraceHookImpl, ConsumeMessage…)."""
+"""Hooks that write the trace entries of producers and consumers (SendMessageTraceHookImpl,
+ConsumeMessageTraceHookImpl).
+"""
 
 import os
 
@@ -25,7 +27,7 @@ _TIMED = (PropertyKey.DELAY_LEVEL, PropertyKey.TIMER_DELIVER_MS, PropertyKey.TIM
 
 
 class SendTrace(SendHook):
-    """Traces what a producer sends, and what brokers have stored of it."""
+    """Traces the sends of a producer."""
 
     def __init__(
         self, dispatcher: TraceDispatcher, group: str, namespace: str | None = None
@@ -35,7 +37,7 @@ class SendTrace(SendHook):
         self._namespace = namespace
 
     def after_send(self, context: SendContext) -> None:
-        """Nothing is traced where the broker has switched that off (traceOn)."""
+        """Write an entry, unless the broker has tracing switched off (traceOn)."""
         request, response, result = context.request, context.response, context.result
         if request is None or response is None or result is None:
             return
@@ -77,7 +79,7 @@ class SendTrace(SendHook):
         *,
         from_check: bool,
     ) -> None:
-        """A broker is told how a transaction ends: `state` is Java's LocalTransactionState."""
+        """Trace the end of a transaction: `state` is Java's LocalTransactionState."""
         properties = message.properties
         self.dispatcher.append(
             EndTransaction(
@@ -97,7 +99,7 @@ class SendTrace(SendHook):
 
 
 class ConsumeTrace(ConsumeHook):
-    """Traces what a consumer's user gets."""
+    """Traces the messages delivered to a consumer's user."""
 
     def __init__(
         self, dispatcher: TraceDispatcher, group: str, host: str, namespace: str | None = None

@@ -146,7 +146,7 @@ async def test_a_consumer_that_was_closed_is_not_opened_again() -> None:
             pass
         await there.send(*numbers(3))
         for again in (consumer.open, consumer.__aenter__):
-            with pytest.raises(ClientError, match="was closed is not opened again: make a new one"):
+            with pytest.raises(ClientError, match="a closed consumer cannot be opened again"):
                 await again()
         assert consumer.assigned == []
         async with there.consumer(listener=listener):

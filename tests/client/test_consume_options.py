@@ -45,14 +45,14 @@ def test_a_consumer_whose_topic_is_made_later_starts_with_a_warning_and_consumes
                 await until(lambda: listener.got == [b"1"])
 
     asyncio.run(scenario())
-    assert "waits for its topic: topic later: no name server knows it" in caplog.text
+    assert "waits for a topic: topic later: no name server knows it" in caplog.text
 
 
 def test_a_consumer_starts_while_the_name_server_is_away_and_goes_on_when_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mq.client.reader.LONGEST_AGAIN_SECONDS", 0.2)
-    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeat, "CHECK_SECONDS", 0.1)
     listener = Listener()
 
     async def scenario() -> None:

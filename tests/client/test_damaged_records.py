@@ -40,7 +40,7 @@ def test_a_damaged_record_is_passed_over_and_those_around_it_are_read(
                 (queue,) = await puller.queues(TOPIC)
                 found = [message.body async for message in puller.read(queue)]
             assert found == [body for body in _BODIES if body != _BODIES[2]]
-            assert "passed over what is damaged" in caplog.text
+            assert "skipped records that are damaged" in caplog.text
 
     asyncio.run(scenario())
 

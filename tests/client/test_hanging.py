@@ -74,12 +74,12 @@ def test_a_send_to_a_healthy_broker_does_not_wait_for_a_name_server_that_stands_
             await producer.send(Message(TOPIC, b"before"))
             stand_still(pid)
             try:
-                producer._aims.outdate(TOPIC)  # as any failed send does
+                producer._table.outdate(TOPIC)  # as any failed send does
                 for _ in range(3):
                     began = time.monotonic()
                     await producer.send(Message(TOPIC, b"meanwhile"), timeout=TIMEOUT)
                     assert time.monotonic() - began < AT_ONCE
-                    producer._aims.outdate(TOPIC)
+                    producer._table.outdate(TOPIC)
             finally:
                 os.kill(pid, signal.SIGCONT)
 
@@ -220,7 +220,7 @@ def test_a_name_server_that_was_restarted_takes_no_route_away() -> None:
                     await producer.send(Message(TOPIC, b"1"))
                     names.forgot = True
                     for _ in range(3):
-                        producer._aims.outdate(TOPIC)
+                        producer._table.outdate(TOPIC)
                         with pytest.raises(RouteNotFound):
                             await producer.session.fresh_route(TOPIC)
                         result = await producer.send(Message(TOPIC, b"2"))

@@ -30,7 +30,7 @@ QUEUE = MessageQueue(TOPIC, NAME, 0)
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
 
@@ -357,6 +357,6 @@ async def test_what_a_paused_queue_has_lost_is_not_committed_while_it_waits_to_b
             is_cut = True
             async with consumer.reader._changing:  # as a rebalance that waits for a broker
                 for _ in range(2):
-                    with pytest.raises(ClientError, match="the same topic"):
+                    with pytest.raises(ClientError, match="the topic is still the same"):
                         await consumer.commit()
             await until(lambda: told == [2])

@@ -230,7 +230,7 @@ async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has seen that it was absent."""
-    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     new = [b"new%d" % number for number in range(20)]
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))

@@ -249,7 +249,7 @@ async def test_a_queue_goes_on_where_it_was_reset_to_though_its_broker_left_the_
     """As one that was restarted before it had heard of that."""
     monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.revoked_queues.MOVE_AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 0.1)
     told: list[str] = []
 
     def commit(request: Command, channel: Channel) -> Command:

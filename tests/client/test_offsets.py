@@ -312,7 +312,7 @@ def test_a_commit_tells_of_a_queue_that_was_given_up_before_its_offset_was_commi
         offsets.forget(gone)
         may_answer.set()
         errors = [str(error) for error in await commit]
-        lost = [f"{gone} was given up before its offset was committed"]
+        lost = [f"{gone} was revoked before its offset was committed"]
         assert errors == ([] if told else lost)
 
     at_one_broker(update, scenario)

@@ -135,8 +135,8 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
             await asyncio.wait_for(began.wait(), 60)
             mine = False
             consumer.reader.wake()
-            await until(lambda: QUEUE in consumer.reader._leaving)
-        (held,) = consumer.reader._leaving.busy
+            await until(lambda: QUEUE in consumer.reader._revoked)
+        (held,) = consumer.reader._revoked.busy
         async with broker(tmp_path, port, names) as second:
             # The consumer may have locked it there first, as it does again and again.
             client_id = consumer.session.client_id
@@ -145,7 +145,7 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
             await admin.update_consumer_offset(second.address, GROUP, TOPIC, 0, 4)
             await until(lambda: not held.locked)
             done.set()
-            await until(lambda: QUEUE not in consumer.reader._leaving)
+            await until(lambda: QUEUE not in consumer.reader._revoked)
             assert second.stores.offsets.query(GROUP, TOPIC, 0) == 4
 
     run(tmp_path, scenario)

@@ -186,7 +186,7 @@ def test_the_members_of_a_group_are_asked_of_another_broker_when_the_first_is_de
                     await until(lambda: len(live.pulled) == 2)
                     route = await consumer.session.route(TOPIC)
                     before = asked[of_members]
-                    members = await consumer.reader._shares.members.ask(route)
+                    members = await consumer.reader._assignments.members.ask(route)
                     assert (members.address, asked[of_members]) == (there, before)
                     assert before > 0  # it was the first that was asked
 
@@ -278,7 +278,7 @@ def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
             async with there.consumer(listener=listen, ordered=True) as consumer:
                 await until(lambda: len(inside) == 4)
                 giving_up = asyncio.create_task(consumer.reader.assign([]))
-                await until(lambda: len(consumer.reader._leaving.busy) == 4)
+                await until(lambda: len(consumer.reader._revoked.busy) == 4)
                 assert not giving_up.done()
                 release.set()
                 await giving_up
@@ -369,7 +369,7 @@ def test_a_topic_that_is_made_anew_is_read_though_messages_of_the_old_one_are_in
 def test_a_listener_that_stays_in_a_lost_queue_makes_nobody_rebalance_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reader, "LOCK_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(reader, "LOCK_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 600.0)
     monkeypatch.setattr(reader, "LONGEST_AGAIN_SECONDS", 600.0)
     renewals = rebalances = 0

@@ -40,7 +40,7 @@ def broker(root: Path, name: str, port: int, names: str, **more: str) -> Broker:
 def test_a_broker_that_comes_back_is_sent_to_and_read_from_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 0.2, raising=False)
+    monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 0.2, raising=False)
     got: list[bytes] = []
 
     async def listen(message: StoredMessage) -> None:
@@ -89,7 +89,7 @@ def test_a_broker_that_comes_back_is_sent_to_and_read_from_soon(
 def test_a_send_to_a_broker_that_the_route_has_lost_has_the_route_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 60.0)
 
     async def scenario(names: str, parts: AsyncExitStack) -> None:
         port = free_port()
@@ -131,7 +131,7 @@ def test_a_send_to_a_broker_that_the_route_has_lost_has_the_route_asked_for_agai
 def test_a_send_to_a_set_that_has_lost_its_master_has_the_route_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 60.0)
 
     async def scenario(names: str, parts: AsyncExitStack) -> None:
         slave = {"brokerRole": "SLAVE", "brokerId": "1", "storePathRootDir": str(tmp_path / "s")}

@@ -23,7 +23,7 @@ LIMITS = FlowLimits(messages=1)
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.0)
 
 

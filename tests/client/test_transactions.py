@@ -216,7 +216,7 @@ def test_a_broker_that_is_gone_leaves_the_end_open(
                 with caplog.at_level(logging.WARNING):
                     done = await producer.send_in_transaction(Message("T", b"x"), execute)
                 assert (done.state, done.confirmed) == (COMMIT, False)
-                assert "it will ask" in caplog.text
+                assert "which will ask" in caplog.text
 
     asyncio.run(scenario())
 

@@ -40,7 +40,7 @@ def test_a_listener_that_fails_while_its_message_is_sent_back_does_not_send_it_t
         held.add([message])
         counts = {"Orders": ConsumeCounts()}
         consumption = ConcurrentConsumption("group", counts, send_back, timeout=TIMEOUT)
-        consumption.hand_out(held, [message])
+        consumption.enqueue(held, [message])
         work = asyncio.create_task(consumption.work(Call(listen, batch=False, threads=1)))
         watch = asyncio.create_task(consumption.expire())
         await asked.wait()
@@ -73,7 +73,7 @@ def test_a_message_that_cannot_be_sent_back_does_not_keep_others_with_slow_liste
         held.add(messages)
         counts = {"Orders": ConsumeCounts()}
         consumption = ConcurrentConsumption("group", counts, send_back, timeout=TIMEOUT)
-        consumption.hand_out(held, messages)
+        consumption.enqueue(held, messages)
         call = Call(listen, batch=False, threads=1)
         tasks = [asyncio.create_task(consumption.work(call)) for _ in messages]
         tasks.append(asyncio.create_task(consumption.expire()))

@@ -35,4 +35,4 @@ def test_a_worker_that_ends_is_replaced_and_its_message_comes_again(
             assert await there.lag() == 0
 
     asyncio.run(scenario())
-    assert "a worker has ended" in caplog.text
+    assert "a worker ended" in caplog.text

@@ -95,9 +95,9 @@ def test_a_pull_that_finds_the_queue_as_it_was_ends_the_suspicion() -> None:
     pushes.taken(1001)
     pushes.offer(6, 1002, 8)
     pushes.offer(7, 1003, 8)
-    assert pushes.anew_from == 6
+    assert pushes.restart_from == 6
     pushes.pulled(0, 0)
-    assert pushes.anew_from == inf
+    assert pushes.restart_from == inf
 
 
 def test_what_cannot_be_taken_is_pulled() -> None:

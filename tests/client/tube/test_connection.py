@@ -267,7 +267,7 @@ def test_what_may_have_been_sent_does_not_fail_as_what_was_not() -> None:
 def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
     async def test() -> None:
         connection = TubeConnection(f"{host}:8715", connect_timeout=3600)
-        with pytest.raises(NotConnected, match="not the name of a host"):
+        with pytest.raises(NotConnected, match="not a valid host name"):
             await connection.call(GET, b"", 3600)
 
     run(test())
