@@ -90,7 +90,8 @@ class _Sender:
     tries: int
 
     def __post_init__(self) -> None:
-        self._last: dict[tuple[str, str, int], tuple[int, float]] = {}
+        # Offset, and when it was requested and acknowledged.
+        self._last: dict[tuple[str, str, int], tuple[int, float, float]] = {}
 
     def begin(self, topic: str, kind: str) -> Sent:
         context = self.context
@@ -117,10 +118,15 @@ class _Sender:
         else:
             sent.unreplicated.append(place)
             self.context.cluster.world.met(status)
-        before, at = self._last.get(key, (-1, 0.0))
-        if offset <= before and not model.gave_again(queue.broker_name, at):
+        before, at, acknowledged = self._last.get(key, (-1, 0.0, 0.0))
+        # Concurrent sends may be acknowledged in any order.
+        if (
+            offset <= before
+            and acknowledged < sent.at
+            and not model.gave_again(queue.broker_name, at)
+        ):
             model.wrong(f"{key}: {offset} was given after {before}")
-        self._last[key] = offset, sent.at
+        self._last[key] = offset, sent.at, now
 
 
 async def _single(sender: _Sender, topic: str) -> None:
