@@ -66,8 +66,8 @@ _SOME = (0.1, 0.5, 2.0, 5.0)
 # What is counted that daemons say.
 _TOLD = {
     "the master does not have it": "a slave cuts its end off",
-    "no slave has had what was sent": "senders were told that no slave was in time",
-    "is no slave of this broker": "a master turns a slave away that has more",
+    "no slave had the messages": "senders were told that no slave was in time",
+    "is not a slave of this broker": "a master turns a slave away that has more",
 }
 
 

@@ -102,7 +102,7 @@ class Replication:
         if self.state is not None:
             self.state.close()
         if self.acks is not None:
-            await self.acks.settle(seconds)
+            await self.acks.drain(seconds)
 
 
 async def open_replication(
@@ -137,9 +137,9 @@ async def open_replication(
             master.on_ack = acks.acknowledged
             master.is_prompt = True
             enough = InSyncGate(settings, master, appender)
-            master.wanted, master.on_slaves = enough.wanted, enough.look
-            settings.on_change.append(lambda _: enough.look())
-            enough.look()
+            master.acks_needed, master.on_slaves = enough.acks_needed, enough.update
+            settings.on_change.append(lambda _: enough.update())
+            enough.update()
         elif settings.store.broker_role is BrokerRole.SLAVE:
             slave = HaSlave(settings, store, addresses, cut)
         replication = Replication(settings, master, acks, slave)

@@ -36,7 +36,7 @@ class HaHandlers:
             HAConnectionRuntimeInfo(
                 addr=slave.remote,
                 slave_ack_offset=max(slave.acked, 0),
-                diff=slave.behind,
+                diff=slave.lag,
                 in_sync=self._is_in_sync(slave),
                 transferred_byte_in_second=int(slave.rate),
                 transfer_from_where=max(slave.next, 0),
@@ -56,7 +56,7 @@ class HaHandlers:
         if self._state is not None:
             return self._state.has(slave)
         limit = self._settings.store.ha_slave_fallbehind_max
-        return slave.acked >= 0 and slave.behind < limit
+        return slave.acked >= 0 and slave.lag < limit
 
     def _of_slave(self) -> HAClientRuntimeInfo:
         slave = self._slave

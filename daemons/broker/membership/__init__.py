@@ -1,1 +1,1 @@
-"""Membership: a broker's place in a set whose master is elected by controllers (decision 0056)."""
+"""Membership: a broker in a replica set whose master is elected by controllers (decision 0056)."""

@@ -1,16 +1,17 @@
-"""`mq broker` under controllers (enableControllerMode): a broker for each role, one after another.
+"""`mq broker` under controllers (enableControllerMode): runs one broker for each role, in sequence.
 
-Nothing listens until the controllers have said what this broker is. When they give it another role,
-the broker is stopped and started in that one: both ways are short, and the ones that every crash
-takes. The membership, its connections to the controllers and the heartbeats go on meanwhile.
+Nothing listens until the controllers have assigned a role. When they assign another one, the broker
+is stopped and started in the new role: both steps are short, and every crash takes them, too. The
+membership, its connections to the controllers and the heartbeats continue meanwhile.
 
-A broker that cannot start in a role it was given shows no sign of life until it tries again: the
-controllers are to elect another. The first start is different: what is wrong there is the
-operator's to mend, and ends the daemon.
+A broker that cannot start in its role sends no heartbeats until it tries again, so that the
+controllers elect another one. The first start is different: the operator has to fix its error,
+which ends the daemon.
 
-So does one whose machine has died, if it comes back so soon that it still is master: with
-ASYNC_FLUSH it may lack what all in sync have acknowledged, and they would cut that off. One of them
-is elected then, or itself again, in another epoch, where none of them lives.
+A broker also withdraws if its machine has crashed and it returns so soon that it still is master:
+with ASYNC_FLUSH it may lack messages that all in-sync replicas have acknowledged, and they would
+truncate these. Then one of them is elected, or, if none of them is alive, this broker in another
+epoch.
 """
 
 import asyncio
@@ -27,8 +28,8 @@ from mq.daemons.broker.membership.controllers import ControllerGroup
 from mq.daemons.broker.membership.log_position import (
     NOTHING,
     may_have_lost_its_end,
-    standing_of,
-    standing_on_disk,
+    position_of,
+    position_on_disk,
 )
 from mq.daemons.broker.membership.master_ha import MasterHa
 from mq.daemons.broker.membership.member import MasterControllers, Member, describe
@@ -41,25 +42,26 @@ from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-# The daemon is ready, though nothing is served yet, when there has been no role for so long:
-# controllers may be away for any time, and who waits for a daemon takes that for a failure.
+# The daemon reports that it is ready after this many seconds without a role, although it serves
+# nothing yet: controllers may be away for any time, and a supervisor would treat a longer wait as a
+# failure.
 READY_SECONDS = 10.0
-# How often the controllers are asked while nothing comes from the master.
-LOOK_SECONDS = 0.5
-# Between two attempts to take a role, longer from one to the next.
+# Seconds between two questions to the controllers while nothing arrives from the master.
+POLL_SECONDS = 0.5
+# Seconds between two attempts to take a role; the pause doubles.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-# Behind that a controller of Java, too, takes a broker for dead whose first connection has not
-# ended for it: so much longer than the heartbeats count.
+# Added to the heartbeat timeout: after that a Java controller, too, treats a broker as dead whose
+# first connection has not ended.
 _MISSED_SECONDS = 1.0
 
 
 class ControlledBroker(Lifecycle):
-    """A broker whose role controllers decide: `async with ControlledBroker(settings)`.
+    """A broker whose role is assigned by controllers: `async with ControlledBroker(settings)`.
 
-    ``broker`` is the one that runs now, None while there is no role or it changes. Entering waits,
-    but not long, for the first role; raises what `Broker` does, and CannotStart for a store that is
-    of another broker.
+    ``broker`` is the running one, None without a role or while the role changes. Entering waits for
+    the first role, for a limited time; raises as `Broker`, and CannotStart for a store that belongs
+    to another broker.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -68,20 +70,21 @@ class ControlledBroker(Lifecycle):
         self._settings = settings
         self._group = ControllerGroup(settings)
         self.member = Member(settings, self._group, self._heartbeat, self.tasks)
-        self._standing = NOTHING  # of the broker that ran last
-        self._stands_back: list[float] = []  # for how long each time, while it is master as before
-        self._stood_back_in = -1  # the epoch then
+        self._position = NOTHING  # of the broker that ran last
+        # the times for which it withdraws while it is still master
+        self._withdrawals: list[float] = []
+        self._withdrawn_epoch = -1  # the epoch in which it withdraws
         self._stopping = asyncio.Event()
-        self._served = asyncio.Event()  # a role has been taken
+        self._served = asyncio.Event()  # set when a role has been taken
         self._is_entered = False
         self._running: asyncio.Task[None]
 
     async def _start(self, parts: AsyncExitStack) -> None:
         await self.member.check_identity()
-        self._standing = await asyncio.to_thread(standing_on_disk, self._settings)
+        self._position = await asyncio.to_thread(position_on_disk, self._settings)
         if await asyncio.to_thread(may_have_lost_its_end, self._settings):
             silence = self._settings.broker.controller_heart_beat_timeout_mills / 1000
-            self._stands_back = [FIRST_PAUSE, silence + _MISSED_SECONDS]
+            self._withdrawals = [FIRST_PAUSE, silence + _MISSED_SECONDS]
         await self._group.open()
         parts.push_async_callback(self._group.close)
         await parts.enter_async_context(self.tasks)
@@ -94,7 +97,7 @@ class ControlledBroker(Lifecycle):
         self._is_entered = True
 
     def stop_starting(self) -> None:
-        """End entering soon, though there is no role yet."""
+        """End entering soon although there is no role yet."""
         self._stopping.set()
 
     async def _wait_for_first_role(self) -> None:
@@ -112,48 +115,50 @@ class ControlledBroker(Lifecycle):
             self._running.result()
 
     async def _end(self) -> None:
-        """Stop the broker, before the controllers hear that it has gone."""
+        """Stop the broker before the connections to the controllers close."""
         self._stopping.set()
         await asyncio.wait((self._running,))
         if not self._running.cancelled() and (error := self._running.exception()) is not None:
-            log.debug("the broker has ended", exc_info=error)  # told when it was entered
+            log.debug("the broker has ended", exc_info=error)  # reported when it was entered
 
     # one role after another ---------------------------------------------------------------------
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
         while (role := await self._next_role()) is not None:
-            if self._is_to_stand_back(role):
-                await self._withdraw(self._stands_back.pop(0))
+            if self._must_withdraw(role):
+                await self._withdraw(self._withdrawals.pop(0))
                 continue
-            self._stands_back.clear()
+            self._withdrawals.clear()
             try:
                 await self._serve(role)
                 pause = FIRST_PAUSE
             except Exception as error:
                 if not self._is_entered:
                     raise
-                log.critical("not %s: %s", describe(role), error, exc_info=error)
+                log.critical("cannot be %s: %s", describe(role), error, exc_info=error)
                 await self._withdraw(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _is_to_stand_back(self, role: ControlledRole) -> bool:
-        """Whether another member is to be elected, which may have what is missing here."""
-        if not self._stands_back or not role.is_master:
+    def _must_withdraw(self, role: ControlledRole) -> bool:
+        """Whether another member has to be elected, which may have messages that are missing
+        here."""
+        if not self._withdrawals or not role.is_master:
             return False
-        if self._stood_back_in < 0:
+        if self._withdrawn_epoch < 0:
             if not role.members - {role.broker_id}:
                 return False
-            self._stood_back_in = role.master_epoch
+            self._withdrawn_epoch = role.master_epoch
             log.warning(
-                "the machine of %s has died: others in sync may have what is lost here, and one of "
-                "them is to be elected instead of the master of epoch %d",
+                "the machine of %s has crashed: other in-sync replicas may have messages that are "
+                "lost here; withdrawing, so that one of them is elected instead of the master of "
+                "epoch %d",
                 *(self.member.address, role.master_epoch),
             )
-        return role.master_epoch == self._stood_back_in
+        return role.master_epoch == self._withdrawn_epoch
 
     async def _next_role(self) -> ControlledRole | None:
-        """The role to take now; None where the daemon stops."""
+        """The role to take now; None if the daemon stops."""
         while self.member.role is None and not self._stopping.is_set():
             await self._changed_or_stopping()
         return None if self._stopping.is_set() else self.member.role
@@ -170,19 +175,19 @@ class ControlledBroker(Lifecycle):
                 one.cancel()
 
     async def _serve(self, role: ControlledRole) -> None:
-        """Be what a role says until there is another one, or the daemon stops."""
+        """Serve a role until it changes or the daemon stops."""
         master = MasterHa(role, self._settings)
-        told = role
+        known = role
         if not role.is_master and role.master_address:
-            told = dataclasses.replace(role, master_ha_address=await master.find_once())
+            known = dataclasses.replace(role, master_ha_address=await master.find_once())
         settings = self._settings = self._settings.in_role(
             BrokerRole.SYNC_MASTER if role.is_master else BrokerRole.SLAVE,
             MASTER_ID if role.is_master else role.broker_id,
         )
-        broker = Broker(settings, told, MasterControllers(self.member, role))
+        broker = Broker(settings, known, MasterControllers(self.member, role))
         broker.tasks.failures = self.tasks.failures
         broker.master_addresses.flush_offset = master.flush_offset
-        broker.on_role_notice = self.member.look
+        broker.on_role_notice = self.member.poll_soon
         broker.member_metrics = self._figures
         async with broker:
             self.broker = broker
@@ -191,8 +196,8 @@ class ControlledBroker(Lifecycle):
                 log.info("%s", broker.ready_text())
             self._served.set()
             if broker.replication.slave is not None:
-                broker.tasks.spawn(lambda: self._look_while_alone(broker), "news of the master")
-            if told.master_address and not told.master_ha_address and not role.is_master:
+                broker.tasks.spawn(lambda: self._poll_while_alone(broker), "news of the master")
+            if known.master_address and not known.master_ha_address and not role.is_master:
                 broker.tasks.spawn(
                     lambda: master.find(broker.master_addresses), "address of the master's log"
                 )
@@ -200,31 +205,33 @@ class ControlledBroker(Lifecycle):
                 while self.member.role is role and not self._stopping.is_set():
                     await self._changed_or_stopping()
             finally:
-                self._standing = standing_of(broker)
+                self._position = position_of(broker)
                 self.broker = None
-                # A name server that hangs would hold up the new role, and sees the connection end.
+                # A hanging name server would delay the new role; it sees the end of the connection
+                # anyway.
                 broker.registration.says_farewell = self._stopping.is_set()
 
-    async def _look_while_alone(self, broker: Broker) -> None:
-        """Ask the controllers again and again while nothing comes from the master: the notice that
-        there is another may be lost, or not be let in (aclEnable)."""
+    async def _poll_while_alone(self, broker: Broker) -> None:
+        """Ask the controllers repeatedly while nothing arrives from the master: the notice of a new
+        master may be lost, or be rejected (aclEnable).
+        """
         slave = broker.replication.slave
         while slave is not None:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if slave.connection is None:
-                self.member.look()
+                self.member.poll_soon()
 
     async def _withdraw(self, seconds: float) -> None:
-        """Be dead to the controllers for some seconds, then come back."""
+        """Send no heartbeats for some seconds, then return."""
         await self._group.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
-        self.member.start_anew()
+        self.member.restart()
         await self._group.open()
 
     def _figures(self) -> Metrics:
-        from mq.daemons.metrics import counter, gauge  # only where somebody reads them
+        from mq.daemons.metrics import counter, gauge  # imported only when metrics are read
 
         doc = "Seconds since the leader of the controllers last answered this broker."
         yield gauge("mq_controller_silence_seconds", doc, self.member.silence())
@@ -233,7 +240,7 @@ class ControlledBroker(Lifecycle):
 
     def _heartbeat(self) -> BrokerHeartbeatRequestHeader:
         broker = self._settings.broker
-        now = self._standing if self.broker is None else standing_of(self.broker)
+        now = self._position if self.broker is None else position_of(self.broker)
         return BrokerHeartbeatRequestHeader(
             cluster_name=broker.broker_cluster_name,
             broker_addr=self.member.address,
@@ -249,7 +256,7 @@ class ControlledBroker(Lifecycle):
     # as every daemon ----------------------------------------------------------------------------
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where; or what it waits for."""
+        """The line that says where it serves, or what it waits for."""
         if self.broker is not None:
             return self.broker.ready_text()
         name = self._settings.broker.broker_name
@@ -257,7 +264,7 @@ class ControlledBroker(Lifecycle):
         return f"The broker[{name}, {self.member.address}] serves nothing yet: {waits}"
 
     def status_text(self) -> str:
-        """Its role, and what is wrong."""
+        """The role, and current problems."""
         if self.broker is None or self.member.role is None:
             return self.ready_text()
         problem = f"; {self.member.problem}" if self.member.problem else ""
@@ -270,12 +277,12 @@ class ControlledBroker(Lifecycle):
             self.broker.reload()
 
     def state(self) -> Iterable[str]:
-        """What it has and does now."""
+        """The current state as lines of text."""
         role = self.member.role
         yield f"role: {'none yet' if role is None else describe(role)}"
         yield f"leader of the controllers: {self._group.leader or 'not known'}"
         for address in self._group.silent():
-            yield f"controller {address}: takes no heartbeats"
+            yield f"controller {address}: accepts no heartbeats"
         if self.member.problem:
             yield f"membership: {self.member.problem}"
         if self.broker is not None:

@@ -1,8 +1,7 @@
-"""The controllers of a broker: which of them leads, what it is asked, and showing all of them that
-the broker lives.
+"""The controllers of a broker: finds their leader, sends it requests, and sends heartbeats to all.
 
-One connection to each, for as long as the broker is a member: a controller of Java takes a broker
-for dead when the connection closes over which its first heartbeat came.
+There is one connection to each, for as long as the broker is a member: a Java controller treats a
+broker as dead when the connection closes over which its first heartbeat arrived.
 """
 
 import asyncio
@@ -27,30 +26,31 @@ log = logging.getLogger(__name__)
 
 TIMEOUT = 3.0  # of a request, as in Java (BrokerOuterAPI)
 CONNECT_LIMIT = 1.0
-# When a controller's machine has acknowledged nothing for so long, the connection leads nowhere.
+# A connection is dropped when the controller's machine has acknowledged nothing for this many
+# seconds.
 DEAD_CONNECTION = 3.0
 
 _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
 
-#: What a heartbeat says now.
+# Returns the content of a heartbeat.
 Heartbeat = Callable[[], BrokerHeartbeatRequestHeader]
 
 
 class NoLeader(MQError):
-    """No controller that can be reached leads, or names one that does."""
+    """No reachable controller is the leader or names one."""
 
     retriable = True
 
 
 class ControllerGroup:
-    """The controllers at the addresses of controllerAddr. Open between `open` and `close`.
+    """The controllers at the addresses of controllerAddr. Usable between `open` and `close`.
 
-    Raises ConfigError for a key file or certificates that cannot be used.
+    Raises ConfigError for an unusable key file or unusable certificates.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.addresses = settings.controllers()
-        self.leader = ""  # as far as it is known
+        self.leader = ""  # as far as known
         self._settings = settings
         self._sessions = PeerSessions(settings)
         self._session = self._sessions.session(
@@ -58,31 +58,32 @@ class ControllerGroup:
             connect_timeout=self._sessions.connect_timeout(CONNECT_LIMIT),
             dead_after=DEAD_CONNECTION,
         )
-        self._beating: dict[str, asyncio.Task[None]] = {}
-        self._silent: dict[str, str] = {}  # who cannot be shown heartbeats, and why
+        self._heartbeats: dict[str, asyncio.Task[None]] = {}
+        # controllers that accept no heartbeats, with the kind of error
+        self._silent: dict[str, str] = {}
         self._is_open = False
 
     async def open(self) -> None:
-        """Get ready to ask. Idempotent."""
+        """Prepare for requests. Idempotent."""
         await self._session.open()
         self._is_open = True
 
     async def close(self) -> None:
-        """End every connection, which a controller takes for the end of the broker. Idempotent."""
+        """Close every connection; a controller treats that as the end of the broker. Idempotent."""
         self._is_open, self.leader = False, ""
         await self._session.close()
 
     def reload_key(self) -> None:
-        """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
+        """Read namesrvAclFile again; if it is unusable, the key stays as it was."""
         if self._sessions.reload_key("controllers"):
             self._session.credentials = self._sessions.key
 
-    # who leads ------------------------------------------------------------------------------
+    # the leader -----------------------------------------------------------------------------
 
     async def find_leader(self) -> str:
-        """Ask all who leads; the first that knows is believed. Raises NoLeader."""
+        """Ask all controllers for the leader; the first one named counts. Raises NoLeader."""
         if not self._is_open:
-            raise NoLeader("this broker has left the controllers for a while")
+            raise NoLeader("this broker has withdrawn from the controllers for a while")
         reasons: list[str] = []
         asked = [asyncio.ensure_future(self._named_by(one, reasons)) for one in self.addresses]
         try:
@@ -96,10 +97,10 @@ class ControllerGroup:
         finally:
             for one in asked:
                 one.cancel()
-        raise NoLeader(f"no controller leads, of controllerAddr: {'; '.join(reasons)}")
+        raise NoLeader(f"no controller of controllerAddr is the leader: {'; '.join(reasons)}")
 
     async def _named_by(self, address: str, reasons: list[str]) -> str:
-        """Whom the controller at an address takes for the leader; "" for nobody."""
+        """The leader according to the controller at an address; "" if it knows none."""
         try:
             command = Command(RequestCode.CONTROLLER_GET_METADATA_INFO)
             reply = await self._session.call(address, command, TIMEOUT)
@@ -119,11 +120,11 @@ class ControllerGroup:
     async def ask(
         self, request: Header, body: bytes = b"", accept: Collection[int] = _SUCCESS
     ) -> Command:
-        """The leader's answer.
+        """Return the leader's reply.
 
         Raises:
-            ControllerRefused: it answers with a code that is not in `accept`.
-            MQError: nobody has answered; the request may have been carried out.
+            ControllerRefused: its code is not in `accept`.
+            MQError: there is no reply; the request may have been carried out.
         """
         (code,) = request.REQUESTS
         for _ in range(2):
@@ -138,29 +139,30 @@ class ControllerGroup:
                 return reply
             if reply.code != ResponseCode.CONTROLLER_NOT_LEADER:
                 raise ControllerRefused(reply.code, reply.remark or "")
-            self.leader = ""  # it did nothing
-        raise NoLeader(f"the controller at {leader} is named as the leader, and says it is not")
+            self.leader = ""  # the request was not carried out
+        raise NoLeader(f"the controller at {leader} is named as the leader, but denies it")
 
-    # signs of life --------------------------------------------------------------------------
+    # heartbeats -----------------------------------------------------------------------------
 
     async def show(self, heartbeat: Heartbeat) -> None:
-        """One heartbeat to each, now; those that do not answer are left out."""
+        """Send one heartbeat to each controller now; those that do not answer are skipped."""
         await asyncio.gather(*(self._beat(address, heartbeat) for address in self._shown()))
 
     def keep_showing(self, heartbeat: Heartbeat, tasks: Tasks) -> None:
-        """Heartbeats to each from now on, and to the leader that is named beside them. Called again
-        when there is another leader."""
+        """Send heartbeats to each controller from now on, and to a leader that is not in
+        controllerAddr. Call it again when the leader changes.
+        """
         for address in self._shown():
-            if address not in self._beating:
-                work = partial(self._keep_beating, address, heartbeat)
-                self._beating[address] = tasks.spawn(work, "heartbeats to controllers")
-        for address in self._beating.keys() - self._shown():
-            self._beating.pop(address).cancel()
+            if address not in self._heartbeats:
+                work = partial(self._keep_heartbeats, address, heartbeat)
+                self._heartbeats[address] = tasks.spawn(work, "heartbeats to controllers")
+        for address in self._heartbeats.keys() - self._shown():
+            self._heartbeats.pop(address).cancel()
 
     def _shown(self) -> set[str]:
         return {*self.addresses, self.leader} - {""}
 
-    async def _keep_beating(self, address: str, heartbeat: Heartbeat) -> None:
+    async def _keep_heartbeats(self, address: str, heartbeat: Heartbeat) -> None:
         while True:
             await self._beat(address, heartbeat)
             await asyncio.sleep(self._settings.broker.broker_heartbeat_interval / 1000)
@@ -175,12 +177,12 @@ class ControllerGroup:
             kind = type(error).__name__
             if self._silent.get(address) != kind:
                 self._silent[address] = kind
-                log.warning("no heartbeat reaches the controller: %s", error)
+                log.warning("cannot send heartbeats to the controller: %s", error)
         else:
             with contextlib.suppress(KeyError):
                 del self._silent[address]
                 log.info("heartbeats reach the controller at %s again", address)
 
     def silent(self) -> Collection[str]:
-        """The controllers that take no heartbeats now."""
+        """The controllers that accept no heartbeats now."""
         return sorted(self._silent)

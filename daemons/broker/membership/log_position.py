@@ -1,4 +1,5 @@
-"""How much of the log of its set a broker has: what controllers elect by, of members in sync."""
+"""Log position: how far a broker's log reaches, by which controllers elect among in-sync
+replicas."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +15,9 @@ from mq.daemons.state_file import read_with_backup
 
 
 class LogPosition(NamedTuple):
-    """The epoch of the last record, the end of the log, and up to where it is agreed on; -1 for
-    what is not known."""
+    """The epoch of the last record, the end of the log, and the confirm offset; -1 for unknown
+    values.
+    """
 
     epoch: int
     max_offset: int
@@ -25,9 +27,10 @@ class LogPosition(NamedTuple):
 NOTHING = LogPosition(-1, -1, -1)
 
 
-def standing_on_disk(settings: BrokerSettings) -> LogPosition:
-    """Of a broker that has not started yet, from what it certainly has on its disk: there may be
-    more in its log. In a thread. Raises OSError."""
+def position_on_disk(settings: BrokerSettings) -> LogPosition:
+    """The log position of a broker that has not started yet, from what is certainly on its disk;
+    the log may reach further. Runs in a thread. Raises OSError.
+    """
     checkpoint = Checkpoint(Path(settings.store.store_path_root_dir) / layout.CHECKPOINT_FILE)
     checkpoint.load()
     end = checkpoint.safe_offset
@@ -39,8 +42,10 @@ def standing_on_disk(settings: BrokerSettings) -> LogPosition:
 
 
 def may_have_lost_its_end(settings: BrokerSettings) -> bool:
-    """Whether a broker that has not started yet may lack what it has acknowledged, and others in
-    sync have: its machine has died with what was not flushed. In a thread. Raises OSError."""
+    """Whether a broker that has not started yet may lack acknowledged messages that other in-sync
+    replicas have, because its machine crashed before they were flushed. Runs in a thread. Raises
+    OSError.
+    """
     store = settings.store
     is_flushed = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
     if is_flushed or not store.all_ack_in_sync_state_set:
@@ -48,8 +53,8 @@ def may_have_lost_its_end(settings: BrokerSettings) -> bool:
     return machine_has_crashed(Path(store.store_path_root_dir))
 
 
-def standing_of(broker: Broker) -> LogPosition:
-    """Of a broker that runs."""
+def position_of(broker: Broker) -> LogPosition:
+    """The log position of a running broker."""
     replication = broker.replication
     return LogPosition(
         replication.last_epoch, broker.stores.messages.log.written, replication.confirmed

@@ -1,7 +1,7 @@
-"""Where a master is replicated from: a slave asks the master itself.
+"""The replication address of a master, which a slave requests from the master itself.
 
-Controllers do not say, and name servers may still mean the master before: Java's slaves wait for
-their answers for up to half a minute.
+Controllers do not know it, and name servers may still name the previous master: Java's slaves wait
+for their answers for up to half a minute.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from mq.protocol.headers.broker import ExchangeHAInfoResponseHeader
 log = logging.getLogger(__name__)
 
 TIMEOUT = 1.0
-# A master that was elected a moment ago starts while it is asked. Longer from one time to the next.
+# A newly elected master may still be starting. Seconds; the pause doubles.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 
@@ -33,22 +33,22 @@ class MasterHa:
         self._address = role.master_address
         self._settings = settings
         self._refused_with = 0  # the code of its last refusal
-        self.flush_offset = 0  # where its log ended when it began, as it has said
+        self.flush_offset = 0  # the end of its log when it became master, as it reports
 
     async def find_once(self) -> str:
-        """Its address, "" if it does not say now."""
+        """Ask once; returns the replication address, or "" without an answer."""
         async with self._session() as session:
             return await self._ask(session)
 
     async def find(self, addresses: MasterAddresses) -> None:
-        """Ask until it says, and tell the slave."""
+        """Ask until the master answers, and pass the address to the slave."""
         pause = FIRST_PAUSE
         async with self._session() as session:
             while not (found := await self._ask(session)):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-        log.info("the master at %s is replicated from %s", self._address, found)
-        addresses.tell(self._address, found)
+        log.info("the master at %s has the replication address %s", self._address, found)
+        addresses.set(self._address, found)
         addresses.flush_offset = self.flush_offset
 
     def _session(self) -> Session:
@@ -56,7 +56,7 @@ class MasterHa:
         return sessions.session(self._address, timeout=TIMEOUT, connect_timeout=TIMEOUT)
 
     async def _ask(self, session: Session) -> str:
-        # Without an address of its own: whoever sends one is a master that says so.
+        # The request has no address of this broker: a request with an address announces a master.
         command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO)
         try:
             reply = await session.call(self._address, command, TIMEOUT)
@@ -65,13 +65,13 @@ class MasterHa:
             if error.code != self._refused_with:
                 self._refused_with = error.code
                 log.warning(
-                    "the master does not say where it is replicated from: %s (where it has access "
-                    "control, namesrvAclFile names the account that this broker asks with)",
+                    "the master refuses to report its replication address: %s (if it has access "
+                    "control, this broker needs an account in namesrvAclFile)",
                     error,
                 )
             return ""
         except (MQError, ProtocolError) as error:
-            log.debug("the master does not say where it is replicated from: %s", error)
+            log.debug("the master does not report its replication address: %s", error)
             return ""
         self.flush_offset = header.master_flush_offset or 0
         return header.master_ha_address or ""

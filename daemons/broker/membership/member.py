@@ -1,20 +1,20 @@
-"""A broker as a member of its set: it gets an id, shows that it lives, and learns its role.
+"""A broker as a member of its replica set: it gets an id, sends heartbeats, and learns its role.
 
     1  find the leader of the controllers                     (1005)
     2  ask for an id, once for the life of the store          (1012)
     3  apply for it                                           (1013)
     4  register the address                                   (1003)
-    5  heartbeats, to every controller, from now on           (904)
-    6  where nobody is master: ask to be elected              (1002)
-    7  look again and again who is master                     (1004)
+    5  send heartbeats to every controller from now on        (904)
+    6  if there is no master, ask to be elected               (1002)
+    7  poll for the master                                    (1004)
 
-What goes wrong with a step is logged once, and the step is tried again. A notice of the controllers
-(1008) only has the broker look at once: whoever sends one can make it ask, and no more.
+An error of a step is logged once, and the step is retried. A notice of the controllers (1008) only
+makes the broker poll at once: its sender can trigger a poll, and nothing else.
 
 A master that no leading controller has confirmed for as long as controllers wait for heartbeats may
-have a successor elsewhere. Unless all members of the sync state set have to acknowledge what is
-sent (allAckInSyncStateSet), or there is no other member, it takes a role without a master until it
-hears from them again (stopWithoutController). See docs/decisions/0056.
+have a successor elsewhere. Unless all members of the sync state set have to acknowledge messages
+(allAckInSyncStateSet), or there is no other member, it takes a role without a master until it hears
+from the controllers again (stopWithoutController). See docs/decisions/0056.
 """
 
 import asyncio
@@ -39,13 +39,14 @@ from mq.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
-# Java's brokers wait for five seconds between two attempts at a step.
+# Seconds between two attempts at a step. Java's brokers wait for five seconds.
 RETRY_SECONDS = 1.0
-# Two that apply for the same id at once: one is refused, and is not to meet the other again.
+# Seconds. If two brokers apply for the same id at once, one is refused, and must not collide with
+# the other again.
 LONGEST_RANDOM_PAUSE = 0.3
-# Whoever sends notices without end has the controllers asked so often at most.
-LEAST_PAUSE = 0.05
-# How often a master looks whether it has lost the controllers.
+# Seconds between two polls at least, however many notices arrive.
+MIN_PAUSE = 0.05
+# Seconds between two checks of a master whether it has lost the controllers.
 WATCH_SECONDS = 0.25
 
 # The controllers have another master, or another epoch of this one.
@@ -63,9 +64,9 @@ _FORGOTTEN = frozenset(
 class Member:
     """Finds the role of a broker: `run`, until cancelled.
 
-    ``role`` is the one that the broker is to have now, None while that is not known; ``changed`` is
-    set when it becomes another. ``broker_id`` is what the controllers know the broker by, 0 before
-    it has one. ``problem`` says what is wrong, "" if nothing is.
+    ``role`` is the role that the broker should have now, None while it is unknown; ``changed`` is
+    set when it changes. ``broker_id`` is the id assigned by the controllers, 0 before that.
+    ``problem`` says what is wrong, "" if nothing is.
     """
 
     def __init__(
@@ -85,73 +86,75 @@ class Member:
         self._heartbeat = heartbeat
         self._tasks = tasks
         self._registered = False
-        self._wanted = asyncio.Event()  # somebody wants it to look now
-        self._epoch = -1  # of masters, the highest that was heard of
+        self._poll_now = asyncio.Event()  # set to poll now
+        self._epoch = -1  # the highest known epoch of a master
         self._members: tuple[frozenset[int], int] = (frozenset(), -1)
-        # From when on a leader that says that the set is as it was is believed.
+        # A leader's report that the set is unchanged counts from this time on.
         self._settled_at = 0.0
         self.role_changes = 0
-        self._answered: float | None = None  # when a leader did last
-        self._confirmed = 0.0  # when a leader was last asked and said that this broker is master
+        self._answered: float | None = None  # the time of a leader's last reply
+        # the start of the last question to which a leader replied that this broker is master
+        self._confirmed = 0.0
         self._on_members: OnMembers = lambda members, epoch: None
 
-    # what the rest of the broker says ---------------------------------------------------------
+    # called by the rest of the broker ---------------------------------------------------------
 
-    def look(self) -> None:
-        """Ask the controllers soon: there may be news."""
-        self._wanted.set()
+    def poll_soon(self) -> None:
+        """Poll the controllers soon, because the role may have changed."""
+        self._poll_now.set()
 
     def silence(self) -> float:
-        """Seconds since a leader of the controllers has answered; -1 if none has."""
+        """Seconds since the last reply of a leader; -1 if there was none."""
         return -1.0 if self._answered is None else clock.monotonic() - self._answered
 
-    def start_anew(self) -> None:
-        """Forget the role, and register again: the broker could not take it."""
+    def restart(self) -> None:
+        """Forget the role and register again, because the broker could not take the role."""
         self.role = None
         self._registered = False
-        self.look()
+        self.poll_soon()
 
     def on_members(self, callback: OnMembers) -> None:
-        """Have a callback called with the members in sync and their epoch, when a controller says
-        so unasked. The one before is not called any more."""
+        """Set the callback for the in-sync members and their epoch, when a controller reports them.
+        It replaces the previous callback.
+        """
         self._on_members = callback
 
     async def alter(
         self, role: ControlledRole, members: frozenset[int], epoch: int
     ) -> tuple[frozenset[int], int]:
-        """Ask for another sync state set, as `Controllers.alter` says, as the master of a role."""
+        """Request another sync state set as the master of a role, as `Controllers.alter` says."""
         try:
             found = await self._questions.alter(role, members, epoch)
         except ControllerRefused as error:
             if error.code in _DEPOSED:
-                self.look()
-            if error.code == ResponseCode.SYSTEM_ERROR:  # it may be done, or be done later
-                self._may_become(role, members)
+                self.poll_soon()
+            if error.code == ResponseCode.SYSTEM_ERROR:  # it may be done already, or be done later
+                self._note_possible(role, members)
             raise
         except (TimeoutError, ConnectionError):
-            self._may_become(role, members)
+            self._note_possible(role, members)
             raise
         if self.role is role and found[1] > self._members[1]:
             self._members = found
         return found
 
-    def _may_become(self, role: ControlledRole, members: frozenset[int]) -> None:
-        """Who was asked for, as the master of a role, may be in sync by now, and be elected."""
+    def _note_possible(self, role: ControlledRole, members: frozenset[int]) -> None:
+        """Count requested members as possibly in sync, and electable, from now on."""
         if self.role is role:
             self._members = self._members[0] | members, self._members[1]
             self._settled_at = clock.monotonic() + SETTLED_SECONDS
 
-    # its life -----------------------------------------------------------------------------------
+    # running ------------------------------------------------------------------------------------
 
     async def check_identity(self) -> None:
-        """Whether this store is of this broker. Raises CannotStart, and OSError."""
+        """Check that this store belongs to this broker. Raises CannotStart, and OSError."""
         await asyncio.to_thread(self._files.read)
         await asyncio.to_thread(self._files.read_application)
 
     async def run(self) -> None:
-        """Take the steps, and look again and again who is master."""
+        """Take the steps, then poll for the master."""
         while True:
-            self._wanted.clear()
+            self._poll_now.clear()
             try:
                 problem = await self._step()
             except ControllerRefused as error:
@@ -161,23 +164,23 @@ class Member:
             if problem and problem != self.problem:
                 log.warning("membership of %s: %s", self._name, problem)
             self.problem = problem
-            await asyncio.sleep(LEAST_PAUSE)
+            await asyncio.sleep(MIN_PAUSE)
             pause = self._pause()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self._wanted.wait()
+                    await self._poll_now.wait()
 
     def _pause(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next poll."""
         seconds = self._settings.broker.sync_broker_metadata_period / 1000
         if self.problem:
             return min(seconds, RETRY_SECONDS)
-        if self.role is not None and self.role.is_master:  # two answers may be lost
+        if self.role is not None and self.role.is_master:  # two replies may be lost
             return min(seconds, self._lease / 3)
         return seconds
 
     async def watch_leader(self) -> None:
-        """Ask again and again who leads the controllers, until cancelled."""
+        """Ask for the leader of the controllers repeatedly, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.broker.sync_controller_metadata_period / 1000)
             with contextlib.suppress(NoLeader):
@@ -186,14 +189,14 @@ class Member:
                 self.group.keep_showing(self._heartbeat, self._tasks)
 
     async def watch_lease(self) -> None:
-        """Take the role from a master that the controllers may have given up, until cancelled."""
+        """Take the role from a master that the controllers may have replaced, until cancelled."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             role = self.role
             if role is not None and role.is_master and not self.may_answer():
                 log.error(
-                    "no controller has confirmed the master of %s for %g s, another may have been "
-                    "elected: this broker takes no messages until one does",
+                    "no controller has confirmed the master of %s for %g s; another one may have "
+                    "been elected; refusing messages until a controller confirms",
                     *(self._name, self._lease),
                 )
                 self._take_role(_without_master(role, role.master_epoch))
@@ -204,35 +207,36 @@ class Member:
 
     @property
     def _lease(self) -> float:
-        """Seconds from a question that a leader has answered. What it has heard of this broker by
-        then may be as old as the last heartbeat before it."""
+        """The seconds that a leader's confirmation is valid, from the start of the question. The
+        leader's last heartbeat of this broker may then be a heartbeat interval old.
+        """
         broker = self._settings.broker
         timeout = broker.controller_heart_beat_timeout_mills
         return max(timeout - broker.broker_heartbeat_interval, timeout / 2) / 1000
 
     def _may_be_lost(self) -> bool:
-        """Whether an acknowledged message may be one that a master elected elsewhere has not."""
+        """Whether an acknowledged message may be missing at a master that is elected elsewhere."""
         settings = self._settings
         if not settings.broker.stop_without_controller or settings.store.all_ack_in_sync_state_set:
             return False
         return len(self._members[0]) > 1
 
     def _refusal(self, error: ControllerRefused) -> str:
-        """What a refusal means, for people."""
+        """Describe a refusal for the operator."""
         if error.code not in _FORGOTTEN:
             return f"a controller refuses: {error}"
         self._registered = False
         return (
             f"the controllers do not know broker id {self.broker_id} of {self._name} ({error}): if "
-            f"they were told to forget it, move {self._files.path} away to join as a new member"
+            f"it was removed there, move {self._files.path} away to join as a new member"
         )
 
     # the steps ----------------------------------------------------------------------------------
 
     async def _step(self) -> str:
-        """The next steps, or a look; returns what is wrong then, "" for nothing.
+        """Take the next steps, or poll; returns what is wrong then, "" for nothing.
 
-        Raises as ControllerGroup.ask; ProtocolError; of its files CannotStart and OSError.
+        Raises as ControllerGroup.ask; ProtocolError; for its files CannotStart and OSError.
         """
         asked = clock.monotonic()
         if not self._registered:
@@ -266,21 +270,22 @@ class Member:
         try:
             await self._questions.apply(application)
         except ControllerRefused as error:
-            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:  # another has it
+            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:  # another broker has it
                 await asyncio.to_thread(files.drop_application)
                 await asyncio.sleep(random_ids.uniform(0, LONGEST_RANDOM_PAUSE))
-                self.look()
+                self.poll_soon()
             raise
         await asyncio.to_thread(files.accept, application)
         return application.broker_id
 
-    # what it learns -----------------------------------------------------------------------------
+    # replies ------------------------------------------------------------------------------------
 
     def _take(self, found: ReplicaSet, asked: float) -> str:
-        """Act on what a leader said that was asked at a time; returns what is wrong, "" for
-        nothing. One that is behind is not believed."""
+        """Apply a leader's reply to a question that was sent at ``asked``; returns what is wrong,
+        "" for nothing. Ignores a leader with an old epoch.
+        """
         if 0 <= found.master_epoch < self._epoch:
-            return f"a controller knows of epoch {found.master_epoch}, and {self._epoch} was before"
+            return f"a controller reports epoch {found.master_epoch}, but {self._epoch} was before"
         self._epoch = max(self._epoch, found.master_epoch)
         if not found.has_master:
             return self._without_master(found)
@@ -299,9 +304,9 @@ class Member:
             members=found.members,
             members_epoch=found.members_epoch,
         )
-        is_another = self.role is None or _place(wanted) != _place(self.role)
+        is_another = self.role is None or _identity(wanted) != _identity(self.role)
         if is_another or found.members_epoch >= self._members[1]:
-            # Also that the set is what it was, unless it may still become another.
+            # A report of an unchanged set counts, too, unless a requested change may still be made.
             if found.members_epoch != self._members[1] or asked >= self._settled_at:
                 self._members = found.members, found.members_epoch
             if is_another:
@@ -311,7 +316,7 @@ class Member:
         return ""
 
     def _doubled(self, found: ReplicaSet) -> str:
-        """Another broker has registered with this one's id, and is master: there may be but one."""
+        """Handle another master that has registered with this broker's id: only one may run."""
         if self.role is not None and self.role.is_master:
             self._take_role(_without_master(self.role, found.master_epoch))
         return (
@@ -321,11 +326,11 @@ class Member:
         )
 
     def _without_master(self, found: ReplicaSet) -> str:
-        """The set has no master, and no member of it can be elected now."""
+        """Handle a set without a master, none of whose members can be elected now."""
         role = self.role
         if role is not None and role.is_master and found.master_epoch > role.master_epoch:
             self._take_role(_without_master(role, found.master_epoch))
-        return "there is no master: none of the members in sync lives"
+        return "there is no master: none of the members in sync is alive"
 
     def _take_role(self, role: ControlledRole) -> None:
         self.role = role
@@ -334,7 +339,7 @@ class Member:
 
 
 class MasterControllers:
-    """`Controllers` as the broker of one role sees them."""
+    """`Controllers` for the broker of one role."""
 
     def __init__(self, member: Member, role: ControlledRole) -> None:
         self._member = member
@@ -344,7 +349,7 @@ class MasterControllers:
         return await self._member.alter(self._role, members, epoch)
 
     def may_answer(self) -> bool:
-        # Of another role the member knows another set, which says nothing of this one.
+        # In another role the member knows another set, which says nothing about this one.
         return self._member.role is self._role and self._member.may_answer()
 
     def on_members(self, callback: Callable[[frozenset[int], int], None]) -> None:
@@ -352,16 +357,16 @@ class MasterControllers:
 
 
 def describe(role: ControlledRole) -> str:
-    """A role for people."""
+    """Describe a role for the operator."""
     if role.is_master:
         return f"master in epoch {role.master_epoch}"
     if not role.master_address:
-        return f"a slave without a master, behind epoch {role.master_epoch}"
+        return f"a slave without a master, after epoch {role.master_epoch}"
     return f"slave of {role.master_address} in epoch {role.master_epoch}"
 
 
-def _place(role: ControlledRole) -> tuple[object, ...]:
-    """What makes a role another one: the members in sync do not."""
+def _identity(role: ControlledRole) -> tuple[object, ...]:
+    """The fields whose change makes another role; the in-sync members do not."""
     return (
         *(role.broker_id, role.is_master),
         *(role.master_id, role.master_epoch, role.master_address),
@@ -369,7 +374,7 @@ def _place(role: ControlledRole) -> tuple[object, ...]:
 
 
 def _without_master(role: ControlledRole, epoch: int) -> ControlledRole:
-    """The role of a broker that is master no more, while nobody else is."""
+    """The role of a broker that is no longer master, while there is no other master."""
     return dataclasses.replace(
         role, is_master=False, master_id=0, master_epoch=epoch, master_address=""
     )

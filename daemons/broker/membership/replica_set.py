@@ -1,4 +1,4 @@
-"""What controllers say of a set: its master, and which members are in sync."""
+"""The state of a replica set as controllers report it: its master, and the in-sync members."""
 
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -16,7 +16,7 @@ from mq.protocol.headers.controller import (
 
 
 class _NamesMaster(Protocol):
-    """What the headers of the three answers have in common."""
+    """The fields that the headers of the three replies share."""
 
     master_broker_id: int | None
     master_address: str | None
@@ -25,10 +25,10 @@ class _NamesMaster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
-    """A set at one moment. ``master_id`` is 0, which no member has, where there is no master.
+    """A replica set at one moment. ``master_id`` is 0, the id of no member, without a master.
 
-    ``master_epoch`` and ``members_epoch`` are -1 where the answer does not say. All three readers
-    raise RemoteProtocolError.
+    ``master_epoch`` and ``members_epoch`` are -1 if the reply lacks them. All three parsers raise
+    RemoteProtocolError.
     """
 
     master_id: int
@@ -43,19 +43,21 @@ class ReplicaSet:
 
     @classmethod
     def registered(cls, answer: Command) -> Self:
-        """Of CONTROLLER_REGISTER_BROKER, which names a master only if it lives."""
+        """Parse a reply to CONTROLLER_REGISTER_BROKER, which names a master only if it is alive."""
         header = RegisterBrokerToControllerResponseHeader.decode(answer.fields)
         return cls._of(header, _members_of(answer))
 
     @classmethod
     def looked_up(cls, answer: Command) -> Self:
-        """Of CONTROLLER_GET_REPLICA_INFO."""
+        """Parse a reply to CONTROLLER_GET_REPLICA_INFO."""
         header = GetReplicaInfoResponseHeader.decode(answer.fields)
         return cls._of(header, _members_of(answer))
 
     @classmethod
     def elected(cls, answer: Command) -> Self:
-        """Of CONTROLLER_ELECT_MASTER: of a new master, or of the one that there is still."""
+        """Parse a reply to CONTROLLER_ELECT_MASTER: with a new master, or the one that still is
+        master.
+        """
         header = ElectMasterResponseHeader.decode(answer.fields)
         body = ElectMasterResponseBody.decode(answer.body) if answer.body else None
         members = SyncStateSet(

@@ -1,7 +1,7 @@
-"""What a broker asks the leader of its controllers, about one set.
+"""Queries of a broker to the leader of its controllers, about one replica set.
 
-All calls raise ControllerRefused, MQError where nobody has answered, and ProtocolError for an
-answer that cannot be read; `alter` what `Controllers.alter` says.
+All calls raise ControllerRefused, MQError without a reply, and ProtocolError for an invalid reply;
+`alter` raises as `Controllers.alter`.
 """
 
 from mq.client.errors import BadAnswer, MQError, RequestTimeout
@@ -24,7 +24,7 @@ from mq.protocol.headers.controller import (
 )
 
 _ELECTED = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.CONTROLLER_MASTER_STILL_EXIST)))
-_NOBODY = frozenset(
+_NOT_ELECTABLE = frozenset(
     (
         ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
         ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
@@ -33,7 +33,7 @@ _NOBODY = frozenset(
 
 
 class ReplicaSetQueries:
-    """Asks about the set of a broker that is at an address."""
+    """Queries about the replica set of a broker that is at an address."""
 
     def __init__(self, group: ControllerGroup, cluster: str, name: str, address: str) -> None:
         self._group = group
@@ -42,7 +42,7 @@ class ReplicaSetQueries:
         self._address = address
 
     async def new_application(self) -> Application:
-        """An id that nobody has, to be applied for."""
+        """Return a free id to apply for."""
         header = GetNextBrokerIdRequestHeader(cluster_name=self._cluster, broker_name=self._name)
         answer = await self._group.ask(header)
         free = GetNextBrokerIdResponseHeader.decode(answer.fields).next_broker_id
@@ -51,7 +51,7 @@ class ReplicaSetQueries:
         return Application(free, f"{self._address};{clock.milliseconds()}")
 
     async def apply(self, application: Application) -> None:
-        """Ask for an id. Who asks again with the same check code is given it again."""
+        """Apply for an id. A repeated application with the same check code gets the same id."""
         await self._group.ask(
             ApplyBrokerIdRequestHeader(
                 cluster_name=self._cluster,
@@ -62,7 +62,7 @@ class ReplicaSetQueries:
         )
 
     async def register(self, broker_id: int) -> ReplicaSet:
-        """Tell the address; a master is named only if it lives."""
+        """Register the address; the reply names a master only if it is alive."""
         header = RegisterBrokerToControllerRequestHeader(
             cluster_name=self._cluster,
             broker_name=self._name,
@@ -73,12 +73,14 @@ class ReplicaSetQueries:
         return ReplicaSet.registered(await self._group.ask(header))
 
     async def look_up(self) -> ReplicaSet:
-        """What is known of the set."""
+        """Return the current state of the set."""
         header = GetReplicaInfoRequestHeader(broker_name=self._name)
         return ReplicaSet.looked_up(await self._group.ask(header))
 
     async def elect(self, broker_id: int) -> ReplicaSet | None:
-        """Ask to be elected: the set then, with whichever master; None where nobody can be."""
+        """Ask to be elected; returns the set with its master, whichever it is, or None if no member
+        can be elected.
+        """
         header = ElectMasterRequestHeader(
             cluster_name=self._cluster,
             broker_name=self._name,
@@ -88,14 +90,14 @@ class ReplicaSetQueries:
         try:
             return ReplicaSet.elected(await self._group.ask(header, accept=_ELECTED))
         except ControllerRefused as error:
-            if error.code not in _NOBODY:
+            if error.code not in _NOT_ELECTABLE:
                 raise
             return None
 
     async def alter(
         self, role: ControlledRole, members: frozenset[int], epoch: int
     ) -> tuple[frozenset[int], int]:
-        """Ask for another sync state set, as the master of a role."""
+        """Request another sync state set, as the master of a role."""
         header = AlterSyncStateSetRequestHeader(
             broker_name=self._name,
             master_broker_id=role.broker_id,

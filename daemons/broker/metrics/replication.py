@@ -15,7 +15,7 @@ def replication(master: HaMaster, acks: SlaveAcks | None, slave: HaSlave | None)
     """The slaves, who waits for them, and the connection to the master."""
     slaves = [one for one in master.slaves if one.acked >= 0]
     yield gauge("mq_slaves_connected", "Slaves that replicate from this broker.", len(slaves))
-    behind: Values = [((one.remote,), float(one.behind)) for one in slaves]
+    behind: Values = [((one.remote,), float(one.lag)) for one in slaves]
     doc = "Bytes of the commit log that a slave has not acknowledged."
     yield Metric("mq_replication_lag_bytes", Kind.gauge, doc, ("slave",), behind)
     late: Values = [((one.remote,), one.lag_seconds()) for one in slaves]

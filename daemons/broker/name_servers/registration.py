@@ -141,7 +141,7 @@ class Registration:
         """A master that has not registered yet says where it is: it is followed while name servers
         name none."""
         if self._is_slave and self._role is None:
-            self._named_masters.comes(address, ha_address)
+            self._named_masters.announced(address, ha_address)
 
     def was_master(self, address: str) -> bool:
         """Whether the master that name servers have named last is at an address."""
@@ -229,7 +229,8 @@ class Registration:
     ) -> None:
         if self._is_slave:  # what is ordered it hears from its master, with the topics
             if self._role is None:
-                self._named_masters.told(link.address, header.master_addr, header.ha_server_addr)
+                addresses = header.master_addr, header.ha_server_addr
+                self._named_masters.reported(link.address, *addresses)
             return
         answering = [each for each in self._links.values() if each.answers is not False]
         if body and answering[:1] == [link]:  # one name server's word, not each in turn

@@ -1,1 +1,1 @@
-"""Replication: a master's log, byte for byte, to its slaves (docs/decisions/0049)."""
+"""Replication: copies a master's log, byte for byte, to its slaves (docs/decisions/0049)."""

@@ -1,16 +1,16 @@
 """Acknowledgements of slaves, and the senders that wait for them (brokerRole=SYNC_MASTER).
 
-Disk and slaves work at the same time. A batch of the store, what came in one turn of the loop, is
-answered when both are done with it; each acknowledgement answers all the batches that it covers in
-one go. What a sender is told:
+Disk and slaves work at the same time. A batch of the store, the messages of one turn of the event
+loop, is answered when both have it; each acknowledgement answers all batches that it covers at
+once. Senders get these codes:
 
-    SLAVE_NOT_AVAILABLE   stored; no slave is connected that is not too far behind
+    SLAVE_NOT_AVAILABLE   stored; no slave is connected whose lag is within the limit
     FLUSH_SLAVE_TIMEOUT   stored; no slave had it within slaveTimeout
     FLUSH_DISK_TIMEOUT    a slave has it, the disk has not confirmed within syncFlushTimeout
 
-Where both are late, the slave's is told (CommitLog.submitReplicaRequest). One slave is enough
-unless inSyncReplicas says more (`enough.py`). Not as in Java, what a slave says that has left does
-not count, nor what it cannot have (`master.py`).
+If both are late, the sender gets the slave's code (CommitLog.submitReplicaRequest). One slave is
+enough unless inSyncReplicas requires more (`in_sync_gate.py`). Unlike in Java, acknowledgements of
+a slave that has disconnected do not count, nor those of offsets that it cannot have (`master.py`).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class _PendingBatch:
-    """A batch whose senders wait. What disk and slaves say is None until they have."""
+    """A batch whose senders wait. The refusals of disk and slaves are None until they are known."""
 
     __slots__ = ("batch", "deadline", "disk_done", "disk_refusal", "slave_done", "slave_refusal")
 
@@ -41,7 +41,7 @@ class _PendingBatch:
 
     @property
     def refusal(self) -> StoreRefused | None:
-        """What senders are told instead of SEND_OK. That it is not stored goes before all else."""
+        """The refusal that replaces SEND_OK, or None. A message that is not stored goes first."""
         disk = self.disk_refusal
         if disk is not None and disk.code != ResponseCode.FLUSH_DISK_TIMEOUT:
             return disk
@@ -49,10 +49,10 @@ class _PendingBatch:
 
 
 class SlaveAcks:
-    """Who waits for slaves. The store tells what it does by `written`, `stored` and `failed`.
+    """The senders that wait for slaves. The store calls `written` and `stored`.
 
-    ``nearest`` gives the highest physical offset that enough connected slaves have acknowledged,
-    None without so many.
+    ``nearest`` returns the highest physical offset that enough connected slaves have acknowledged,
+    None with fewer slaves.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class SlaveAcks:
         self._appender = appender
         self._nearest = nearest
         self._held: dict[Batch, _PendingBatch] = {}
-        self._waiting: deque[_PendingBatch] = deque()  # for a slave, by their ends
+        # batches that wait for a slave, by their ends
+        self._waiting: deque[_PendingBatch] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -71,15 +72,15 @@ class SlaveAcks:
 
     @property
     def waiting_replies(self) -> int:
-        """Senders that wait for a slave."""
+        """The number of senders that wait for a slave."""
         batches = [held.batch for held in self._waiting]
         return sum(len(batch.replies) + len(batch.answers) for batch in batches)
 
     def written(self, batch: Batch) -> None:
-        """A batch is in the log: slaves can have it now."""
+        """Note that a batch is in the log, so that slaves can get it."""
         nearest = self._nearest()
         if nearest is not None and nearest >= batch.end:
-            return  # nobody is waited for
+            return  # no sender has to wait
         held = self._hold(batch)
         if nearest is None or batch.end - nearest >= self._settings.store.ha_slave_fallbehind_max:
             held.slave_done = True
@@ -93,7 +94,7 @@ class SlaveAcks:
         return held
 
     def _wait(self, held: _PendingBatch) -> None:
-        """Have the senders of a batch wait until it is acknowledged, or late."""
+        """Let the senders of a batch wait until it is acknowledged or late."""
         self._idle.clear()
         self._waiting.append(held)
         if self._timer is None:
@@ -104,8 +105,9 @@ class SlaveAcks:
         return self._settings.store.slave_timeout / 1000
 
     def stored(self, batch: Batch, refusal: StoreRefused | None = None) -> bool:
-        """The disk has done with a batch what the flush mode promises, or not; False if nobody
-        waits for slaves to have it."""
+        """Note that a batch is stored as the flush mode guarantees, or was refused. Returns False
+        if no sender waits for slaves.
+        """
         held = self._held.get(batch)
         if held is None:
             return False
@@ -115,15 +117,17 @@ class SlaveAcks:
         return True
 
     def acknowledged(self, offset: int) -> None:
-        """A slave has the log up to an offset."""
+        """Note that a slave has the log up to an offset."""
         waiting = self._waiting
         while waiting and waiting[0].batch.end <= offset:
             self._end_wait(waiting.popleft(), None)
         if not waiting:
             self._idle.set()
 
-    async def settle(self, seconds: float) -> None:
-        """Wait at most so long for slaves; then tell those who still wait. No more are taken."""
+    async def drain(self, seconds: float) -> None:
+        """Wait for slaves for some seconds at most, then refuse the batches that still wait. No
+        more are accepted.
+        """
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
@@ -144,7 +148,7 @@ class SlaveAcks:
             self._appender.publisher.answer(held.batch, held.refusal)
 
     def _time_out(self) -> None:
-        """The timer stands for the oldest batch, as that of the flusher."""
+        """The timer is set for the oldest batch, as in the flusher."""
         self._timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -157,7 +161,7 @@ class SlaveAcks:
         self._refuse(late)
 
     def _refuse(self, count: int) -> None:
-        """Tell the oldest ones that no slave had their messages in time."""
+        """Refuse the oldest batches, because no slave had them in time."""
         if not count:
             return
         self.timeouts += count
@@ -167,7 +171,7 @@ class SlaveAcks:
             f"stored, but no slave had it within {seconds:g} s (slaveTimeout)",
         )
         log.warning(
-            "no slave has had what was sent within %g s (slaveTimeout)",
+            "no slave had the messages within %g s (slaveTimeout)",
             seconds,
             extra={"failure": "replication in time"},
         )
@@ -183,16 +187,17 @@ class SlaveAcks:
         else:
             limit = self._settings.store.ha_slave_fallbehind_max
             why = (
-                f"the nearest slave is {batch.end - nearest} bytes behind, the limit is {limit} "
+                f"the nearest slave lags {batch.end - nearest} bytes, the limit is {limit} "
                 f"(haSlaveFallbehindMax)"
             )
         return StoreRefused(ResponseCode.SLAVE_NOT_AVAILABLE, f"stored here only: {why}")
 
 
 class InSyncAcks(SlaveAcks):
-    """Senders that wait for the set, or for as many copies as they need. SLAVE_NOT_AVAILABLE is
-    told to nobody, as in Java: who needs no slave waits for none, and where the set is too small
-    nothing is taken."""
+    """Senders that wait for the sync state set, or for as many copies as they need. As in Java no
+    sender gets SLAVE_NOT_AVAILABLE: one that needs no slave does not wait, and if the set is too
+    small, no message is accepted.
+    """
 
     def __init__(
         self, settings: BrokerSettings, appender: Appender, covered: Callable[[], int]
@@ -201,6 +206,6 @@ class InSyncAcks(SlaveAcks):
         self._covered = covered
 
     def written(self, batch: Batch) -> None:
-        """A batch is in the log: slaves can have it now."""
+        """Note that a batch is in the log, so that slaves can get it."""
         if self._covered() < batch.end:
             self._wait(self._hold(batch))

@@ -1,4 +1,6 @@
-"""Who may connect to the port of replication: whoever may, can read all that the broker stores."""
+"""Admission to the replication port: a peer that may connect can read everything that the broker
+stores.
+"""
 
 import logging
 
@@ -9,15 +11,16 @@ log = logging.getLogger(__name__)
 
 SETTING = "haAllowedAddresses"
 
-# Peers about which one line has been logged. Behind so many all are begun anew.
-_MOST_REMEMBERED = 1000
+# Peers whose logged warnings are remembered; beyond this number all are forgotten.
+_MAX_REMEMBERED = 1000
 
 
 class Admission:
     """Decides by the address of a peer (haAllowedAddresses).
 
-    Where the setting is empty, everybody may who reaches the port, as with Java; but with access
-    control this machine only: an account that may read nothing would read everything here.
+    If the setting is empty, every peer that reaches the port may connect, as with Java; but with
+    access control only this machine, because an account without read permissions could read
+    everything here.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -32,26 +35,26 @@ class Admission:
         return not self._settings.broker.acl_enable or is_loopback(host)
 
     def refusal(self, host: str) -> str:
-        """What is to be done for a peer that is not admitted."""
+        """The log line for a peer that is not admitted, with the remedy."""
         return f"{host} may not replicate: if it is a slave, name it in {SETTING}"
 
 
 class OncePerPeer:
-    """Logs what peers do wrong: a line for each address and kind, not for each time."""
+    """Logs errors of peers: one line for each address and kind, not for each occurrence."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def warn(self, host: str, kind: str, text: str, *arguments: object) -> None:
-        """Log a warning unless one of this kind has been logged about this address."""
-        if (host, kind) in self._said:
+        """Log a warning unless one of this kind was logged for this address."""
+        if (host, kind) in self._logged:
             log.debug(text, *arguments)
             return
-        if len(self._said) >= _MOST_REMEMBERED:
-            self._said.clear()
-        self._said.add((host, kind))
+        if len(self._logged) >= _MAX_REMEMBERED:
+            self._logged.clear()
+        self._logged.add((host, kind))
         log.warning(text, *arguments, extra={"failure": "replication"})
 
     def forget(self, host: str) -> None:
-        """What was wrong with an address is right now."""
-        self._said = {(one, kind) for one, kind in self._said if one != host}
+        """Forget the warnings for an address, because it works now."""
+        self._logged = {(one, kind) for one, kind in self._logged if one != host}

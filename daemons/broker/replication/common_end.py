@@ -1,15 +1,16 @@
-"""Common end: up to where the log of a slave is that of its master (docs/decisions/0049).
+"""Common end: the offset up to which a slave's log equals its master's log (docs/decisions/0049).
 
-The wire of replication has no handshake: a slave says where its log ends, and gets what its master
-has from there on, whatever stands before it. So before it says so, a slave of ours asks its master
-for the last message that it has, as tools do that look for a message by its id, and compares all
-bytes. A record has its own place, its time, and the address of the broker that took it: where one
-is the same in both logs, all that is before it is.
+The replication protocol has no handshake: a slave sends the end of its log, and gets the master's
+log from there on, whatever comes before. So a slave of this broker first requests the record of its
+last message from the master, as tools do that search a message by its id, and compares all bytes. A
+record has its own offset, its time, and the address of the broker that stored it: if one record is
+equal in both logs, everything before it is.
 
-Where it is not, the last that is the same is found by halving, first among the files, then within
-one. Nothing is the same in the store of another master, which is left alone, and where a slave had
-just begun with the last file of a master that then lost all of it: such a master knows where it
-lost its end, right before that file, and the same broker's records are there again.
+If it differs, the last equal record is found by bisection, first among the files, then within one.
+No record is equal in the store of another master, which is left alone, and in one other case: the
+slave had just started with the last file of a master that then lost all of that file. Such a master
+knows where it lost its end, right before that file, and stores records of the same broker there
+again.
 """
 
 import asyncio
@@ -24,39 +25,40 @@ from mq.daemons.broker.store.replica import NotReplicated
 from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.record import BLANK, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD
 
-# How often, and after how long, a master is asked again for what may be on its way to its disk.
-_LOOKS = 5
-_LOOK_SECONDS = 0.2
+# How often, and with what pause in seconds, a master is asked again for a record that it may not
+# have flushed yet.
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.2
 
 
 class Bounds(NamedTuple):
-    """What the log of a master has: physical offsets."""
+    """The range of a master's log, in physical offsets."""
 
     begin: int
     end: int
-    recovered_end: int | None = None  # where it ended when it may have lost what came behind
+    recovered_end: int | None = None  # set if the log may have lost its end
 
 
 class Master(Protocol):
-    """What is asked of a master. Both raise MQError."""
+    """The queries to a master. Both raise MQError."""
 
     async def record_at(self, physical: int) -> bytes | None:
-        """The record that begins at an offset of its log, None if none does."""
+        """The record that starts at an offset of its log, or None."""
 
     async def bounds(self) -> Bounds:
-        """Where its log begins and ends, and may have lost its end."""
+        """The start, end and recovered end of its log."""
 
 
 async def common_end(store: MessageStore, master: Master) -> int:
-    """The physical offset behind the last record that both have.
+    """Return the physical offset after the last record that both logs have.
 
-    Raises NotReplicated where nothing is common, or the master has too little left to tell; MQError
-    as the master's answers do.
+    Raises NotReplicated if the logs have nothing in common, or the master has too little left to
+    decide; MQError as the queries do.
     """
     log = store.log
     if log.written <= log.minimum:
         return log.written
-    # What is made here by the way while a thread looks is not this list.
+    # a copy, because queues may be created while a thread iterates over it
     last = await asyncio.to_thread(_last_record, store.log, list(store.queues))
     if last is not None and await _is_common(log, last, master):
         return log.written
@@ -65,17 +67,17 @@ async def common_end(store: MessageStore, master: Master) -> int:
         return log.written
     if log.written < begin:
         raise NotReplicated(
-            f"the master's log begins at {begin}, this one ends at {log.written}: what is between "
-            f"is gone; to begin anew with what the master has, move {store.root} away"
+            f"the master's log starts at {begin}, but this one ends at {log.written}: the part in "
+            f"between has expired; to start again from the master's log, move {store.root} away"
         )
     file = await _last_common_file(log, master, begin)
     if file is None and await _has_lost_all(log, master, recovered_end):
         return log.minimum
     if file is None:
         raise NotReplicated(
-            f"this store is of another master: its log from {max(begin, log.minimum)} on is not "
-            f"the one of this master, which ends at {end}; move {store.root} away, or find its "
-            f"master (haMasterAddress, brokerName)"
+            f"this store belongs to another master: its log from {max(begin, log.minimum)} on "
+            f"differs from the log of this master, which ends at {end}; move {store.root} away, "
+            f"or replicate from its master (haMasterAddress, brokerName)"
         )
     starts = await asyncio.to_thread(_records_of, file, log.written)
 
@@ -85,7 +87,7 @@ async def common_end(store: MessageStore, master: Master) -> int:
     number = await _last_that(holds, len(starts))
     found = log.record_at(starts[number]) if number >= 0 else None
     if found is None:  # old files have been deleted meanwhile, here or there
-        raise NotReplicated("what was compared with the master is gone: it is compared again")
+        raise NotReplicated("the records compared with the master have expired; comparing again")
     return starts[number] + len(found)
 
 
@@ -95,26 +97,30 @@ async def _is_common(log: CommitLog, physical: int, master: Master) -> bool:
 
 
 async def _is_shown_soon(log: CommitLog, physical: int, master: Master) -> bool:
-    """With SYNC_FLUSH a master shows nobody what is not on its disk yet, and has sent that."""
-    for _ in range(_LOOKS):
-        await asyncio.sleep(_LOOK_SECONDS)
+    """Whether the master shows a record soon: with SYNC_FLUSH it shows no record that is not on its
+    disk yet, although it has sent it.
+    """
+    for _ in range(_ATTEMPTS):
+        await asyncio.sleep(_PAUSE_SECONDS)
         if await _is_common(log, physical, master):
             return True
     return False
 
 
 async def _has_lost_all(log: CommitLog, master: Master, recovered_end: int | None) -> bool:
-    """Whether the master has lost all that this log has, which began with its last file then."""
+    """Whether the master has lost everything that this log has, which started with the master's
+    last file.
+    """
     if recovered_end is None or not 0 <= log.minimum - recovered_end <= log.file_size:
         return False
     own, now = log.record_at(log.minimum), await master.record_at(log.minimum)
     if own is None or now is None or len(now) < SMALLEST_RECORD:
-        return False  # it has not come so far again, and is asked again
+        return False  # the master has not reached this offset again yet; it is asked later
     return record_store_host(own) == record_store_host(now)
 
 
 async def _last_common_file(log: CommitLog, master: Master, begin: int) -> MappedFile | None:
-    """The last file of which the master has the first record."""
+    """The last file whose first record the master has."""
     files: Sequence[MappedFile] = [file for file in log.files if begin <= file.start < log.written]
 
     async def holds(number: int) -> bool:
@@ -125,8 +131,9 @@ async def _last_common_file(log: CommitLog, master: Master, begin: int) -> Mappe
 
 
 async def _last_that(holds: Callable[[int], Awaitable[bool]], count: int) -> int:
-    """The last number below a count for which something holds that holds for all before it; -1 if
-    for none."""
+    """The last number below ``count`` for which ``holds`` is true, if it is true for all smaller
+    ones; -1 if for none.
+    """
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -138,8 +145,8 @@ async def _last_that(holds: Callable[[int], Awaitable[bool]], count: int) -> int
 
 
 def _last_record(log: CommitLog, queues: Sequence[ConsumeQueue]) -> int | None:
-    """Where the last record of the log begins. In a thread."""
-    # Nearly each record is in a queue: begin at the last of those.
+    """The start of the last record of the log. Runs in a thread."""
+    # Nearly every record is in a queue: start at the last of those.
     newest = -1
     for queue in queues:
         entry = queue.entry(queue.readable - 1) if queue.readable > queue.minimum else None
@@ -157,7 +164,9 @@ def _last_record(log: CommitLog, queues: Sequence[ConsumeQueue]) -> int | None:
 
 
 def _records_of(file: MappedFile, end: int, begin: int | None = None) -> list[int]:
-    """Where the records of a file begin, up to an end of the log. In a thread. Raises OSError."""
+    """The starts of the records of a file, up to an end of the log. Runs in a thread. Raises
+    OSError.
+    """
     position = file.start if begin is None else begin
     reader, starts = LogReader(file), []
     while end - position >= BLANK.size and file.end - position >= BLANK.size:

@@ -1,22 +1,23 @@
-"""What a broker is told before it starts in a set that controllers keep (enableControllerMode).
+"""The role of a broker in a replica set with controllers (enableControllerMode), fixed at its
+start.
 
-A role is for the life of a `Broker`: when controllers give another one, the broker is stopped and
-started with that. So what moves the log never changes sides while it runs.
+A role lasts for the life of a `Broker`: when controllers assign another one, the broker is stopped
+and started in the new role. So code that changes the log never changes sides while it runs.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Called with the members that controllers have agreed on, and the epoch of that.
+# Called with the members that controllers have agreed on, and their epoch.
 OnMembers = Callable[[frozenset[int], int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ControlledRole:
-    """The place of a broker in its set.
+    """The role of a broker in its replica set.
 
-    ``broker_id`` is the id that the controllers know it by, also of a master, whose brokerId is 0.
+    ``broker_id`` is the id assigned by the controllers, also of a master, whose brokerId is 0.
     ``master_address`` is where the master answers requests, ``master_ha_address`` where it is
     replicated from ("host:port"; "" where name servers have to tell). ``members`` is the sync state
     set with its epoch.
@@ -33,7 +34,7 @@ class ControlledRole:
 
 
 class ControllerRefused(Exception):
-    """The controller has answered, and not done what it was asked. ``code`` is its answer's."""
+    """The controller has refused a request. ``code`` is the code of its reply."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark or f"code {code}")
@@ -41,18 +42,20 @@ class ControllerRefused(Exception):
 
 
 class Controllers(Protocol):
-    """What a master asks the controllers of its set, and hears from them."""
+    """Requests of a master to the controllers of its replica set, and their reports."""
 
     async def alter(self, members: frozenset[int], epoch: int) -> tuple[frozenset[int], int]:
-        """Ask for another sync state set, ``epoch`` being that of the last one known; returns the
-        accepted one and its epoch.
+        """Request another sync state set; ``epoch`` is the epoch of the last known one. Returns the
+        accepted set and its epoch.
 
-        Raises ControllerRefused with the code of the answer; TimeoutError or ConnectionError when
-        nobody knows whether it was accepted.
+        Raises ControllerRefused with the code of the reply; TimeoutError or ConnectionError if it
+        is unknown whether the set was accepted.
         """
 
     def may_answer(self) -> bool:
-        """Whether nobody else can have been elected whose log lacks what is written here now."""
+        """Whether no other master can have been elected whose log lacks the records written here
+        now.
+        """
 
     def on_members(self, callback: OnMembers) -> None:
-        """Have a callback called with what a controller says of the set unasked."""
+        """Set the callback for reports of the set by a controller."""

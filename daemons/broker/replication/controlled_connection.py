@@ -1,14 +1,17 @@
-"""A slave as its master sees it, where a controller keeps the set.
+"""A slave's connection at its master, in a replica set with controllers.
 
-Not as with plain replication it says who it is, is told the epochs of this log, and begins where
-both logs are the same. Each frame says of which epoch its bytes are, and up to where the log is
-confirmed.
+Unlike in plain replication the slave identifies itself, gets the epochs of this log, and starts
+where both logs are equal. Each frame has the epoch of its bytes and the confirm offset.
 
-    handshake    who it is; each is answered, for Java's slaves say it again when they wait
-    0            it has nothing: it begins with this log, or with its last file (syncFromLastFile)
-    within       there
-    before       nowhere: it is told that the connection lives, and no more
-    behind       it has not compared what it has: its connection is closed
+    handshake    identifies the slave; each is answered, because Java's slaves repeat it while
+                 they wait
+
+Where a slave starts:
+
+    0            an empty slave starts with this log, or with its last file (syncFromLastFile)
+    within       at that offset
+    before       nowhere: it only gets heartbeats
+    after        it has not compared its log: its connection is closed
 """
 
 from typing import Protocol
@@ -27,39 +30,40 @@ from mq.daemons.broker.replication.slave_connection import Port, SlaveConnection
 
 
 class ReplicaSetView(Protocol):
-    """What a connection tells of its slave (`SyncState`)."""
+    """What a connection reports about its slave (`SyncState`)."""
 
     epochs: Epochs
 
     @property
     def confirmed(self) -> int:
-        """Up to where the log is confirmed."""
+        """The confirm offset of the log."""
 
     def joined(self, slave: "ControlledConnection") -> str:
-        """A slave has said who it is; returns why it cannot be, or ""."""
+        """A slave has identified itself; returns why it is refused, or ""."""
 
     def acknowledged(self, slave: "ControlledConnection") -> None:
-        """A slave has said up to where it has the log."""
+        """A slave has acknowledged the log up to an offset."""
 
     def left(self, slave: "ControlledConnection") -> None:
         """A connection has ended."""
 
 
 class ControlledConnection(SlaveConnection):
-    """A connection to the port of replication. ``id`` is what the controllers know the slave by,
-    -1 before it has said so."""
+    """A connection to the replication port. ``id`` is the slave's id at the controllers, -1 before
+    its handshake.
+    """
 
     def __init__(self, master: Port, members: ReplicaSetView) -> None:
         super().__init__(master)
         self.id = -1
         self.is_learner = False
-        self.told_confirmed = -1  # what it has been sent of that
-        # Where the log ended when the last bytes were sent, and when that was.
+        self.sent_confirmed = -1  # the confirm offset that was sent last
+        # The end of the log when the last bytes were sent, and the time of that.
         self.end_when_sent = 0
         self.had_all_at = clock.monotonic()
         self._sent_at = self.had_all_at
         self._members = members
-        self._words = SlaveReader()
+        self._reader = SlaveReader()
         self._from_last_file = False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -70,17 +74,17 @@ class ControlledConnection(SlaveConnection):
         super().abort()
         self._members.left(self)
 
-    # what the slave says ------------------------------------------------------------------------
+    # input from the slave -----------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         try:
-            for word in self._words.read(data):
+            for item in self._reader.read(data):
                 if not self._master.has(self):
                     return
-                if isinstance(word, SlaveHello):
-                    self._handshake(word)
+                if isinstance(item, SlaveHello):
+                    self._handshake(item)
                 else:
-                    self._take_offset(word)
+                    self._take_offset(item)
         except BadFrame as error:
             self._refuse(f"{error}", self.acked)
 
@@ -89,19 +93,19 @@ class ControlledConnection(SlaveConnection):
         self._from_last_file, self.is_learner = hello.from_last_file, hello.is_learner
         if hello.broker_id != self.id:
             if self.id >= 0:
-                self._refuse(f"has said that it is {self.id}, and now", hello.broker_id)
+                self._refuse(f"has identified itself as {self.id}, and now as", hello.broker_id)
                 return
             self.id = hello.broker_id
             why = self._members.joined(self)
             if why:
-                self._refuse(f"{why}; it says that it is broker", hello.broker_id)
+                self._refuse(f"{why}; it identifies itself as broker", hello.broker_id)
                 return
         epochs = self._members.epochs.all
         self._transport.write(MasterHello(self._log.written, epochs).encode())
 
     def _take_offset(self, offset: int) -> None:
         if self.id < 0:
-            self._refuse("has not said who it is, and asks for offset", offset)
+            self._refuse("has not identified itself, and requests offset", offset)
             return
         self._heard(offset, offset)
         if self._master.has(self) and self.next >= 0:
@@ -117,7 +121,7 @@ class ControlledConnection(SlaveConnection):
     def _start_of_empty(self) -> int:
         return super()._start_of_empty() if self._from_last_file else self._log.minimum
 
-    # what it is sent ----------------------------------------------------------------------------
+    # output to the slave ------------------------------------------------------------------------
 
     def _send_frames(self, data: memoryview) -> None:
         self._flow.took(len(data))
@@ -129,7 +133,7 @@ class ControlledConnection(SlaveConnection):
             at = offset + position
             found = self._members.epochs.at(at)
             if found is None:
-                self._refuse("needs what was written before the first epoch, at", at)
+                self._refuse("needs records from before the first epoch, at", at)
                 return
             epoch, end = found
             piece = data[position : position + min(most, end - at)]
@@ -137,27 +141,27 @@ class ControlledConnection(SlaveConnection):
             position += len(piece)
         self.next = offset + position
         self.sent += position
-        self.told_confirmed = confirmed
+        self.sent_confirmed = confirmed
         self.end_when_sent, self._sent_at = self._log.written, clock.monotonic()
         self._transport.writelines(parts)
 
     def _heartbeat(self, offset: int) -> bytes:
-        # Of the last byte: an epoch of which there is nothing yet is none that a slave may have.
+        # The epoch of the last byte: a slave must not have an epoch without bytes.
         epochs = self._members.epochs
         found = epochs.at(max(offset - 1, 0))
         epoch = found[0] if found else epochs.all[0]
-        self.told_confirmed = self._members.confirmed
-        return DATA_HEAD.pack(TRANSFER, 0, offset, *epoch, self.told_confirmed)
+        self.sent_confirmed = self._members.confirmed
+        return DATA_HEAD.pack(TRANSFER, 0, offset, *epoch, self.sent_confirmed)
 
-    def tell_confirmed(self) -> None:
-        """Say up to where the log is confirmed, unless bytes are on their way that say so."""
+    def send_confirmed(self) -> None:
+        """Send the confirm offset, unless bytes are in flight that carry it."""
         is_idle = self.next >= self._log.written and not self._paused
-        if self.next >= 0 and is_idle and self.told_confirmed < self._members.confirmed:
+        if self.next >= 0 and is_idle and self.sent_confirmed < self._members.confirmed:
             self._wrote_at = clock.monotonic()
             self._transport.write(self._heartbeat(self.next))
 
     def seconds_without_all(self) -> float:
-        """For how long it has not had all that it could have."""
+        """For how many seconds it has lacked a part of the log."""
         if self.next >= 0 and self.acked >= self._log.written:
             return 0.0
         return clock.monotonic() - self.had_all_at

@@ -1,17 +1,16 @@
-"""The wire of replication in controller mode (Java: AutoSwitchHAConnection, AutoSwitchHAClient).
+"""The replication protocol in controller mode (Java: AutoSwitchHAConnection, AutoSwitchHAClient).
 
-    slave to master    i32 1, i16 whether an empty store begins with the last file, i16 whether it
+    slave to master    i32 1, i16 whether an empty store starts with the last file, i16 whether it
                        only learns, i64 its id
     master to slave    i32 1, i32 size of what follows the head, i64 end of its log, i32 its last
                        epoch; then for each epoch i32 number, i64 start
-    slave to master    i32 2, i64 up to which physical offset it has the log; the first one is
-                       where it wants to begin
-    master to slave    i32 2, i32 size, i64 physical offset, i32 epoch in which that is, i64 start
-                       of this, i64 confirm offset; then so many bytes of the log's file
+    slave to master    i32 2, i64 physical offset up to which it has the log; the first one is
+                       where it wants to start
+    master to slave    i32 2, i32 size, i64 physical offset, i32 epoch of that offset, i64 start
+                       of the epoch, i64 confirm offset; then that many bytes of the log's file
 
-A frame with bytes never crosses the start of an epoch. One of size 0 says that the connection
-lives, and what is confirmed. The first number is the state of Java's connection: HANDSHAKE or
-TRANSFER.
+A frame with bytes never crosses the start of an epoch. A frame of size 0 is a heartbeat with the
+confirm offset. The first number is the state of Java's connection: HANDSHAKE or TRANSFER.
 """
 
 import struct
@@ -30,11 +29,11 @@ ACK = struct.Struct(">iq")
 DATA_HEAD = struct.Struct(">iiqiqq")
 _STATE = struct.Struct(">i")
 _EPOCH = struct.Struct(">iq")
-_START = struct.Struct(">ii")  # of what a master sends: state, size
+_START = struct.Struct(">ii")  # of a master's frame: state, size
 
 
 class SlaveHello(NamedTuple):
-    """What a slave says of itself."""
+    """The identification of a slave."""
 
     broker_id: int
     from_last_file: bool
@@ -45,7 +44,7 @@ class SlaveHello(NamedTuple):
 
 
 class MasterHello(NamedTuple):
-    """What a master has: the end of its log, and its epochs, the newest MOST_EPOCHS of them."""
+    """The end of a master's log, and its epochs, the newest MOST_EPOCHS of them."""
 
     end: int
     epochs: Sequence[Epoch]
@@ -58,7 +57,7 @@ class MasterHello(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes of the log as far as they have come; none of a frame that has none."""
+    """The bytes of a frame that have arrived so far; empty for a heartbeat."""
 
     offset: int
     epoch: Epoch
@@ -67,25 +66,25 @@ class Piece(NamedTuple):
 
 
 def encode_ack(offset: int) -> bytes:
-    """What a slave says of its log."""
+    """Encode a slave's acknowledgement."""
     return ACK.pack(TRANSFER, offset)
 
 
 class SlaveReader:
-    """Reads what a slave says from bytes that come in pieces."""
+    """Parses a slave's input, which arrives in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def read(self, data: bytes) -> Iterator[SlaveHello | int]:
-        """Yield what it says of itself, and its offsets. Raises BadFrame."""
+        """Yield identifications and offsets. Raises BadFrame."""
         data = self._rest + data if self._rest else bytes(data)
         position, self._rest = 0, b""
         while len(data) - position >= _STATE.size:
             (state,) = _STATE.unpack_from(data, position)
             size = {HANDSHAKE: SLAVE_HELLO.size, TRANSFER: ACK.size}.get(state)
             if size is None:
-                raise BadFrame(f"is no slave of a set with a controller (state {state})")
+                raise BadFrame(f"is not a slave of a replica set with controllers (state {state})")
             if len(data) - position < size:
                 break
             if state == HANDSHAKE:
@@ -98,17 +97,17 @@ class SlaveReader:
 
 
 class MasterReader:
-    """Reads what a master sends from bytes that come in pieces."""
+    """Parses a master's output, which arrives in pieces."""
 
     def __init__(self) -> None:
         self._head = bytearray()
-        self._offset = 0  # of the byte that comes next
-        self._left = 0  # of the frame
+        self._offset = 0  # of the next byte
+        self._left = 0  # bytes left of the frame
         self._epoch = Epoch(-1, 0)
         self._confirmed = 0
 
     def read(self, data: bytes) -> Iterator[MasterHello | Piece]:
-        """Yield what has come. Raises BadFrame."""
+        """Yield complete items. Raises BadFrame."""
         view = memoryview(data)
         position = 0
         while position < len(view):
@@ -130,7 +129,7 @@ class MasterReader:
                     yield Piece(self._offset, self._epoch, self._confirmed, view[:0])
 
     def _needed(self) -> int:
-        """The size of the head, as far as what has come of it tells."""
+        """The size of the head, as far as it is known from its first bytes."""
         if len(self._head) < _START.size:
             return _START.size
         state, size = _START.unpack_from(self._head)
@@ -139,7 +138,7 @@ class MasterReader:
         whole = size % _EPOCH.size == 0 and 0 <= size <= MOST_EPOCHS * _EPOCH.size
         if state == HANDSHAKE and whole:
             return int(MASTER_HELLO.size + size)
-        raise BadFrame(f"this is no master with a controller: state {state}, {size} bytes")
+        raise BadFrame(f"this is not a master with a controller: state {state}, {size} bytes")
 
     def _begin(self) -> MasterHello | None:
         head, self._head = bytes(self._head), bytearray()

@@ -1,10 +1,10 @@
-"""The slave's side of replication, where a controller keeps the set (Java: AutoSwitchHAClient).
+"""The slave's side of replication in a replica set with controllers (Java: AutoSwitchHAClient).
 
-As `slave.py` has it, but the master says which epochs its log has. So the slave first cuts off what
-is behind the last epoch that both have, and only then compares what is left, byte for byte: epochs
-alone do not tell two masters apart that have written under one number, as Java's may. The log is
-cut before the list of epochs is: a kill between the two leaves epochs of which nothing is there,
-which the next start drops.
+As `slave.py`, but the master sends the epochs of its log. So the slave first truncates everything
+after the last epoch that both have, and then compares the rest byte for byte: epochs alone do not
+distinguish two masters that have written under one number, as Java's may. The log is truncated
+before the list of epochs: a kill in between leaves epochs without records, which the next start
+drops.
 """
 
 import asyncio
@@ -46,15 +46,16 @@ class ControlledMasterConnection(MasterConnection):
         broker_id: int,
     ) -> None:
         super().__init__(settings, replica)
-        self._words = MasterReader()
+        self._reader = MasterReader()
         self._epochs = epochs
         self._bound = bound
         self._id = broker_id
         self._hello: asyncio.Future[MasterHello] = asyncio.get_running_loop().create_future()
 
     async def handshake(self) -> MasterHello:
-        """Say who this is, and wait for what the master says. Raises Lost, or what else was wrong
-        with the connection."""
+        """Send this slave's identification, and wait for the master's. Raises MasterConnectionLost,
+        or the error of the connection.
+        """
         store = self._settings.store
         hello = SlaveHello(self._id, store.sync_from_last_file, store.async_learner)
         if self.ended.done():
@@ -76,25 +77,27 @@ class ControlledMasterConnection(MasterConnection):
         begin = end = replica.received
         epoch: Epoch | None = None  # of the pieces
         confirmed = -1
-        for word in self._words.read(data):
-            if isinstance(word, MasterHello):
+        for item in self._reader.read(data):
+            if isinstance(item, MasterHello):
                 if self._hello.done():
-                    raise NotReplicated("the master says twice what it has")
-                self._hello.set_result(word)
+                    raise NotReplicated("the master sends its handshake twice")
+                self._hello.set_result(item)
                 continue
-            if self._said < 0:
-                raise NotReplicated("it sends before it is asked: it is no master of this set")
-            confirmed = word.confirmed
-            if not word.data:
-                self._check_heartbeat(word, end if pieces else None)
+            if self._acked < 0:
+                raise NotReplicated(
+                    "it sends data without a request: it is not a master of this set"
+                )
+            confirmed = item.confirmed
+            if not item.data:
+                self._check_heartbeat(item, end if pieces else None)
                 continue
-            if pieces and (word.offset != end or word.epoch != epoch):
+            if pieces and (item.offset != end or item.epoch != epoch):
                 self._store(begin, pieces, epoch)
                 pieces = []
             if not pieces:
-                begin, epoch = word.offset, word.epoch
-            pieces.append(word.data)
-            end = word.offset + len(word.data)
+                begin, epoch = item.offset, item.epoch
+            pieces.append(item.data)
+            end = item.offset + len(item.data)
         if pieces:
             self._store(begin, pieces, epoch)
         if confirmed >= 0:
@@ -110,21 +113,21 @@ class ControlledMasterConnection(MasterConnection):
         replica.receive(begin, data)
         self.received += len(data)
 
-    def _check_heartbeat(self, word: Piece, end: int | None) -> None:
-        # A Java master that does not know yet where to begin says -1.
-        if end is None and word.offset >= 0:
-            self._replica.check_heartbeat(word.offset)
-        elif end is not None and word.offset != end:
-            raise NotReplicated(f"the master goes on at {word.offset} behind {end}")
+    def _check_heartbeat(self, item: Piece, end: int | None) -> None:
+        # A Java master that does not know yet where to start sends -1.
+        if end is None and item.offset >= 0:
+            self._replica.check_heartbeat(item.offset)
+        elif end is not None and item.offset != end:
+            raise NotReplicated(f"the master continues at {item.offset} after {end}")
 
     def _pack(self, offset: int) -> bytes:
         return encode_ack(offset)
 
 
 class ControlledSlave(HaSlave):
-    """Keeps the store as the master's: `run`, until cancelled."""
+    """Replicates the store from its master: `run`, until cancelled."""
 
-    nobody = "there is no master now, or nobody says where it is replicated from"
+    no_master = "there is no master now, or its replication address is unknown"
 
     def __init__(
         self,
@@ -152,39 +155,38 @@ class ControlledSlave(HaSlave):
             hello = await connection.handshake()
         except TimeoutError:
             raise MasterConnectionLost(
-                f"the master says nothing within {HELLO_SECONDS:g} s"
+                f"the master has sent no handshake within {HELLO_SECONDS:g} s"
             ) from None
         log = self._store.log
         point = self._epochs.common_point(hello.epochs, hello.end, log.written)
         if point is not None and point < log.minimum:
             raise NotReplicated(
-                f"the master's log and this one are the same up to {point}, and this one begins at "
-                f"{log.minimum}: to begin anew with what the master has, move "
-                f"{self._store.root} away"
+                f"the master's log and this one are equal up to {point}, but this one starts at "
+                f"{log.minimum}: to start again from the master's log, move {self._store.root} away"
             )
         try:
             if point is not None and point < log.written and not connection.ended.done():
                 await self._cut_unless_same(point, connection, ha_address)
             await super()._compare(connection, ha_address)
         except MQError as error:
-            raise MasterConnectionLost(f"it cannot be compared: {error}") from error
+            raise MasterConnectionLost(f"the logs cannot be compared: {error}") from error
         if not connection.ended.done():
             self._epochs.adopt(hello.epochs, log.written)
 
     async def _cut_unless_same(
         self, point: int, connection: MasterConnection, ha_address: str
     ) -> None:
-        """Cut back to where the epochs of both logs part, but for records that are the same behind
-        it. Raises what `_common_end` does.
+        """Truncate to the point where the epochs of both logs diverge, but keep records after it
+        that are equal. Raises as `_common_end`.
 
-        A master that lost its power, and keeps its epoch, begins it anew at the end of its log. All
-        of that may be here, and have been acknowledged because it is: cut off, it would be at the
-        master alone until it is copied again.
+        A master that lost its power, and keeps its epoch, starts the epoch again at the end of its
+        log. This slave may have all of that, and messages may have been acknowledged because it
+        does: truncated here, they would be at the master alone until they are copied again.
         """
         try:
             end = await self._common_end(connection, ha_address)
-        except NotReplicated:  # no record is the same
+        except NotReplicated:  # no record is equal
             end = point
-        why = "it was written in an epoch that the master does not have"
+        why = "it belongs to an epoch that the master does not have"
         if end is not None and end < self._store.log.written:
             await self._cut(max(end, point), why)

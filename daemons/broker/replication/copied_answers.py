@@ -1,8 +1,8 @@
-"""Answers of a master, read and checked: what a slave takes over from them, and what it leaves out.
+"""Parses and checks a master's replies for a slave, and skips entries that the slave cannot use.
 
-A master may be wrong: another broker that has got its address, or one of another release. What is
-taken here becomes names of files and numbers of queues, as what a client asks for does, so the same
-limits hold. How much there is at most is what one frame holds (16 MiB).
+A master may be wrong: another broker at its address, or another release. The entries become names
+of files and numbers of queues here, as with client requests, so the same limits apply. One frame
+(16 MiB) limits their number.
 """
 
 import logging
@@ -22,38 +22,40 @@ from mq.protocol.bodies import (
 log = logging.getLogger(__name__)
 
 _LARGEST_OFFSET = (1 << 63) - 1
-_MOST_TOLD = 5  # names that are left out, of each kind
+_MAX_LOGGED = 5  # skipped names that are logged, of each kind
 
 
 def read_topics(body: bytes) -> tuple[dict[str, TopicConfig], DataVersion]:
-    """The topics of GET_ALL_TOPIC_CONFIG. Raises RemoteProtocolError. May be called in a thread."""
+    """Parse the topics of GET_ALL_TOPIC_CONFIG. Raises RemoteProtocolError. May run in a thread."""
     wrapper = TopicConfigSerializeWrapper.decode(body)
     table = wrapper.topic_config_table
     good = {name: topic for name, topic in table.items() if _is_topic(name, topic)}
-    _tell_left_out("topics", table.keys() - good.keys())
+    _log_skipped("topics", table.keys() - good.keys())
     return good, wrapper.data_version
 
 
 def read_groups(body: bytes) -> tuple[dict[str, SubscriptionGroupConfig], DataVersion]:
-    """The groups of GET_ALL_SUBSCRIPTIONGROUP_CONFIG. Raises RemoteProtocolError. May be called in
-    a thread."""
+    """Parse the groups of GET_ALL_SUBSCRIPTIONGROUP_CONFIG. Raises RemoteProtocolError. May run in
+    a thread.
+    """
     wrapper = SubscriptionGroupWrapper.decode(body)
     table = wrapper.subscription_group_table
     good = {
         name: group for name, group in table.items() if is_legal(name) and group.group_name == name
     }
-    _tell_left_out("groups", table.keys() - good.keys())
+    _log_skipped("groups", table.keys() - good.keys())
     return good, wrapper.data_version
 
 
 def read_offsets(body: bytes) -> dict[str, dict[int, int]]:
-    """The offsets of GET_ALL_CONSUMER_OFFSET, by topic@group and queue. Raises ValueError. May be
-    called in a thread."""
+    """Parse the offsets of GET_ALL_CONSUMER_OFFSET, by topic@group and queue. Raises ValueError.
+    May run in a thread.
+    """
     return _good(decode_offsets(body))
 
 
 def read_changed_offsets(body: bytes) -> dict[str, dict[int, int]]:
-    """The same of those that were committed at a slave while it acted as the master."""
+    """As `read_offsets`, for offsets committed at a slave while it was acting master."""
     return _good(decode_changed_offsets(body))
 
 
@@ -67,13 +69,12 @@ def _good(table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
                 for queue_id, offset in queues.items()
                 if 0 <= queue_id < MOST_QUEUES and 0 <= offset <= _LARGEST_OFFSET
             }
-    _tell_left_out("offsets", table.keys() - good.keys())
+    _log_skipped("offsets", table.keys() - good.keys())
     return good
 
 
 def is_legal(name: str) -> bool:
-    """Whether a name may stand for a topic or a group. Topics of retries may have the length of
-    groups."""
+    """Whether a name is valid for a topic or a group. Retry topics may be as long as groups."""
     try:
         names.check_group(name)
     except names.IllegalName:
@@ -82,8 +83,8 @@ def is_legal(name: str) -> bool:
 
 
 def _names_a_broker(name: str) -> bool:
-    """Whether a topic may be named after a broker or a cluster, which may have any printable name
-    without / and \\."""
+    """Whether a topic may be named after a broker or a cluster, whose names may have all printable
+    characters except / and \\."""
     return (
         0 < len(name) <= names.MAX_TOPIC_LENGTH
         and name.isprintable()
@@ -102,9 +103,9 @@ def _is_topic(name: str, topic: TopicConfig) -> bool:
     )
 
 
-def _tell_left_out(what: str, left_out: Iterable[str]) -> None:
-    found = sorted(left_out)
+def _log_skipped(what: str, skipped: Iterable[str]) -> None:
+    found = sorted(skipped)
     if found:
-        shown = ", ".join(repr(name[:100]) for name in found[:_MOST_TOLD])
-        log.error("%d %s of the master are not taken over, they cannot be: %s", len(found), what,
+        shown = ", ".join(repr(name[:100]) for name in found[:_MAX_LOGGED])
+        log.error("skipped %d %s of the master that cannot be used here: %s", len(found), what,
                   shown, extra={"failure": f"{what} of the master"})  # fmt: skip

@@ -1,14 +1,14 @@
 """Epochs: which master wrote which part of the log.
 
-A controller counts its elections in a set of brokers, and the master of each begins a part of the
-log. Two logs that have an epoch beginning at the same offset are the same up to the end of that
-epoch, or of the shorter one of the two logs; so a slave finds in the list of its master what the
-two have in common (`common_point`).
+A controller counts the elections of a replica set, and each elected master starts a new part of the
+log. If an epoch starts at the same offset in two logs, they are equal up to the end of that epoch,
+or of the shorter log; so a slave finds the common part from the list of its master
+(`common_point`).
 
-The file (storePathEpochFile) is Java's, which reads ours: a count, a checksum, a line for each
-epoch (CheckpointFile, EpochFileCache). An epoch of which nothing was written is replaced by the
-next one that begins where it does. (Java keeps the older, and writes on under its number; whether
-two brokers have written there is then not to be seen.)
+The file (storePathEpochFile) is compatible with Java's in both directions: a count, a checksum, a
+line for each epoch (CheckpointFile, EpochFileCache). An epoch without records is replaced by the
+next one that starts at its offset. (Java keeps the older one and writes on under its number; then
+it is not visible whether two brokers have written there.)
 """
 
 import zlib
@@ -21,22 +21,23 @@ from mq.client.machine import files
 from mq.daemons.broker.store.replica import NotReplicated
 from mq.daemons.state_file import read_with_backup, write_atomically
 
-#: So many fit into the handshake of a Java master (AutoSwitchHAConnection).
+# As many fit into the handshake of a Java master (AutoSwitchHAConnection).
 MOST_EPOCHS = 1000
-#: Where the last epoch ends: it goes on.
+# The end of the last epoch, which continues.
 NO_END = (1 << 63) - 1
 
 
 class Epoch(NamedTuple):
-    """An epoch, and the physical offset at which it begins."""
+    """An epoch, and the physical offset at which it starts."""
 
     number: int
     start: int
 
 
 class Epochs:
-    """The epochs of a log, oldest first. All that changes them raises OSError, and then has
-    changed nothing."""
+    """The epochs of a log, oldest first. All changes raise OSError, after which nothing has
+    changed.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,8 +47,8 @@ class Epochs:
     def load(self, end: int) -> None:
         """Read the file of a log that ends at an offset.
 
-        What begins behind that has lost its log, or a cut was interrupted behind the log's. Raises
-        OSError for a file that is there and cannot be read.
+        Drops epochs that start after that offset: their records are lost, or a truncation was
+        interrupted after that of the log. Raises OSError if an existing file cannot be read.
         """
         found = read_with_backup(self._path, decode) or []
         kept = [epoch for epoch in found if epoch.start <= end]
@@ -64,7 +65,7 @@ class Epochs:
         return self._all[-1] if self._all else None
 
     def at(self, offset: int) -> tuple[Epoch, int] | None:
-        """The epoch in which an offset lies, and where that ends; None before the first."""
+        """The epoch of an offset, and the epoch's end; None before the first epoch."""
         number = bisect_right(self._starts, offset)
         if not number:
             return None
@@ -72,11 +73,12 @@ class Epochs:
         return self._all[number - 1], end
 
     def begin(self, number: int, minimum: int, end: int, *, is_whole: bool) -> None:
-        """This broker is master from now on, with a log from an offset up to another.
+        """Start an epoch: this broker is master from now on, with a log from ``minimum`` to
+        ``end``.
 
-        One that goes on in its epoch keeps it if its log is surely whole; else what it has lost may
-        be in others, under the same number. A list without any begins where the log does: a slave
-        that has nothing is sent all of it.
+        A master that continues in its epoch keeps it if its log is surely complete; otherwise other
+        replicas may have the lost records under the same number. An empty list starts at the start
+        of the log, because an empty slave gets the whole log.
         """
         last = self.last
         if last is not None and last.number == number and is_whole:
@@ -85,20 +87,21 @@ class Epochs:
         self._save([*kept, Epoch(number, end if kept else minimum)])
 
     def follow(self, number: int, start: int) -> None:
-        """The master sends bytes of an epoch. Raises NotReplicated where that cannot be."""
+        """Follow the master to an epoch. Raises NotReplicated if that is impossible."""
         last = self.last
         if last == (number, start):
             return
         if last is not None and (number <= last.number or start < last.start):
             raise NotReplicated(
-                f"the master sends epoch {number} from {start} on, and here epoch {last.number} "
-                f"has begun at {last.start}"
+                f"the master sends epoch {number} from {start} on, but epoch {last.number} "
+                f"has started at {last.start} here"
             )
         self._save([*(epoch for epoch in self._all if epoch.start < start), Epoch(number, start)])
 
     def common_point(self, theirs: Sequence[Epoch], their_end: int, own_end: int) -> int | None:
-        """The physical offset up to which this log and another one, which ends at ``their_end``,
-        are the same; None if no epoch is."""
+        """The physical offset up to which this log equals another one, which ends at ``their_end``;
+        None without a common epoch.
+        """
         ends = dict(zip(theirs, [*(epoch.start for epoch in theirs[1:]), their_end], strict=True))
         end = own_end
         for epoch in reversed(self._all):
@@ -108,8 +111,9 @@ class Epochs:
         return None
 
     def adopt(self, theirs: Sequence[Epoch], end: int) -> None:
-        """The log is that of the master, which has these epochs, and ends at an offset: so are its
-        epochs. Older ones than the master has still stay."""
+        """Set the epochs to those of the master, to whose log this one, which ends at ``end``, is
+        equal. Epochs older than the master's are kept.
+        """
         if not theirs:
             return
         first = theirs[0]
@@ -123,14 +127,14 @@ class Epochs:
             self._save(wanted)
 
     def drop_before(self, minimum: int) -> None:
-        """Forget the epochs of which nothing is left in a log that begins at an offset."""
+        """Drop the epochs without records in a log that starts at ``minimum``."""
         kept = bisect_right(self._starts, minimum) - 1
         if kept > 0:
             self._save(self._all[kept:])
 
     def _save(self, epochs: list[Epoch]) -> None:
         write_atomically(self._path, encode(epochs))
-        if not epochs:  # Java reads the other where this one has nothing
+        if not epochs:  # Java reads the backup if this file is empty
             files.remove(self._path.with_name(self._path.name + ".bak"))
         self._set(epochs)
 
@@ -146,14 +150,14 @@ def encode(epochs: Sequence[Epoch]) -> bytes:
 
 
 def decode(data: bytes) -> list[Epoch]:
-    """Read the content of a file. Raises ValueError."""
+    """Parse the content of a file. Raises ValueError."""
     count, checksum, lines = (*data.split(b"\n", 2), b"", b"")[:3]
     found = []
     for line in lines.decode("ascii").splitlines():
         number, start = map(int, line.split("-"))
         found.append(Epoch(number, start))
     if len(found) != int(count):
-        raise ValueError(f"{len(found)} epochs, and it says {int(count)}")
+        raise ValueError(f"{len(found)} epochs, but the count is {int(count)}")
     if int(checksum) not in (0, _checksum(lines)):
         raise ValueError("the checksum is wrong")
     check_rising(found)
@@ -161,13 +165,13 @@ def decode(data: bytes) -> list[Epoch]:
 
 
 def check_rising(epochs: Sequence[Epoch]) -> None:
-    """Raises ValueError if an epoch is not behind the one before it, or cannot be one."""
+    """Raise ValueError if an epoch does not come after the previous one, or is invalid."""
     before = Epoch(-1, -1)
     for epoch in epochs:
         if epoch.number >= 1 << 31 or epoch.start >= NO_END:
-            raise ValueError(f"there is no epoch {tuple(epoch)}")
+            raise ValueError(f"{tuple(epoch)} is not a valid epoch")
         if epoch.number <= before.number or epoch.start <= before.start:
-            raise ValueError(f"{tuple(epoch)} comes behind {tuple(before)}")
+            raise ValueError(f"{tuple(epoch)} comes after {tuple(before)}")
         before = epoch
 
 

@@ -1,11 +1,11 @@
-"""The wire of replication, as 4.9 and plain 5.x have it: a byte stream in each direction.
+"""The replication protocol of 4.9 and plain 5.x: a byte stream in each direction.
 
-    slave to master    i64  up to which physical offset it has the log; the first one is where it
-                            wants to begin
-    master to slave    i64  physical offset, i32 size, then so many bytes of the log's file
+    slave to master    i64  physical offset up to which it has the log; the first one is where it
+                            wants to start
+    master to slave    i64  physical offset, i32 size, then that many bytes of the log's file
 
-A frame of the master may begin and end amid a record; it never reaches into the next file. One of
-size 0 says that the connection lives. (Java: HAService, HAConnection; 5.x: DefaultHAConnection.)
+A frame of the master may start and end inside a record; it never crosses the end of a file. A frame
+of size 0 is a heartbeat. (Java: HAService, HAConnection; 5.x: DefaultHAConnection.)
 """
 
 import struct
@@ -14,26 +14,26 @@ from collections.abc import Iterator
 OFFSET = struct.Struct(">q")
 FRAME_HEAD = struct.Struct(
     ">q"  # physical offset of the first byte
-    "i"  # how many bytes follow
+    "i"  # number of bytes that follow
 )
 
-# Java sends haTransferBatchSize, 32 KiB, and its slaves read into 4 MiB. Nobody sends more than a
-# file of the log, which is a gigabyte.
+# Java sends haTransferBatchSize, 32 KiB, and its slaves read into 4 MiB. No master sends more than
+# a file of the log, which is 1 GiB.
 MOST_FRAME = 1 << 30
 
 
 class BadFrame(Exception):
-    """What has come is no frame of replication. The text says why."""
+    """The received bytes are not a replication frame. The text says why."""
 
 
 class OffsetReader:
-    """Reads what a slave says from bytes that come in pieces."""
+    """Parses the offsets of a slave, which arrive in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def read(self, data: bytes) -> tuple[int, ...]:
-        """The first and the last offset of those that are whole now; none if none is."""
+        """The first and the last of the offsets that are complete now; empty without one."""
         if self._rest:
             data = self._rest + data
         whole = len(data) - len(data) % OFFSET.size
@@ -46,16 +46,17 @@ class OffsetReader:
 
 
 class FrameReader:
-    """Reads what a master sends from bytes that come in pieces."""
+    """Parses a master's output, which arrives in pieces."""
 
     def __init__(self) -> None:
         self._head = bytearray()
-        self._offset = 0  # of the byte that comes next
-        self._left = 0  # of the frame
+        self._offset = 0  # of the next byte
+        self._left = 0  # bytes left of the frame
 
     def read(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
-        """Yield physical offsets, and the bytes there as far as they have come; none for a frame
-        without any. Raises BadFrame."""
+        """Yield physical offsets with the bytes that have arrived so far; empty for a heartbeat.
+        Raises BadFrame.
+        """
         view = memoryview(data)
         position = 0
         while position < len(view):
@@ -79,5 +80,5 @@ class FrameReader:
         self._head.clear()
         if self._offset < 0 or not 0 <= self._left <= MOST_FRAME:
             raise BadFrame(
-                f"this is no port of replication: a frame of {self._left} bytes at {self._offset}"
+                f"this is not a replication port: a frame of {self._left} bytes at {self._offset}"
             )

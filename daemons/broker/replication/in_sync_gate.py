@@ -1,14 +1,14 @@
-"""Enough slaves: how many have to have a message before its sender is answered, where no controller
-keeps the set.
+"""In-sync gate: how many slaves must have a message before its sender is answered, without
+controllers.
 
-    inSyncReplicas             so many copies, the master's among them; with less than two one slave
-                               is waited for all the same: that is what SYNC_MASTER means (4.9; with
-                               Java 5.x it then means nothing)
-    enableAutoInSyncReplicas   as many of those as there are near (haMaxGapNotInSync), and none at
-                               all where none is; but not fewer than minInSyncReplicas, without
-                               which nothing is taken
+    inSyncReplicas             this many copies, including the master's; with less than two the
+                               master still waits for one slave, because that is the meaning of
+                               SYNC_MASTER (4.9; with Java 5.x it then has no meaning)
+    enableAutoInSyncReplicas   as many of those as are near (haMaxGapNotInSync), and none if no
+                               slave is; but not fewer than minInSyncReplicas, without which no
+                               message is accepted
 
-Java has the second with slaves that act as masters only (CommitLog.calcNeedAckNums).
+Java has the second one only with slaves that act as masters (CommitLog.calcNeedAckNums).
 """
 
 from mq.daemons.broker.config import BrokerSettings
@@ -17,12 +17,12 @@ from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.protocol.codes import ResponseCode
 
-#: Why messages are refused.
+# The cause for refusing messages.
 CAUSE = "in-sync replicas"
 
 
 def not_enough() -> StoreRefused:
-    """What a sender is told where too few brokers are in sync (PutMessageStatus of 5.x)."""
+    """The refusal for senders while too few brokers are in sync (PutMessageStatus of 5.x)."""
     return StoreRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
 
@@ -34,16 +34,16 @@ class InSyncGate:
         self._master = master
         self._appender = appender
 
-    def wanted(self) -> int:
-        """How many slaves are waited for."""
+    def acks_needed(self) -> int:
+        """The number of slaves whose acknowledgement senders wait for."""
         store = self._settings.store
         if not store.enable_auto_in_sync_replicas:
             return max(1, store.in_sync_replicas - 1)
         most = min(store.in_sync_replicas, 1 + self._near())
         return max(store.min_in_sync_replicas, most) - 1
 
-    def look(self) -> None:
-        """There are more or fewer slaves, or they are nearer: take messages, or none."""
+    def update(self) -> None:
+        """Accept or refuse messages, after the number or the lag of the slaves has changed."""
         store = self._settings.store
         if store.enable_auto_in_sync_replicas and 1 + self._near() < store.min_in_sync_replicas:
             self._appender.refuse(CAUSE, not_enough())

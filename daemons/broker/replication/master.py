@@ -1,23 +1,23 @@
 """The master's side of replication: a port, and a connection for each slave.
 
-A slave says from where it wants the log, and gets all that is in it from there on, as it grows. A
-batch of the store wakes the slaves once, whatever number of messages it has. What is in memory goes
-out as slices of the mapped files; for a slave that is far behind a thread reads ahead of it, so
-that the loop never waits for a disk.
+A slave sends the offset from which it wants the log, and gets everything from there on, as the log
+grows. A batch of the store wakes the slaves once, however many messages it has. Data in memory is
+sent as slices of the mapped files; for a slave with a large lag a thread reads ahead, so that the
+event loop never waits for a disk.
 
-Where a slave may begin (HAConnection.WriteSocketService):
+Where a slave may start (HAConnection.WriteSocketService):
 
-    0                    the last file of the log, as in Java: a new slave is not given what is old
-    within the log       there
-    before its begin     nowhere: it is told that the connection lives, and no more
-    behind its end       nowhere: it has what this log has not. It is turned away, and whoever asks
-                         from the same host for the same offset later, when this log has grown over
-                         it: it would go on there with a log that is not this one. (Java sends it
-                         that.)
+    0                    at the last file of the log, as in Java: a new slave does not get old files
+    within the log       at that offset
+    before its start     nowhere: it only gets heartbeats
+    after its end        nowhere: it has records that this log has not. It is refused, and so is
+                         each later request of the same host for the same offset, when this log has
+                         grown past it: the slave would continue there with a different log. (Java
+                         sends it the log.)
 
-What strangers can have: a connection of MOST_SLAVES, until it has said nothing sensible for
-haHousekeepingInterval, or another one needs its place; MOST_UNSENT bytes of the log in its buffer;
-a line in our log for each address.
+Limits for unknown peers: MOST_SLAVES connections, each until it has sent nothing valid for
+haHousekeepingInterval, or another peer needs its place; MOST_UNSENT bytes of the log in its buffer;
+a log line for each address.
 """
 
 import asyncio
@@ -35,55 +35,56 @@ from mq.daemons.broker.store.commit_log import CommitLog
 
 log = logging.getLogger(__name__)
 
-# Connections at once. A master has a few slaves, each has one, and one that comes back may be here
-# before its last connection has ended.
+# Concurrent connections. A master has a few slaves with one connection each, and a slave that
+# reconnects may be here before its last connection has ended.
 MOST_SLAVES = 32
-# Who asked for offsets before the log had them, the newest: who asks again is no copy of us.
+# The newest requests, by host, for offsets that the log did not have: a peer that repeats one has
+# no copy of this log.
 MOST_FUTURE_OFFSETS = 1000
-TICK = 1.0  # seconds between two looks at silent connections
+TICK = 1.0  # seconds between two checks for silent connections
 
 
 class HaMaster:
-    """The port that slaves replicate from.
+    """The port from which slaves replicate.
 
-    ``on_ack`` is called with each offset that as many slaves have acknowledged as senders wait for
-    (``wanted``), ``on_slaves`` when there are others, or they have come nearer. `log` has to be
-    given between `bind` and `start`.
+    ``on_ack`` is called with each offset that the required number of slaves (``acks_needed``) has
+    acknowledged, ``on_slaves`` when the number or the lag of the slaves has changed. `log` must be
+    set between `bind` and `start`.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
-        self.log: CommitLog  # is there before `start`
+        self.log: CommitLog  # set before `start`
         self.port = settings.store.ha_listen_port
         self.slaves: dict[SlaveConnection, None] = {}
         self.complaints = OncePerPeer()
         self.turned_away = 0
         self.on_ack: Callable[[int], None] = lambda offset: None
         self.on_slaves: Callable[[], None] = lambda: None
-        self.wanted: Callable[[], int] = lambda: 1
-        self.is_prompt = False  # whether somebody waits for slaves
+        self.acks_needed: Callable[[], int] = lambda: 1
+        self.is_prompt = False  # whether senders wait for slaves
         self.waits_for_disk = False  # with SYNC_FLUSH
-        #: Makes the connection of a peer.
+        # Creates the connection of a peer.
         self.connect: Callable[[], SlaveConnection] = lambda: SlaveConnection(self)
-        #: Why nobody may replicate from here; "" while slaves may.
+        # Why slaves may not replicate from here; "" while they may.
         self.closed_because = ""
         self._admission = Admission(settings)
         self._future: deque[tuple[str, int]] = deque(maxlen=MOST_FUTURE_OFFSETS)
         self._server: asyncio.Server | None = None
-        self._has_closed = False  # what has been accepted and comes now is broken off
+        self._has_closed = False  # connections that were accepted and start now are aborted
         self._timer: asyncio.TimerHandle | None = None
         self._reader: DiskThread | None = None
         self._scheduled = False
 
     async def bind(self) -> None:
-        """Take the port. Raises OSError naming an address that is taken."""
+        """Bind the port. Raises OSError naming an address that is in use."""
         self._server = await bind(
             self._accept, self.settings.listen_host, self.port, setting="haListenPort"
         )
         self.port = bound_port(self._server)
 
     async def start(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         assert self._server is not None
         await start_accepting(self._server)
 
@@ -103,19 +104,19 @@ class HaMaster:
         if self._reader is not None:
             reader, self._reader = self._reader, None
             await asyncio.to_thread(reader.stop)
-        await asyncio.sleep(0)  # the port is free behind it
+        await asyncio.sleep(0)  # the port is free after that
 
     def _accept(self) -> asyncio.Protocol:
         return self.connect()
 
-    # what connections ask ---------------------------------------------------------------------
+    # called by connections --------------------------------------------------------------------
 
     def admit(self, slave: SlaveConnection) -> bool:
-        """Whether a peer that has connected may stay; it is told of what it does then."""
+        """Whether a new connection may stay; if so, it is registered."""
         host = slave.host
         if self._has_closed:
             return False
-        if len(self.slaves) >= MOST_SLAVES:  # who has said nothing yet makes room
+        if len(self.slaves) >= MOST_SLAVES:  # a connection that has sent nothing yet makes room
             silent = next((one for one in self.slaves if one.is_silent), None)
             if silent is not None:
                 silent.abort()
@@ -138,12 +139,12 @@ class HaMaster:
         return False
 
     def has(self, slave: SlaveConnection) -> bool:
-        """Whether a connection stays still."""
+        """Whether a connection is still registered."""
         return slave in self.slaves
 
     def acknowledged(self, offset: int) -> None:
-        """A slave has the log up to an offset."""
-        if self.wanted() == 1:
+        """Note that a slave has the log up to an offset."""
+        if self.acks_needed() == 1:
             self.on_ack(offset)
         else:
             self._acknowledge_nearest()
@@ -155,18 +156,19 @@ class HaMaster:
             self.on_ack(nearest)
 
     def forget(self, slave: SlaveConnection) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         if self.slaves.pop(slave, slave) is None:
             asyncio.get_running_loop().call_soon(self._has_fewer)  # a batch may be being written
 
     def _has_fewer(self) -> None:
         self.on_slaves()
-        self._acknowledge_nearest()  # fewer may be enough now
+        self._acknowledge_nearest()  # fewer acknowledgements may be enough now
 
     def refuse_future(self, host: str, offset: int) -> bool:
-        """Whether an offset is one that nobody at a host can have who has our log.
+        """Whether a host cannot have an offset if it has a copy of this log.
 
-        What one host asks for says nothing of the slaves of others, which come there in time.
+        A request of one host says nothing about the slaves on other hosts, which reach that offset
+        later.
         """
         asked = host, offset
         if offset > self.log.written:
@@ -177,31 +179,33 @@ class HaMaster:
 
     @property
     def reader(self) -> DiskThread:
-        """The thread that reads what is not in memory."""
+        """The thread that reads data that is not in memory."""
         if self._reader is None:
             self._reader = DiskThread("replication-read")
         return self._reader
 
-    # what the store and senders need ------------------------------------------------------------
+    # called by the store and senders ------------------------------------------------------------
 
     def nearest(self) -> int | None:
-        """The highest offset that as many connected slaves have acknowledged as senders wait for;
-        None without so many."""
-        wanted = self.wanted()
-        if not wanted:
+        """The highest offset that the required number of connected slaves has acknowledged; None
+        with fewer slaves.
+        """
+        acks_needed = self.acks_needed()
+        if not acks_needed:
             return self.log.written
         acked = [slave.acked for slave in self.slaves if slave.acked >= 0]
-        if len(acked) < wanted:
+        if len(acked) < acks_needed:
             return None
-        return max(acked) if wanted == 1 else sorted(acked)[-wanted]
+        return max(acked) if acks_needed == 1 else sorted(acked)[-acks_needed]
 
     @property
     def end(self) -> int:
-        """Up to where slaves are sent the log.
+        """The end of the log for slaves.
 
-        With SYNC_FLUSH nobody is shown here what is not on the disk: a slave that is read from
-        would show it before, and still when a power cut has taken it here. Where senders wait for
-        slaves and nobody reads there but when this broker is gone, both disks work at once.
+        With SYNC_FLUSH consumers see nothing here that is not on the disk: a slave that serves
+        consumers would show it before, and still have it after a power failure has lost it here.
+        But if senders wait for slaves, and slaves serve consumers only when this broker is down,
+        disk and slaves work at the same time.
         """
         if not self.waits_for_disk:
             return self.log.written
@@ -209,7 +213,7 @@ class HaMaster:
         return self.log.written if is_at_once else self.log.flushed
 
     def written(self) -> None:
-        """The log has grown, or more of it is on the disk."""
+        """Note that the log has grown, or more of it is on the disk."""
         if not self.slaves:
             return
         if self.is_prompt:
@@ -224,7 +228,7 @@ class HaMaster:
             slave.send()
 
     def drop_all(self) -> None:
-        """End all connections: what they were sent is not in the log any more."""
+        """End all connections, because records that they were sent are no longer in the log."""
         for slave in list(self.slaves):
             slave.abort()
 
@@ -232,7 +236,7 @@ class HaMaster:
         self._timer = None
         now = clock.monotonic()
         for slave in list(self.slaves):
-            slave.look(now)
+            slave.check(now)
         self.on_slaves()
         if self.slaves:
             self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)

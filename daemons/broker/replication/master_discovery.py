@@ -1,4 +1,4 @@
-"""Which master a slave follows, of those that name servers name."""
+"""Master discovery: selects the master that a slave follows from those that name servers report."""
 
 import logging
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """What one name server says: host:port of the master, and where it is replicated from."""
+    """The master that one name server reports: host:port for requests, and its replication
+    address."""
 
     address: str
     ha_address: str
@@ -20,41 +21,42 @@ _NONE = Master("", "")
 
 
 class MasterDiscovery:
-    """Tells `addresses` which master to follow.
+    """Sets `addresses` to the master to follow.
 
-    Several name servers may disagree for a while: one has not noticed yet that the master has gone,
-    or has just started and knows nobody. The master that is followed is followed as long as any of
-    them names it, and only then the first other one that is named. (A slave of Java follows
-    whichever answered first, each time anew.) One that does not answer is taken to mean what it
-    said last, until `forget`.
+    Several name servers may disagree for a while: one has not noticed yet that the master is down,
+    or has just started and knows no broker. The current master is kept as long as one of them
+    reports it; then the first other reported one is followed. (A slave of Java follows the master
+    of each first reply.) The last reply of a name server that does not answer counts until
+    `forget`.
     """
 
     def __init__(self, addresses: MasterAddresses, own: str) -> None:
         """`own` is this broker's address."""
         self.addresses = addresses
-        self.last = ""  # the address that name servers have named last
+        self.last = ""  # the address that name servers reported last
         self._own = own
-        self._named: dict[str, Master] = {}  # by the name server that says so
-        self._coming = _NONE  # that is to register yet, as it says itself
+        self._named: dict[str, Master] = {}  # by the reporting name server
+        self._announced = _NONE  # a master that has announced itself and is not registered yet
 
-    def told(self, name_server: str, address: str | None, ha_address: str | None) -> None:
-        """A name server has answered a registration; it names a master, or None."""
+    def reported(self, name_server: str, address: str | None, ha_address: str | None) -> None:
+        """Handle the reply of a name server to a registration, with a master or None."""
         if address and address != self._own:
             self._named[name_server] = Master(address, ha_address or "")
-            self._coming = _NONE
+            self._announced = _NONE
             self.last = address
         else:
             self._named.pop(name_server, None)
         self._choose()
 
-    def comes(self, address: str, ha_address: str) -> None:
-        """A master says itself that it is there, before it registers. Any that a name server names
-        goes before it, now and later."""
-        self._coming = Master(address, ha_address)
+    def announced(self, address: str, ha_address: str) -> None:
+        """Handle the announcement of a master before it registers. A master that a name server
+        reports has priority, now and later.
+        """
+        self._announced = Master(address, ha_address)
         self._choose()
 
     def forget(self, name_server: str) -> None:
-        """That name server is asked no more."""
+        """Drop the last reply of a name server that is not asked any more."""
         if self._named.pop(name_server, None) is not None:
             self._choose()
 
@@ -63,7 +65,7 @@ class MasterDiscovery:
         named = list(self._named.values())
         chosen = next((master for master in named if master.address == followed), None)
         if chosen is None:
-            chosen = named[0] if named else self._coming
+            chosen = named[0] if named else self._announced
         if chosen.address != followed:
-            log.info("the master is %s", chosen.address or "gone from the name servers")
-        self.addresses.tell(chosen.address, chosen.ha_address)
+            log.info("the master is %s", chosen.address or "not registered any more")
+        self.addresses.set(chosen.address, chosen.ha_address)

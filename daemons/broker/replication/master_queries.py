@@ -1,4 +1,4 @@
-"""What a slave asks its master as a tool would: over the port of requests."""
+"""Queries of a slave to its master, over the port for requests, as a tool sends them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,17 +24,19 @@ from mq.protocol.headers.offset import (
 from mq.protocol.headers.query import QueryConsumeQueueRequestHeader, ViewMessageRequestHeader
 
 TIMEOUT = 5.0
-_AT_ONCE = 32  # questions
-# What a master says that is too busy, or fails, is no answer: what a slave has would go by it.
-# So the remark begins where there is no such record (QueryMessageProcessor.viewMessageById), and
-# ends where there is no such queue, or entry (AdminBrokerProcessor.queryConsumeQueue).
+_AT_ONCE = 32  # concurrent queries
+# A refusal of an overloaded or failing master must not count as an answer, because the slave would
+# change its log by it. So the remark must start as that for a missing record
+# (QueryMessageProcessor.viewMessageById), or end as that for a missing queue or entry
+# (AdminBrokerProcessor.queryConsumeQueue).
 _NO_RECORD = "can not find message by the offset"
 _NOT_THERE = " is not exist!"
 
 
 class MasterQueries:
-    """Asks the broker at an address. An async context manager. All calls raise MQError, and
-    NotReplicated where it may not be asked."""
+    """Queries the broker at an address. An async context manager. All calls raise MQError, and
+    NotReplicated if the master refuses.
+    """
 
     def __init__(self, address: str, settings: BrokerSettings) -> None:
         self._address = address
@@ -53,7 +55,7 @@ class MasterQueries:
         await self._session.close()
 
     async def record_at(self, physical: int) -> bytes | None:
-        """The record that begins at an offset of its log, None if none does."""
+        """The record that starts at an offset of its log, or None."""
         header = ViewMessageRequestHeader(offset=physical)
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, header.encode())
         reply = await self._session.invoke(self._address, request, TIMEOUT)
@@ -62,7 +64,7 @@ class MasterQueries:
             return bytes(reply.body)
         if not (reply.remark or "").startswith(_NO_RECORD):
             raise NotReplicated(
-                f"{self._address} does not say what its log has at {physical}: "
+                f"{self._address} does not report what its log has at {physical}: "
                 f"{reply.code} {reply.remark}"
             )
         return None
@@ -70,23 +72,26 @@ class MasterQueries:
     def _check_may_see(self, reply: Command) -> None:
         if reply.code == ResponseCode.NO_PERMISSION:
             raise NotReplicated(
-                f"{self._address} does not let this slave see messages ({reply.remark}): the "
+                f"{self._address} does not let this slave read messages ({reply.remark}): the "
                 f"account of namesrvAclFile needs admin=true there"
             )
 
     async def _answer(self, request: Command, what: str) -> Command:
-        """The reply to a question about what there is. Raises NotReplicated for a refusal."""
+        """The reply to a query. Raises NotReplicated for a refusal."""
         reply = await self._session.invoke(self._address, request, TIMEOUT)
         self._check_may_see(reply)
         if reply.code != ResponseCode.SUCCESS:
-            raise NotReplicated(f"{self._address} does not say {what}: {reply.code} {reply.remark}")
+            raise NotReplicated(
+                f"{self._address} does not report {what}: {reply.code} {reply.remark}"
+            )
         return reply
 
     async def first_offsets(
         self, queues: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], int | None]:
-        """By topic and queue id the physical offset of the first message that a queue has; 0 for
-        one whose first ones have expired, None for one that has none to show, or is not there."""
+        """By topic and queue id the physical offset of the queue's first message; 0 for a queue
+        whose first messages have expired, None for a missing queue or one that shows no message.
+        """
         found: dict[tuple[str, int], int | None] = {}
         for begin in range(0, len(queues), _AT_ONCE):
             asked = queues[begin : begin + _AT_ONCE]
@@ -95,17 +100,17 @@ class MasterQueries:
         return found
 
     async def _first_offset(self, topic: str, queue_id: int) -> int | None:
-        # Not of a queue of a static topic: 5.x would look for it under another id, or not have it
-        # (TopicQueueMappingManager.buildTopicQueueMappingContext).
+        # Without logical offsets: for a queue of a static topic, 5.x would use another id, or not
+        # have it (TopicQueueMappingManager.buildTopicQueueMappingContext).
         header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, logical=False)
         request = Command(RequestCode.GET_MIN_OFFSET, header.encode())
-        reply = await self._answer(request, f"where queue {queue_id} of {topic} begins")
+        reply = await self._answer(request, f"where queue {queue_id} of {topic} starts")
         if reply.read_header(GetMinOffsetResponseHeader).offset > 0:
-            return 0  # what begins anew has message 0 as long as the log has what came behind
+            return 0  # a restarted queue has message 0 as long as the log has its later messages
         return (await self._entry(topic, queue_id, 0))[0]
 
     async def _entry(self, topic: str, queue_id: int, index: int) -> tuple[int | None, int | None]:
-        """As `shown`; without an end where there is no message."""
+        """As `shown`; without an end if there is no message."""
         entry = QueryConsumeQueueRequestHeader(topic=topic, queue_id=queue_id, index=index, count=1)
         request = Command(RequestCode.QUERY_CONSUME_QUEUE, entry.encode())
         reply = await self._session.invoke(self._address, request, TIMEOUT)
@@ -116,14 +121,15 @@ class MasterQueries:
             return physical, body.max_queue_index
         if not (reply.remark or "").endswith(_NOT_THERE):
             raise NotReplicated(
-                f"{self._address} does not say what queue {queue_id} of {topic} has: "
+                f"{self._address} does not report what queue {queue_id} of {topic} has: "
                 f"{reply.code} {reply.remark}"
             )
         return None, None
 
     async def shown(self, topic: str, queue_id: int, index: int) -> tuple[int | None, int]:
-        """The physical offset of the message with an index in a queue, None if it shows none; and
-        the index behind the last that it shows."""
+        """The physical offset of the message at an index of a queue, None if it shows none; and the
+        index after the last message that it shows.
+        """
         physical, end = await self._entry(topic, queue_id, index)
         if end is not None:
             return physical, end
@@ -133,16 +139,16 @@ class MasterQueries:
         return None, reply.read_header(GetMaxOffsetResponseHeader).offset
 
     async def bounds(self) -> Bounds:
-        """Where its log begins and ends, and may have lost its end."""
+        """The start, end and recovered end of its log."""
         request = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
         reply = await self._session.invoke(self._address, request, TIMEOUT)
         if reply.code != ResponseCode.SUCCESS:
             raise NotReplicated(
-                f"{self._address} does not say what its log has: {reply.code} {reply.remark}"
+                f"{self._address} does not report what its log has: {reply.code} {reply.remark}"
             )
         try:
             table = KVTable.decode(reply.body).table
-            recovered_end = table.get("commitLogFoundEnd")  # brokers of ours say so
+            recovered_end = table.get("commitLogFoundEnd")  # only brokers of this project report it
             return Bounds(
                 int(table["commitLogMinOffset"]),
                 int(table["commitLogMaxOffset"]),

@@ -1,29 +1,28 @@
-"""What a slave copies from its master beside the log (SlaveSynchronize).
+"""The data that a slave copies from its master in addition to the log (SlaveSynchronize).
 
-    topics, groups                when their data version differs, all of them
-    offsets of groups             each time; the master's win
-    delay levels, timer           how far the master has delivered: from there this broker goes on
+    topics, groups                all of them, when their data version differs
+    offsets of groups             each time; the master's replace those here
+    delay levels, timer           how far the master has delivered: this broker continues there
                                   when it is started as a master
     modes of groups that pop      5.x
 
-A round is due every ten seconds, or every two where it takes little time. Topics and groups are
-also copied whenever the log brings a record of a topic, or of a queue, that is not configured here:
-the record is stored, and acknowledged, after that (`copy_ahead`).
+A round is due every ten seconds, or every two if it takes little time. Topics and groups are also
+copied whenever the log brings a record of a topic, or of a queue, that is not configured here: the
+record is stored, and acknowledged, after that (`copy_ahead`).
 
-Each is asked for by itself, and what goes wrong with one is logged and leaves the others. Each is
-in its file before it is used.
+Each kind is requested separately; an error of one is logged and does not affect the others. Each is
+saved to its file before it is used.
 
-What says how far the master has delivered, and where groups are, is taken over only when the log
-here has come to where the master's was when it said so: what it has delivered is in that log, and
-so is what groups have passed and given back, or popped and may get again. Taken over before (as
-Java does), a slave that is made master would pass over messages that the dead master delivered and
-did not replicate. For the same reason what one master said is not taken over behind the log of
-another, nor behind a connection that has ended since: the master may have come back without its
-end.
+Delivery progress and offsets of groups are applied only when the log here has reached the end that
+the master's log had at that report: then this log has all delivered messages, and those that groups
+have consumed and sent back, or popped and may get again. If they were applied earlier (as Java
+does), a slave that becomes master would skip messages that the dead master delivered and did not
+replicate. For the same reason a report of one master is not applied to the log of another, nor
+after the end of a connection: the master may have restarted without the end of its log.
 
-Nothing is asked of a broker from whom the log does not come, or who has less of it than is here: at
-the address of the master may be another one by now, on an empty disk say, and its topics and groups
-would take the place of what there is.
+Nothing is requested from a broker that does not send the log, or that has less of the log than this
+one: the master's address may belong to another broker by now, for example with an empty disk, whose
+topics and groups would replace those here.
 """
 
 import asyncio
@@ -62,45 +61,45 @@ from mq.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
-# The pause after a round grows with the time that the round took: large tables are copied rarely.
-LEAST_PERIOD_SECONDS = 2.0
+# The pause after a round grows with its duration, so that large tables are copied rarely.
+MIN_PERIOD_SECONDS = 2.0
 PERIOD_SECONDS = 10.0
 _PAUSE_PER_SECOND = 20.0
-LOOK_SECONDS = 0.5  # whether there is a master, and whether the log has come so far
+CHECK_SECONDS = 0.5  # between two checks for a master, and for the progress of the log
 TIMEOUT = 3.0
-# A broker of Java fails when it is asked of itself before it has taken its first sample, a second
-# behind its start (StoreStatsService.getPutTps).
+# A Java broker refuses this request before its first sample, a second after its start
+# (StoreStatsService.getPutTps).
 SAMPLED_SECONDS = 3.0
 
-_OFFSETS = "where groups are"
-_DELIVERED = "how far the master has delivered"
+_OFFSETS = "offsets of groups"
+_DELIVERED = "delivery progress of the master"
 
 M = TypeVar("M", bound=Body)
 
-#: Asks the master; the body of the answer.
+# Sends a request to the master; returns the body of the reply.
 Ask = Callable[[RequestCode], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class DeferredCopy:
-    """What is taken over when the log has come to where the master's ended when it was said."""
+    """A report that is applied when the log has reached the end that the master's log had then."""
 
     log_end: int
-    endings: int  # of connections to the master by then
+    endings: int  # number of connections to the master that had ended by then
     take: Callable[[], Awaitable[None]]  # raises OSError and ValueError
 
 
 class CopiedTable(Protocol[M]):
-    """A table of this broker that is as its master's."""
+    """A table of this broker that is copied from the master."""
 
     data_version: DataVersion
 
     async def take_copy(self, members: dict[str, M], version: DataVersion, /) -> None:
-        """Have what the master has. Raises OSError."""
+        """Replace the table by the master's. Raises OSError."""
 
 
 class SlaveSynchronize:
-    """Keeps this broker's copies. `run` does it, until cancelled."""
+    """Keeps the copies of this broker up to date: `run`, until cancelled."""
 
     def __init__(
         self,
@@ -114,14 +113,14 @@ class SlaveSynchronize:
         on_silence: Callable[[], None] = lambda: None,
         knows_better: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``endings`` counts the connections that have brought the log and are no more; ``follows``
-        says whether there is one, to a master whose log was compared with the one here;
-        ``on_silence`` is called when the master cannot be reached; while this broker
-        ``knows_better``, which has gone on where the master was, nothing is copied.
+        """``endings`` counts the ended connections that brought the log. ``follows`` returns
+        whether there is one now, to a master whose log was compared with the one here.
+        ``on_silence`` is called when the master cannot be reached. Nothing is copied while
+        ``knows_better`` is true: this broker has continued the master's deliveries.
 
-        Raises ConfigError for a key file or certificates that cannot be used.
+        Raises ConfigError for an unusable key file or unusable certificates.
         """
-        self.master = ""  # the address of the last that was named
+        self.master = ""  # the address of the last known master
         self._taking = 0
         self._masters = masters
         self._stores = stores
@@ -133,28 +132,29 @@ class SlaveSynchronize:
         self._knows_better = knows_better
         self._timer = TimerCopy(stores.messages.root)
         self._sessions = PeerSessions(settings)
-        self._later: dict[str, DeferredCopy] = {}  # by what it is
-        self._failing: dict[str, str] = {}  # what could not be copied the last time, and why
-        self._last: float | None = None  # when nothing failed last, by the monotonic clock
+        self._later: dict[str, DeferredCopy] = {}  # by kind
+        # kinds that could not be copied the last time, with the kind of error
+        self._failing: dict[str, str] = {}
+        self._last: float | None = None  # monotonic time of the last round without errors
         # A table is requested and stored under this lock, so an older answer never replaces a newer
         # one.
         self._tables = asyncio.Lock()
         self._copies: dict[str, Callable[[Ask], Awaitable[None]]] = {
             "topics": self._copy_topics,
             "consumer offsets": self._copy_offsets,
-            "delivered messages": self._look_how_far,
+            "delivered messages": self._copy_progress,
             "groups": self._copy_groups,
             "modes of groups": self._copy_modes,
         }
 
     async def run(self) -> None:
-        """Copy again and again while there is a master, and at once when there is another."""
+        """Copy repeatedly while there is a master, and at once when it changes."""
         loop = asyncio.get_running_loop()
         due = 0.0
         while True:
             address = self._masters.address
             if address and address != self.master:
-                self._later.clear()  # the log is to be that of another
+                self._later.clear()  # the log will come from another master
                 self.master, due = address, 0.0
             if self._knows_better():
                 self._later.clear()
@@ -162,13 +162,13 @@ class SlaveSynchronize:
             elif address and loop.time() >= due and self._follows():
                 began = loop.time()
                 await self.round(address)
-                pause = max(LEAST_PERIOD_SECONDS, _PAUSE_PER_SECOND * (loop.time() - began))
+                pause = max(MIN_PERIOD_SECONDS, _PAUSE_PER_SECOND * (loop.time() - began))
                 due = loop.time() + min(pause, PERIOD_SECONDS)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             await self.take_delivered()
 
     async def round(self, address: str) -> None:
-        """Copy everything once from the master at an address; what goes wrong is logged."""
+        """Copy everything once from the master at an address; errors are logged."""
         async with self._session(address) as session:
             ask = _asking(session, address)
             failures = len(self._failing)
@@ -178,27 +178,27 @@ class SlaveSynchronize:
                 try:
                     await copy(ask)
                 except (ConnectError, RequestTimeout) as error:
-                    self._failed("what the master has", error)
+                    self._failed("data of the master", error)
                     self._on_silence()
-                    self._later.clear()  # it may come back without the end of its log
-                    return  # nor does it answer anything else
+                    self._later.clear()  # it may restart without the end of its log
+                    return  # it does not answer anything else, either
                 except (MQError, ProtocolError, OSError, ValueError) as error:
                     self._failed(what, error)
                 else:
                     self._succeeded(what)
-            self._succeeded("what the master has")
+            self._succeeded("data of the master")
             if not self._failing:
                 self._last = clock.monotonic()
                 if failures:
-                    log.info("copied from the master again: all that it has beside its log")
+                    log.info("all data of the master could be copied again")
 
     async def copy_ahead(self, address: str, unknown: UnknownTopic) -> int:
         """Copy topics and groups from the master at an address before a record is stored.
 
-        Returns the physical offset before which all records are covered by the copy. A master that
-        refuses, or takes too long to send its tables, is not asked again for this topic, which gets
-        default settings here: a slow link must not stop replication. Raises MQError
-        if the master does not answer, or is another broker; OSError if the tables cannot be saved.
+        Returns the physical offset before which the copy covers all records. A master that refuses,
+        or takes too long to send its tables, is not asked again for this topic, which gets default
+        settings here: a slow link must not stop replication. Raises MQError if the master does not
+        answer, or is another broker; OSError if the tables cannot be saved.
         """
         if self._knows_better():
             return self._derive(unknown)
@@ -208,7 +208,7 @@ class SlaveSynchronize:
             try:
                 log_end = await self._log_end(ask)
                 if log_end <= unknown.physical:
-                    raise BadAnswer(address, f"its log ends at {log_end}, before what it has sent")
+                    raise BadAnswer(address, f"its log ends at {log_end}, before the sent records")
                 await self._copy_topics(ask)
                 await self._copy_groups(ask)
             except (BrokerError, ProtocolError, RequestTimeout) as error:
@@ -220,31 +220,32 @@ class SlaveSynchronize:
             return log_end
 
     def _derive(self, unknown: UnknownTopic) -> int:
-        """Serve a queue with default settings, until a copy of its topic replaces them."""
+        """Serve a queue with default settings until a copy of its topic replaces them."""
         self._stores.topics.derive(unknown.topic, unknown.queue_id)
         return unknown.physical + 1
 
     async def _is_master(self, ask: Ask) -> bool:
-        """Whether who answers has at least the log that is here."""
+        """Whether the peer's log is at least as long as the one here."""
         own = self._stores.messages.max_physical_offset
         try:
             end = await self._log_end(ask) if own else own
         except (MQError, ProtocolError) as error:
-            self._failed("what the master has", error)
+            self._failed("data of the master", error)
             if isinstance(error, ConnectError | RequestTimeout):
                 self._on_silence()
                 self._later.clear()
             return False
         if end < own:
-            behind = BadAnswer(self._masters.address, f"its log ends at {end}, this one at {own}")
-            self._failed("what the master has", behind)
+            shorter = BadAnswer(self._masters.address, f"its log ends at {end}, this one at {own}")
+            self._failed("data of the master", shorter)
             return False
         return True
 
     @property
     def is_taking(self) -> bool:
-        """Whether what the master has said is just being taken over: nobody is to go on from there
-        before that has ended."""
+        """Whether a report of the master is being applied: no other master's deliveries may be
+        continued before that has ended.
+        """
         return self._taking > 0
 
     def age(self) -> float:
@@ -252,7 +253,7 @@ class SlaveSynchronize:
         return -1.0 if self._last is None else clock.monotonic() - self._last
 
     def reload_key(self) -> None:
-        """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
+        """Read namesrvAclFile again; if it is unusable, the key stays as it was."""
         self._sessions.reload_key("the master")
 
     def _session(self, address: str) -> Session:
@@ -260,16 +261,16 @@ class SlaveSynchronize:
         return self._sessions.session(address, connect_timeout=limit, dead_after=TIMEOUT)
 
     def _failed(self, what: str, error: Exception) -> None:
-        """A line for each thing and kind of error, as long as it fails."""
+        """Log one line for each kind of data and error while it fails."""
         kind = type(error).__name__
         if self._failing.get(what) != kind:
             self._failing[what] = kind
-            log.warning("%s cannot be copied: %s", what, error)
+            log.warning("cannot copy %s: %s", what, error)
 
     def _succeeded(self, what: str) -> None:
         self._failing.pop(what, None)
 
-    # what is copied -------------------------------------------------------------------------
+    # copies ---------------------------------------------------------------------------------
 
     async def _copy_topics(self, ask: Ask) -> None:
         async with self._tables:
@@ -286,7 +287,7 @@ class SlaveSynchronize:
             await _copy_table(ask, code, copied_answers.read_groups, self._stores.groups)
 
     async def _copy_offsets(self, ask: Ask) -> None:
-        """Where groups are, unless what was said last still waits."""
+        """Copy offsets of groups, unless the last report still waits."""
         if _OFFSETS in self._later:
             return
         offsets = self._stores.offsets
@@ -303,10 +304,10 @@ class SlaveSynchronize:
         if body:
             await self._modes.take_copy(MessageRequestModeSerializeWrapper.decode(body))
 
-    # what waits for the log -----------------------------------------------------------------
+    # deferred copies ------------------------------------------------------------------------
 
-    async def _look_how_far(self, ask: Ask) -> None:
-        """Ask how far the master has delivered, unless what it said last still waits."""
+    async def _copy_progress(self, ask: Ask) -> None:
+        """Copy the delivery progress of the master, unless its last report still waits."""
         if _DELIVERED in self._later:
             return
         offsets = decode_delay_offsets(await ask(RequestCode.GET_ALL_DELAY_OFFSET))
@@ -316,7 +317,7 @@ class SlaveSynchronize:
         async def take() -> None:
             if timer is not None:
                 await self._timer.take(timer)
-            await self._delayed.take_copy(offsets)  # last: that it is there stands for both
+            await self._delayed.take_copy(offsets)  # last: its presence shows that both were copied
 
         await self._take_later(_DELIVERED, end, take)
 
@@ -324,12 +325,13 @@ class SlaveSynchronize:
         try:
             return await ask(RequestCode.GET_TIMER_CHECK_POINT)
         except (RequestNotSupported, NoneThere):
-            return None  # a master of 4.9, or one that has had no message for its timer
+            return None  # a master of 4.9, or one without timed messages
 
     async def _log_end(self, ask: Ask) -> int:
-        """Where the log of the master ends: asked for last, it was not longer when the others were
-        said. One that has just started is asked again; what it says until then is an error, never
-        that its log is empty."""
+        """The end of the master's log. It is requested last, so it was not longer when the other
+        data was reported. A master that has just started is asked again; its reply until then is
+        an error, never an empty log.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SAMPLED_SECONDS
         while True:
@@ -339,7 +341,7 @@ class SlaveSynchronize:
             except RemoteSystemError:
                 if loop.time() >= deadline:
                     raise
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
         end = KVTable.decode(body).table.get("commitLogMaxOffset", "")
         if not (end.isascii() and end.isdecimal()):
             raise BadAnswer(self._masters.address, f"commitLogMaxOffset={end[:30]!r}")
@@ -352,7 +354,7 @@ class SlaveSynchronize:
         await self.take_delivered()
 
     async def take_delivered(self) -> None:
-        """Take over what the master has said and all of which is here by now."""
+        """Apply the reports whose end the log here has reached."""
         if self._knows_better():
             return
         for what, later in list(self._later.items()):

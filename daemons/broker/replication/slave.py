@@ -1,19 +1,20 @@
-"""The slave's side of replication: it connects to its master and puts what comes into its store.
+"""The slave's side of replication: connects to its master and stores the received log.
 
-    connect     to the master's port of replication; the master sends nothing yet
-    compare     ask the master, on its port of requests, for the last message that is here, and cut
-                off what it has not (`common_end`). Only behind the connection: a master that has
-                started again since has ended it
-    ask         say where the log ends here, at once (a slave of Java's waits for five seconds)
-    take        each piece as it comes; say up to where, once for all that came together
-    doubt       read no more while the master is asked whether queues begin anew, or miss messages,
+    connect     to the master's replication port; the master sends nothing yet
+    compare     request the last record of this log from the master, on its port for requests, and
+                truncate the part that it does not have (`common_end`). Only after the connection
+                is open: a restart of the master ends it
+    ask         send the end of this log, at once (a Java slave waits for five seconds)
+    take        store each piece as it arrives; acknowledge once for all that arrived together
+    doubt       stop reading while the master is asked whether queues restart, or miss messages,
                 or while its topics and groups are copied because a record has an unknown topic
                 (`Replica.doubt`)
-    leave       when another master is named, though this one lives: who sends is not who is asked
+    leave       when another master is named, although this one is alive: the sender of the log
+                must be the broker that is queried
 
-What is said is what the flush mode promises here: with ASYNC_FLUSH that it is written, as with
-Java, with SYNC_FLUSH that it is on the disk. Whatever is wrong ends the connection, is logged once
-as long as it stays the same, and is tried again.
+An acknowledgement means what the flush mode guarantees here: with ASYNC_FLUSH that the record is
+written, as with Java, with SYNC_FLUSH that it is on the disk. Every error ends the connection, is
+logged once while it stays the same, and is retried.
 """
 
 import asyncio
@@ -40,16 +41,16 @@ from mq.daemons.broker.store.unknown_topics import UnknownTopic
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
-# Between two attempts, longer from one to the next while nothing is stored.
+# Seconds between two attempts; the pause doubles while nothing is stored.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 TICK = 1.0
 
 _ANOTHER = "another master is named"
 
-#: Called when the end of the log has been cut off.
+# Called when the end of the log was truncated.
 OnCut = Callable[[], None]
-#: Copies topics and groups from the master at an address, as `SlaveSynchronize.copy_ahead`.
+# Copies topics and groups from the master at an address, as `SlaveSynchronize.copy_ahead`.
 CopyAhead = Callable[[str, UnknownTopic], Awaitable[int]]
 
 
@@ -58,20 +59,22 @@ class MasterConnectionLost(Exception):
 
 
 class MasterConnection(asyncio.Protocol):
-    """A connection to a master. `ended` is done, with a Lost or what else was wrong, at its end."""
+    """A connection to a master. `ended` completes at its end, with MasterConnectionLost or another
+    error.
+    """
 
     def __init__(self, settings: BrokerSettings, replica: Replica) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.doubts = asyncio.Event()  # set while the master is to be asked
+        self.doubts = asyncio.Event()  # set while the master has to be asked
         self.received = 0  # bytes of the log
-        self.rate = 0.0  # of them a second
+        self.rate = 0.0  # bytes a second
         self.read_at = self.wrote_at = clock.monotonic()
         self._settings = settings
         self._replica = replica
         self._transport: Any = None
         self._frames = FrameReader()
-        self._said = -1
-        self._looked_at, self._looked_received = self.read_at, 0
+        self._acked = -1
+        self._sampled_at, self._sampled_received = self.read_at, 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,7 +93,7 @@ class MasterConnection(asyncio.Protocol):
             return
         self.read_at = clock.monotonic()
         if not self._may_come:
-            self._end(NotReplicated("it sends before it is asked: this is no port of replication"))
+            self._end(NotReplicated("it sends data without a request: not a replication port"))
             return
         try:
             self._take(data)
@@ -99,8 +102,8 @@ class MasterConnection(asyncio.Protocol):
             return
         self._stored()
 
-    def go_on(self, decide: Callable[[], None]) -> None:
-        """Go on behind a doubt, as the replica decides, unless the connection has ended."""
+    def resume(self, decide: Callable[[], None]) -> None:
+        """Continue after a doubt, with the replica's decision, unless the connection has ended."""
         self.doubts.clear()
         if self.ended.done():
             return
@@ -113,24 +116,24 @@ class MasterConnection(asyncio.Protocol):
         self._stored()
 
     def _stored(self) -> None:
-        self.say()
+        self.acknowledge()
         if self._replica.doubt is not None and not self.doubts.is_set():
             self._transport.pause_reading()
             self.doubts.set()
 
     @property
     def _may_come(self) -> bool:
-        """Whether the master has been asked for something."""
-        return self._said >= 0
+        """Whether data was requested from the master."""
+        return self._acked >= 0
 
     def _take(self, data: bytes) -> None:
-        """Put what has come into the store, all that belongs together at once."""
+        """Store the received data, joining adjacent pieces."""
         replica = self._replica
         pieces: list[memoryview] = []
         begin = end = replica.received
         for offset, piece in self._frames.read(data):
             if pieces and offset != end:
-                raise NotReplicated(f"the master goes on at {offset} behind {end}")
+                raise NotReplicated(f"the master continues at {offset} after {end}")
             if not piece:
                 if not pieces:
                     replica.check_heartbeat(offset)
@@ -144,27 +147,27 @@ class MasterConnection(asyncio.Protocol):
             self.received += end - begin
 
     def ask(self, offset: int) -> None:
-        """Have the master send its log from an offset on, unless the connection has ended."""
+        """Request the log from an offset on, unless the connection has ended."""
         if not self.ended.done():
-            self._say(offset)
+            self._send_offset(offset)
 
-    def say(self) -> None:
-        """Acknowledge what is safe here, if that is more than was said."""
-        if self._said >= 0 and not self.ended.done() and self._replica.safe > self._said:
-            self._say(self._replica.safe)
+    def acknowledge(self) -> None:
+        """Acknowledge everything that is safe here, if that is more than before."""
+        if self._acked >= 0 and not self.ended.done() and self._replica.safe > self._acked:
+            self._send_offset(self._replica.safe)
 
-    def _say(self, offset: int) -> None:
-        self._said = offset
+    def _send_offset(self, offset: int) -> None:
+        self._acked = offset
         self.wrote_at = clock.monotonic()
         self._transport.write(self._pack(offset))
 
     def _pack(self, offset: int) -> bytes:
-        """How an offset is said."""
+        """Encode an offset."""
         return OFFSET.pack(offset)
 
     def close(self) -> None:
         """End the connection. Idempotent."""
-        self._end(MasterConnectionLost("it was ended here"))
+        self._end(MasterConnectionLost("this slave closed it"))
 
     def _end(self, why: Exception) -> None:
         if self._timer is not None:
@@ -172,31 +175,31 @@ class MasterConnection(asyncio.Protocol):
             self._timer = None
         if not self.ended.done():
             self.ended.set_exception(why)
-            self.ended.exception()  # nobody need be waiting
+            self.ended.exception()  # there may be no waiter
         if self._transport is not None:
             self._transport.abort()
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
         store, now = self._settings.store, clock.monotonic()
-        self.rate = (self.received - self._looked_received) / max(now - self._looked_at, 0.001)
-        self._looked_received, self._looked_at = self.received, now
-        if now - self.read_at > store.ha_housekeeping_interval / 1000 and self._said >= 0:
+        self.rate = (self.received - self._sampled_received) / max(now - self._sampled_at, 0.001)
+        self._sampled_received, self._sampled_at = self.received, now
+        if now - self.read_at > store.ha_housekeeping_interval / 1000 and self._acked >= 0:
             self._end(
-                MasterConnectionLost("the master has said nothing for haHousekeepingInterval")
+                MasterConnectionLost("the master has sent nothing for haHousekeepingInterval")
             )
-        elif self._said >= 0 and now - self.wrote_at >= store.ha_send_heartbeat_interval / 1000:
-            self._say(max(self._said, self._replica.safe))
+        elif self._acked >= 0 and now - self.wrote_at >= store.ha_send_heartbeat_interval / 1000:
+            self._send_offset(max(self._acked, self._replica.safe))
 
 
 class HaSlave:
-    """Keeps the store as the master's: `run`, until cancelled.
+    """Replicates the store from its master: `run`, until cancelled.
 
-    ``on_cut`` is called when the end of the log has been cut off.
+    ``on_cut`` is called when the end of the log was truncated.
     """
 
-    #: Why nothing comes where no master is known.
-    nobody = "no name server knows a master of this brokerName (haMasterAddress)"
+    # The problem while no master is known.
+    no_master = "no name server knows a master of this brokerName (haMasterAddress)"
 
     def __init__(
         self,
@@ -206,13 +209,13 @@ class HaSlave:
         on_cut: OnCut = lambda: None,
     ) -> None:
         assert store.replica is not None
-        self.connection: MasterConnection | None = None  # while something may come over it
-        self.connected = asyncio.Event()  # set while there is one
-        self.master = ""  # the address of it
-        self.problem = ""  # why nothing comes, "" if it does
+        self.connection: MasterConnection | None = None  # while data may arrive over it
+        self.connected = asyncio.Event()  # set while there is a connection
+        self.master = ""  # the address of its peer
+        self.problem = ""  # why nothing arrives, "" if it does
         self.transferred = 0  # bytes of earlier connections
-        self.endings = 0  # of connections, and of what should have become one
-        self.copy_ahead: CopyAhead  # is there before `run`
+        self.endings = 0  # ended connections and failed attempts to connect
+        self.copy_ahead: CopyAhead  # set before `run`
         self._settings = settings
         self._store = store
         self._replica = store.replica
@@ -224,18 +227,18 @@ class HaSlave:
         def published(batch: Any) -> None:
             on_published(batch)
             if self.connection is not None:
-                self.connection.say()
+                self.connection.acknowledge()
 
         if store.appender.await_flush is not None:
             store.appender.publisher.on_published = published
 
     async def run(self) -> None:
-        """Replicate, from whatever master is told."""
+        """Replicate from the current master."""
         while True:
             self._addresses.changed.clear()
             address = self._addresses.ha_address
             if not address:
-                self._tell(self.nobody)
+                self._report(self.no_master)
                 await self._addresses.changed.wait()
                 continue
             try:
@@ -249,9 +252,9 @@ class HaSlave:
                 UnicodeError,
             ) as error:
                 self.endings += 1
-                # UnicodeError: of a name that no host can have
+                # UnicodeError: for a name that no host can have
                 text = str(error) or type(error).__name__
-                self._tell(f"nothing comes from the master at {address}: {text}")
+                self._report(f"cannot replicate from the master at {address}: {text}")
             await self._wait()
 
     async def _wait(self) -> None:
@@ -260,13 +263,13 @@ class HaSlave:
                 await self._addresses.changed.wait()
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem != self.problem:
             log.warning("%s", problem, extra={"failure": "replication"})
         self.problem = problem
 
     async def _replicate(self, address: str) -> None:
-        """Connect, and take what comes until the connection ends. Always raises."""
+        """Connect, and store received data until the connection ends. Always raises."""
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
 
@@ -274,10 +277,10 @@ class HaSlave:
             _, connection = await loop.create_connection(self._connect, host, port)
         before = self._store.log.written
         try:
-            await self._store.flusher.drain()  # what is asked from is acknowledged, too
+            await self._store.flusher.drain()  # the requested offset is an acknowledgement, too
             await self._compare(connection, address)
             self._begin(connection, address)
-            await self._until_another_is_named(connection, address)
+            await self._run_connection(connection, address)
         finally:
             self.connection = None
             self.connected.clear()
@@ -288,21 +291,23 @@ class HaSlave:
 
     @property
     def master_flush_offset(self) -> int:
-        """Where the log of the master ended when it began to be that, 0 if it has not said so."""
+        """The end of the master's log when it became master, 0 if unknown."""
         return self._addresses.flush_offset
 
     def _connect(self) -> MasterConnection:
         return MasterConnection(self._settings, self._replica)
 
     async def _compare(self, connection: MasterConnection, ha_address: str) -> None:
-        """See to it that what is here is what the master has, as far as it goes."""
+        """Make sure that this log is a prefix of the master's."""
         end = await self._common_end(connection, ha_address)
         if end is not None and end < self._store.log.written:
             await self._cut(end, "the master does not have it")
 
     async def _common_end(self, connection: MasterConnection, ha_address: str) -> int | None:
-        """Up to where this log has what the master has, by their records; None where that says
-        nothing: the log is empty, or the connection has ended, perhaps with its master."""
+        """The end of the common part of both logs, by their records; None if it cannot be
+        determined: the log is empty, or the connection has ended, perhaps together with its
+        master.
+        """
         store = self._store
         if store.log.written <= store.log.minimum:
             return None
@@ -317,13 +322,13 @@ class HaSlave:
         return end
 
     async def _cut(self, end: int, why: str) -> None:
-        """Take away what lies behind a physical offset. Raises OSError, StoreLoadError."""
+        """Truncate the log at a physical offset. Raises OSError, StoreLoadError."""
         for damage in await cut_end(self._store, end, why):
             log.error("%s", damage)
         self._on_cut()
 
-    async def _until_another_is_named(self, connection: MasterConnection, address: str) -> None:
-        """Wait for the end of a connection, or that it is to be ended. Always raises."""
+    async def _run_connection(self, connection: MasterConnection, address: str) -> None:
+        """Wait for the end of a connection, resolving doubts meanwhile. Always raises."""
         changed = self._addresses.changed
         while True:
             self._check_is_named(address)
@@ -338,19 +343,19 @@ class HaSlave:
             if connection.ended.done():
                 connection.ended.result()
             if connection.doubts.is_set():
-                await self._settle(connection, address)
+                await self._resolve_doubt(connection, address)
 
-    async def _settle(self, connection: MasterConnection, ha_address: str) -> None:
-        """Ask the master about what is in doubt, and go on."""
+    async def _resolve_doubt(self, connection: MasterConnection, ha_address: str) -> None:
+        """Ask the master about the doubt, and continue."""
         asked = self._master_address(ha_address)
         decide = await self._ask(asked)
         if asked != self._master_address(ha_address):
             raise MasterConnectionLost(_ANOTHER)
         if not connection.ended.done():
-            connection.go_on(decide)
+            connection.resume(decide)
 
     async def _ask(self, master_address: str) -> Callable[[], None]:
-        """Ask the master about the doubt; the result ends it."""
+        """Ask the master about the doubt; returns the function that resolves it."""
         replica, doubt = self._replica, self._replica.doubt
         assert doubt is not None
         if isinstance(doubt, UnknownTopic):
@@ -369,7 +374,7 @@ class HaSlave:
             raise MasterConnectionLost(_ANOTHER)
 
     def _master_address(self, ha_address: str) -> str:
-        """Where the master answers requests: with Java's defaults one port below."""
+        """The master's address for requests: with Java's defaults one port below."""
         if self._addresses.address:
             return self._addresses.address
         host, port = parse_address(ha_address)
@@ -380,8 +385,8 @@ class HaSlave:
         if connection.ended.done():
             return
         if self._replica.safe < offset:
-            raise NotReplicated("the log is not on the disk here yet")
+            raise NotReplicated("the log here is not flushed yet")
         self.connection, self.master, self.problem = connection, address, ""
         self.connected.set()
-        log.info("replicates from the master at %s, from %d on", address, offset)
+        log.info("replicating from the master at %s, from %d on", address, offset)
         connection.ask(offset)

@@ -1,4 +1,4 @@
-"""A slave as its master sees it: what it was sent, what it has acknowledged."""
+"""A slave's connection at its master: what it was sent, and what it has acknowledged."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ from mq.daemons.broker.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 
-# Bytes that are given to a connection ahead of what its socket takes.
+# Unsent bytes that are passed to a connection ahead of its socket.
 MOST_UNSENT = 1024 * 1024
-# In one go: then others have their turn.
+# Bytes sent at once, before other connections have their turn.
 _AT_ONCE = 1024 * 1024
-# Marks of when what was sent: one for so many seconds, and so many at most.
+# Marks record when which offset was sent: one for each interval in seconds, and this many at most.
 _MARK_SECONDS = 0.01
-_MOST_MARKS = 1000
+_MAX_MARKS = 1000
 
 
 class Port(Protocol):
-    """The port of replication that a connection came to (`HaMaster`)."""
+    """The replication port of a connection (`HaMaster`)."""
 
     settings: BrokerSettings
     log: CommitLog
@@ -34,33 +34,33 @@ class Port(Protocol):
 
     @property
     def end(self) -> int:
-        """Up to where slaves are sent the log."""
+        """The end of the log for slaves."""
 
     def admit(self, slave: "SlaveConnection") -> bool:
         """Whether a peer may stay."""
 
     def has(self, slave: "SlaveConnection") -> bool:
-        """Whether it stays still."""
+        """Whether a connection is still registered."""
 
     def forget(self, slave: "SlaveConnection") -> None:
-        """It has ended."""
+        """Remove a connection that has ended."""
 
     def refuse_future(self, host: str, offset: int) -> bool:
-        """Whether nobody at a host can have an offset who has our log."""
+        """Whether a host cannot have an offset if it has a copy of this log."""
 
     def acknowledged(self, offset: int) -> None:
-        """A slave has the log up to an offset."""
+        """Note that a slave has the log up to an offset."""
 
     @property
     def reader(self) -> DiskThread:
-        """The thread that reads what is not in memory."""
+        """The thread that reads data that is not in memory."""
 
 
 class SlaveConnection(asyncio.Protocol):
-    """A connection to the port of replication.
+    """A connection to the replication port.
 
-    ``acked`` is the offset that the slave has acknowledged, -1 as long as it has said nothing.
-    ``next`` is what it is sent next, -1 while it gets nothing.
+    ``acked`` is the offset that the slave has acknowledged, -1 before its first one. ``next`` is
+    the next offset that it is sent, -1 while it gets nothing.
     """
 
     def __init__(self, master: Port) -> None:
@@ -69,15 +69,15 @@ class SlaveConnection(asyncio.Protocol):
         self.acked = -1
         self.next = -1
         self.sent = 0  # bytes of the log
-        self.rate = 0.0  # of them a second
+        self.rate = 0.0  # bytes a second
         self._master = master
         self._log = master.log
         self._transport: Any = None
         self._offsets = OffsetReader()
-        self._asked = -1  # where the slave wanted to begin
+        self._asked = -1  # where the slave wanted to start
         self._paused = False
         self._reading = False
-        self._read_at = self._wrote_at = self._looked_at = clock.monotonic()
+        self._read_at = self._wrote_at = self._sampled_at = clock.monotonic()
         self._sent_before = 0
         self._marks: deque[tuple[int, float]] = deque()
         self._flow = FlowControl()
@@ -97,20 +97,22 @@ class SlaveConnection(asyncio.Protocol):
         if self._master.has(self):
             self._master.forget(self)
             if self.acked >= 0:
-                log.info("slave %s has left, with the log up to %d", self.remote, self.acked)
+                log.info(
+                    "slave %s has disconnected; it has the log up to %d", self.remote, self.acked
+                )
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has not said yet where it wants to begin."""
+        """Whether it has not sent its first offset yet."""
         return self._asked < 0
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Abort the connection."""
         self._stop_waiting()
         self._master.forget(self)
         self._transport.abort()
 
-    # what the slave says ------------------------------------------------------------------------
+    # input from the slave -----------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if not self._master.has(self):
@@ -121,13 +123,13 @@ class SlaveConnection(asyncio.Protocol):
         self._heard(*offsets)
 
     def _heard(self, first: int, last: int) -> None:
-        """The slave has said offsets: the first and the last of them."""
+        """Handle received offsets: the first and the last of them."""
         self._read_at = clock.monotonic()
         if self._asked < 0:
             if not self._begin(first):
                 return
         if last > max(self.next, self._asked):
-            self._refuse("acknowledges what it was never sent, offset", last)
+            self._refuse("acknowledges an offset that it was not sent,", last)
         elif self.next >= 0 and last > self.acked:
             self.acked = last
             while self._marks and self._marks[0][0] <= last:
@@ -135,12 +137,12 @@ class SlaveConnection(asyncio.Protocol):
             self._master.acknowledged(last)
 
     def _begin(self, offset: int) -> bool:
-        """What a slave says first is where it wants to begin."""
+        """Handle the first offset of a slave, at which it wants to start."""
         commit_log, master = self._log, self._master
         if offset < 0 or self._is_future(offset):
             self._refuse(
-                f"is no slave of this broker, whose log ends at {commit_log.written}: it has the "
-                f"log of another, or this one has lost its end. It asks for offset",
+                f"is not a slave of this broker, whose log ends at {commit_log.written}: it has "
+                f"another broker's log, or this log has lost its end. It requests offset",
                 offset,
             )
             return False
@@ -150,25 +152,25 @@ class SlaveConnection(asyncio.Protocol):
             self.acked = 0
         elif offset < commit_log.minimum:
             master.complaints.warn(
-                *(self.host, "too old", "slave %s asks for offset %d, and the log begins at %d"),
+                *(self.host, "too old", "slave %s requests offset %d, but the log starts at %d"),
                 *(self.remote, offset, commit_log.minimum),
             )
-            log.warning("it gets nothing: begin its store anew")
+            log.warning("the slave gets nothing: start it with an empty store")
             return True
         else:
             self.next = self.acked = offset
             master.complaints.forget(self.host)
-        log.info("slave %s replicates from %d on", self.remote, self.next)
+        log.info("slave %s is replicating from %d on", self.remote, self.next)
         master.acknowledged(self.acked)
         self.send()
         return True
 
     def _is_future(self, offset: int) -> bool:
-        """Whether nobody can have that offset who has our log."""
+        """Whether the host cannot have that offset if it has a copy of this log."""
         return self._master.refuse_future(self.host, offset)
 
     def _start_of_empty(self) -> int:
-        """Where one begins that has nothing: with the last file, as in Java."""
+        """Where an empty slave starts: with the last file, as in Java."""
         commit_log = self._log
         last = commit_log.written - commit_log.written % commit_log.file_size
         return max(last, commit_log.minimum)
@@ -179,7 +181,7 @@ class SlaveConnection(asyncio.Protocol):
         )
         self.abort()
 
-    # what it is sent ----------------------------------------------------------------------------
+    # output to the slave ------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -189,7 +191,7 @@ class SlaveConnection(asyncio.Protocol):
         self.send()
 
     def send(self) -> None:
-        """Send what the log has more, as far as the connection takes it."""
+        """Send more of the log, as far as the connection accepts it."""
         if self.next < 0 or self._paused or self._reading:
             return
         end = self._master.end
@@ -197,14 +199,14 @@ class SlaveConnection(asyncio.Protocol):
             return
         now = clock.monotonic()
         self._wrote_at = now
-        if len(self._marks) < _MOST_MARKS and (
+        if len(self._marks) < _MAX_MARKS and (
             not self._marks or now - self._marks[-1][1] >= _MARK_SECONDS
         ):
             self._marks.append((end, now))
         while not self._paused and self.next < end:
             file = self._log.file_at(self.next)
             if file is None:
-                self._refuse("is too slow: what it needs has been deleted, offset", self.next)
+                self._refuse("is too slow: the log was deleted up to its offset", self.next)
                 return
             upto = min(end, file.end, self.next + self._room(now))
             if upto == self.next:
@@ -216,17 +218,17 @@ class SlaveConnection(asyncio.Protocol):
             self._send_frames(memoryview(data))
 
     def _room(self, now: float) -> int:
-        """Bytes that may be sent in one go; with none it goes on in the next slice of time."""
+        """Bytes that may be sent at once; if none, sending continues in the next time slice."""
         store = self._master.settings.store
         if not store.ha_flow_control_enable:
             return _AT_ONCE
         room = self._flow.room(store, now)
         if not room and self._next_slice is None:
             loop = asyncio.get_running_loop()
-            self._next_slice = loop.call_later(self._flow.seconds_left(now), self._go_on)
+            self._next_slice = loop.call_later(self._flow.seconds_left(now), self._resume)
         return min(room, _AT_ONCE)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._next_slice = None
         self.send()
 
@@ -249,7 +251,7 @@ class SlaveConnection(asyncio.Protocol):
         self._transport.writelines(parts)
 
     def _read(self, file: MappedFile, offset: int, size: int) -> None:
-        """Have a thread read what the slave needs next."""
+        """Let a thread read the next data for the slave."""
         self._reading = True
 
         def done(data: bytes | None, error: Exception | None) -> None:
@@ -257,7 +259,7 @@ class SlaveConnection(asyncio.Protocol):
             if not self._master.has(self):
                 return
             if error is not None or not data:
-                self._refuse(f"cannot be sent what the disk does not give ({error}), at", offset)
+                self._refuse(f"needs a part of the log that is unreadable ({error}), at", offset)
                 return
             self._send_frames(memoryview(data))
             self.send()
@@ -267,21 +269,21 @@ class SlaveConnection(asyncio.Protocol):
     # its state ----------------------------------------------------------------------------------
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """Bytes that it has not acknowledged."""
         return max(0, self._log.written - max(self.acked, 0))
 
     def lag_seconds(self) -> float:
-        """For how long it has not had what was sent the longest ago."""
-        return clock.monotonic() - self._marks[0][1] if self._marks and self.behind else 0.0
+        """The age in seconds of the oldest unacknowledged data."""
+        return clock.monotonic() - self._marks[0][1] if self._marks and self.lag else 0.0
 
-    def look(self, now: float) -> None:
-        """Once a second: say that the connection lives; end it if the slave has said nothing."""
+    def check(self, now: float) -> None:
+        """Called once a second: sends heartbeats, and ends the connection of a silent slave."""
         store = self._master.settings.store
-        self.rate = (self.sent - self._sent_before) / max(now - self._looked_at, 0.001)
-        self._sent_before, self._looked_at = self.sent, now
+        self.rate = (self.sent - self._sent_before) / max(now - self._sampled_at, 0.001)
+        self._sent_before, self._sampled_at = self.sent, now
         if now - self._read_at > store.ha_housekeeping_interval / 1000:
-            self._refuse("has said nothing for haHousekeepingInterval; it was at", self.acked)
+            self._refuse("has sent nothing for haHousekeepingInterval; it was at", self.acked)
             return
         if self._asked < 0 or self._paused:
             return
@@ -291,5 +293,5 @@ class SlaveConnection(asyncio.Protocol):
             self._transport.write(self._heartbeat(offset))
 
     def _heartbeat(self, offset: int) -> bytes:
-        """What says that the connection lives, and what is sent next."""
+        """A heartbeat with the next offset."""
         return FRAME_HEAD.pack(offset, 0)

@@ -1,26 +1,27 @@
-"""Sync state set: the brokers of a set that have all that is confirmed; any may become master.
+"""Sync state set: the members of a replica set that have everything that is confirmed; each may
+become master.
 
-The controllers keep it; the master of the set says who is to join and who to leave, and acts on it
-only when they have agreed. Until then, and as long as it does not know whether they have, a message
-counts as had by all when both the set that was and the one that was asked for have it: a master
-that is cut off from its controllers confirms nothing that the next one need not have. (Java 5.5.0
-drops a slave that has left before they agree.)
+The controllers keep it; the master requests that members join or leave, and acts on a change only
+when the controllers have agreed. Until then, and while it does not know whether they have, a
+message counts as replicated when both the old and the requested set have it: a master that is cut
+off from its controllers confirms nothing that the next master may lack. (Java 5.5.0 drops a slave
+that has left before they agree.)
 
-    join     it has been sent all, has acknowledged it, and what is confirmed. With
-             allAckInSyncStateSet its acknowledgements are waited for from when it is near, and it
-             joins when it has come to where the confirm offset was then: else a slave that is one
-             message behind, as under load all are, never would
-    leave    it has not had all for haMaxTimeSlaveNotCatchup, or has closed its connection, or
-             has come back with less than is confirmed; or it has not come FIRST_LOOK seconds after
-             this master began
+    join     the slave was sent everything, has acknowledged it, and everything that is confirmed.
+             With allAckInSyncStateSet senders wait for its acknowledgements as soon as it is near,
+             and it joins when it has reached the confirm offset of that time: otherwise a slave
+             that lags one message, as all do under load, would never join
+    leave    the slave has lacked a part of the log for haMaxTimeSlaveNotCatchup, has disconnected,
+             or has come back with less than is confirmed; or it has not connected FIRST_LOOK
+             seconds after this master started
 
-What the settings promise:
+The guarantees of the settings:
 
-    allAckInSyncStateSet   a message is answered, and shown, when the set has it
-    inSyncReplicas         without that: it is shown at once, and answered when so many have it;
-                           neither while controllers may have given this master up, also where it
-                           has stood still, and has not seen yet how late it is
-    minInSyncReplicas      with fewer in the set no message is taken
+    allAckInSyncStateSet   a message is answered, and readable, when the set has it
+    inSyncReplicas         without that: it is readable at once, and answered when this many have
+                           it; neither while controllers may have replaced this master, also if it
+                           was suspended and has not noticed yet how late it is
+    minInSyncReplicas      with fewer members in the set no message is accepted
 """
 
 import asyncio
@@ -48,13 +49,14 @@ from mq.protocol.codes import ResponseCode
 log = logging.getLogger(__name__)
 
 FIRST_LOOK = 3.0  # seconds (AutoSwitchHAService, ReplicasManager.startCheckSyncStateSetService)
-RETRY_SECONDS = 1.0  # behind a change that the controllers did not make
-# A change of which nobody knows whether it was made: from when on a controller that says that the
-# set is as it was is believed. Its own log takes five seconds at most.
+RETRY_SECONDS = 1.0  # after a change that the controllers have not made
+# Seconds after a change of unknown outcome until a controller's report that the set is unchanged
+# counts. The controllers' own log takes five seconds at most.
 SETTLED_SECONDS = 10.0
-CONFIRM_SECONDS = 0.02  # a slave is told what is confirmed by itself, when so long no bytes told it
-JOIN_SECONDS = 5.0  # a slave that is waited for, and does not come up, no longer is
-# One that the controllers do not know, or have not heard of yet, is waited for again behind this.
+# the confirm offset is sent separately when no bytes have carried it for this time
+CONFIRM_SECONDS = 0.02
+JOIN_SECONDS = 5.0  # a slave that does not catch up within this time is not waited for any longer
+# Seconds until senders wait again for a slave that the controllers do not know, or not yet.
 BARRED_SECONDS = {
     ResponseCode.CONTROLLER_INVALID_REPLICAS: 30.0,
     ResponseCode.CONTROLLER_BROKER_NOT_ALIVE: 1.0,
@@ -62,7 +64,9 @@ BARRED_SECONDS = {
 
 
 class SyncState:
-    """The set, on its master. ``members`` is what the controllers have agreed on."""
+    """The sync state set, at its master. ``members`` is the set that the controllers have agreed
+    on.
+    """
 
     def __init__(
         self,
@@ -87,19 +91,20 @@ class SyncState:
         self._bound = bound
         self._controllers = controllers
         self._all = settings.store.all_ack_in_sync_state_set
-        self._asked: frozenset[int] | None = None  # perhaps the set by now
-        self._asked_until = 0.0  # when the last question about it ended
-        self._joining: dict[int, float] = {}  # waited for, since when
-        self._barred: dict[int, float] = {}  # not waited for, until when
-        self._gone: set[int] = set()  # have been connected, and are not
+        self._asked: frozenset[int] | None = None  # requested; the set may be this by now
+        self._asked_until = 0.0  # the time when the last request for it ended
+        # slaves that are waited for, with the start of the wait
+        self._joining: dict[int, float] = {}
+        self._barred: dict[int, float] = {}  # slaves that are not waited for, with the end of that
+        self._gone: set[int] = set()  # members that were connected, and are not
         self._began = clock.monotonic()
         self._changed = asyncio.Event()
-        self._telling: asyncio.TimerHandle | None = None
+        self._confirm_timer: asyncio.TimerHandle | None = None
         self._is_leaving = False
         controllers.on_members(self.learned)
         self.check_size()
 
-    # what counts --------------------------------------------------------------------------------
+    # acknowledgements---------------------------------------------------------------------------
 
     @property
     def confirmed(self) -> int:
@@ -107,7 +112,7 @@ class SyncState:
 
     @property
     def waited_for(self) -> frozenset[int]:
-        """The members, and who may be one by now or is about to be."""
+        """The members, and slaves that may be members by now or are about to join."""
         return self.members | (self._asked or frozenset()) | self._joining.keys()
 
     def has(self, slave: SlaveConnection) -> bool:
@@ -116,7 +121,7 @@ class SyncState:
         return id_ in self.members and self.slaves.get(id_) is slave
 
     def covered(self) -> int:
-        """Up to which physical offset a sender need not wait any more."""
+        """The physical offset up to which no sender has to wait any more."""
         if self._all:
             return self._had_by_all()
         if not self._controllers.may_answer():
@@ -128,12 +133,13 @@ class SyncState:
         return sorted(acked)[-others] if len(acked) >= others else -1
 
     def _had_here(self) -> int:
-        """Up to where this broker has the log, with SYNC_FLUSH on its disk: what slaves had sooner,
-        and showed, would be gone behind a power cut here."""
+        """The offset up to which this broker has the log, with SYNC_FLUSH on its disk: records that
+        slaves had earlier, and showed, would be lost here after a power failure.
+        """
         return self._log.written if self._appender.await_flush is None else self._log.flushed
 
     def _had_by_all(self) -> int:
-        """Who waits and has no connection leaves it where it is."""
+        """A member without a connection keeps the offset where it is."""
         least = self._had_here()
         for member in self.waited_for:
             if member != self.id:
@@ -144,12 +150,12 @@ class SyncState:
         return least
 
     def written(self) -> None:
-        """The log has grown. Before the batch is published."""
+        """Note that the log has grown, before the batch is published."""
         if len(self.waited_for) == 1 if self._all else self._controllers.may_answer():
             self._bound.raise_to(self._had_here())
 
     def advance(self) -> None:
-        """Show and answer what is covered now."""
+        """Make readable, and answer, everything that is covered now."""
         before = self._bound.offset
         if self._all:
             self._bound.raise_to(self._had_by_all())
@@ -157,28 +163,31 @@ class SyncState:
             self.written()
         if self.acks is not None:
             self.acks.acknowledged(self.covered())
-        if self._bound.offset > before and self._telling is None and self.slaves:
+        if self._bound.offset > before and self._confirm_timer is None and self.slaves:
             loop = asyncio.get_running_loop()
-            self._telling = loop.call_later(CONFIRM_SECONDS, self._tell_confirmed)
+            self._confirm_timer = loop.call_later(CONFIRM_SECONDS, self._send_confirmed)
 
-    def _tell_confirmed(self) -> None:
-        self._telling = None
+    def _send_confirmed(self) -> None:
+        self._confirm_timer = None
         for slave in list(self.slaves.values()):
-            slave.tell_confirmed()
+            slave.send_confirmed()
 
     def check_size(self) -> None:
-        """Take messages, or none: as many copies as the setting says are not certain then."""
+        """Accept or refuse messages: with too few members the configured number of copies is not
+        guaranteed.
+        """
         least = self._settings.store.min_in_sync_replicas
         if len(self.members) >= least:
             self._appender.accept(CAUSE)
         else:
             self._appender.refuse(CAUSE, not_enough())
 
-    # what connections say -----------------------------------------------------------------------
+    # called by connections ----------------------------------------------------------------------
 
     def joined(self, slave: ControlledConnection) -> str:
-        """A slave has said who it is. Its last connection, which may not have ended yet, has no
-        say any more."""
+        """A slave has identified itself. Its previous connection, which may not have ended yet, no
+        longer counts.
+        """
         if slave.id <= 0 or slave.id == self.id:
             return "cannot be a slave here"
         before = self.slaves.get(slave.id)
@@ -189,7 +198,7 @@ class SyncState:
         return ""
 
     def acknowledged(self, slave: ControlledConnection) -> None:
-        """A slave has said up to where it has the log."""
+        """Handle an acknowledgement of a slave."""
         if self.slaves.get(slave.id) is not slave:
             return
         if slave.id not in self.members:
@@ -202,21 +211,23 @@ class SyncState:
         self.advance()
 
     def left(self, slave: ControlledConnection) -> None:
-        """A connection has ended."""
+        """Handle the end of a connection."""
         if self.slaves.get(slave.id) is not slave:
             return
         del self.slaves[slave.id]
-        if slave.id in self.members or slave.id in (self._asked or ()):  # not each id ever said
+        # only for members, not for each id that a peer sent
+        if slave.id in self.members or slave.id in (self._asked or ()):
             self._gone.add(slave.id)
         if self._joining.pop(slave.id, None) is not None:
-            # It is not waited for any more. Not here: a batch may just be being written.
+            # It is not waited for any more. Called later, because a batch may be being written.
             asyncio.get_running_loop().call_soon(self.advance)
         if slave.id in self.members:
             self._changed.set()
 
     def _has_lost(self, slave: ControlledConnection) -> bool:
-        """Whether a member has come back with less than it had: its machine has died. It may not
-        be elected; nor may it be waited for with what is confirmed already."""
+        """Whether a member has come back with less than it had, because its machine crashed. It
+        must not be elected, nor counted for records that are confirmed already.
+        """
         return self._all and 0 <= slave.acked < self._bound.offset
 
     def _may_join(self, slave: ControlledConnection) -> bool:
@@ -229,13 +240,14 @@ class SyncState:
         )
 
     def _is_ready(self, slave: ControlledConnection) -> bool:
-        """Whether one that is near may be asked for. Without allAck nothing is promised of it."""
+        """Whether a near slave may be requested as a member. Without allAck nothing depends on
+        it."""
         return slave.id in self._joining and (not self._all or slave.acked >= self._bound.offset)
 
     # the set ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the set as it should be, until cancelled."""
+        """Keep the set up to date, until cancelled."""
         period = self._settings.broker.check_sync_state_set_period / 1000
         pause = min(FIRST_LOOK, period)
         while True:
@@ -247,15 +259,17 @@ class SyncState:
                 return
             pause = period
             self._forget_slow()
-            wanted = self.wanted()
-            if wanted != self.members and not await self._ask(wanted):
+            target = self.target()
+            if target != self.members and not await self._ask(target):
                 await asyncio.sleep(RETRY_SECONDS)
                 self._changed.set()
 
-    def wanted(self) -> frozenset[int]:
-        """Who should be in the set now. They join one by one: what is refused is known of whom."""
+    def target(self) -> frozenset[int]:
+        """The members that the set should have now. Members join one by one, so that a refusal
+        concerns a known slave.
+        """
         stay = {each for each in self.members if not self._is_lost(each)}
-        for each in self._joining:  # by since when they are waited for
+        for each in self._joining:  # ordered by the start of the wait
             slave = self.slaves.get(each)
             if slave is not None and each not in self.members and self._is_ready(slave):
                 return frozenset(stay | {each})
@@ -281,7 +295,7 @@ class SyncState:
             self.advance()
 
     async def _ask(self, wanted: frozenset[int]) -> bool:
-        """Ask for another set; whether there is one."""
+        """Request another set; returns whether the set has changed."""
         is_first = self._asked is None
         self._asked = (self._asked or frozenset()) | wanted
         self._asked_until = math.inf
@@ -291,7 +305,8 @@ class SyncState:
         except ControllerRefused as error:
             self._refused(wanted, str(error))
             self._bar(wanted - self.members, error.code)
-            if is_first and error.code != ResponseCode.SYSTEM_ERROR:  # that may be done later
+            # SYSTEM_ERROR: the change may be made later
+            if is_first and error.code != ResponseCode.SYSTEM_ERROR:
                 self._asked = None
                 self.advance()
         except (TimeoutError, ConnectionError) as error:
@@ -302,7 +317,7 @@ class SyncState:
         return self.members_epoch > before
 
     def _bar(self, refused: frozenset[int], code: int) -> None:
-        """What a controller says of one that was to join."""
+        """Bar refused slaves for some time, depending on the controllers' code."""
         now = clock.monotonic()
         self._barred = {each: until for each, until in self._barred.items() if until > now}
         if code in BARRED_SECONDS:
@@ -313,13 +328,13 @@ class SyncState:
     def _refused(self, wanted: frozenset[int], why: str) -> None:
         self.refused_changes += 1
         log.warning(
-            "the sync state set stays %s and is not %s yet: %s",
+            "the sync state set is still %s, and not yet %s: %s",
             *(sorted(self.members), sorted(wanted), why),
             extra={"failure": "changes of the sync state set"},
         )
 
     def learned(self, members: frozenset[int], epoch: int) -> None:
-        """What a controller says of the set."""
+        """Apply a controller's report of the set."""
         if epoch > self.members_epoch:
             log.info("the sync state set is %s, epoch %d", sorted(members), epoch)
             self.members, self.members_epoch = members | {self.id}, epoch
@@ -329,16 +344,17 @@ class SyncState:
             and epoch == self.members_epoch
             and clock.monotonic() - self._asked_until > SETTLED_SECONDS
         ):
-            self._asked = None  # it was not made, and will not be
+            self._asked = None  # the change was not made, and will not be
         for member in members:
             self._joining.pop(member, None)
         self.check_size()
         self.advance()
 
     def close(self) -> None:
-        """The broker is being stopped: the set stays as it is, for the next master is one of it.
-        Idempotent."""
+        """Stop, because the broker is being stopped. The set stays as it is, because the next
+        master is a member. Idempotent.
+        """
         self._is_leaving = True
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+        if self._confirm_timer is not None:
+            self._confirm_timer.cancel()
+            self._confirm_timer = None

@@ -116,7 +116,7 @@ def test_nothing_listens_until_a_controller_answers(
         async with ScriptedController() as controller:
             await controller.close()
             async with member_of(tmp_path, controller) as member:
-                nothing_yet = "serves nothing yet: no controller leads"
+                nothing_yet = "serves nothing yet: no controller of controllerAddr"
                 await until(lambda: nothing_yet in member.ready_text())
                 assert await nobody_listens(int(member.member.address.rpartition(":")[2]))
                 assert next(iter(member.state())) == "role: none yet"

@@ -50,13 +50,13 @@ def test_a_start_killed_before_the_application_went_removes_it(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "does not hold an id of controllers"),
-        (b"DefaultCluster#broker-a", "does not hold an id of controllers"),
-        (b"DefaultCluster#broker-a#0", "'0' is no id of a broker"),
-        (b"DefaultCluster#broker-a#x7", "'x7' is no id of a broker"),
+        (b"", "does not contain an id assigned by controllers"),
+        (b"DefaultCluster#broker-a", "does not contain an id assigned by controllers"),
+        (b"DefaultCluster#broker-a#0", "'0' is not a broker id"),
+        (b"DefaultCluster#broker-a#x7", "'x7' is not a broker id"),
         (b"DefaultCluster#broker-b#3", "is of broker broker-b of cluster DefaultCluster"),
         (b"other#broker-a#3", "is of broker broker-a of cluster other"),
-        (b"\xff\xfe\x00#\x80", "does not hold an id of controllers"),
+        (b"\xff\xfe\x00#\x80", "does not contain an id assigned by controllers"),
     ],
 )
 def test_what_is_not_this_brokers_id_is_refused_with_a_reason(

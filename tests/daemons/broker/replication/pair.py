@@ -55,7 +55,7 @@ async def pair(root: Path) -> AsyncIterator[tuple[Broker, Broker]]:
 
 
 def follow(slave: Broker, its_master: Broker) -> None:
-    slave.master_addresses.tell(its_master.address, ha_address(its_master))
+    slave.master_addresses.set(its_master.address, ha_address(its_master))
 
 
 def ha_address(broker: Broker) -> str:

@@ -149,7 +149,7 @@ def test_a_store_of_another_master_is_refused_and_left_alone(tmp_path: Path) -> 
                 replication = slave.replication.slave
                 assert replication is not None
                 await until(lambda: bool(replication.problem))
-                assert "this store is of another master" in replication.problem
+                assert "this store belongs to another master" in replication.problem
                 assert content(slave.stores.messages.log) == theirs
                 assert not (tmp_path / "slave" / "damaged").exists()
 
@@ -168,7 +168,7 @@ def test_a_slave_whose_next_file_the_master_has_deleted_says_so(tmp_path: Path) 
                 replication = slave.replication.slave
                 assert replication is not None
                 await until(lambda: bool(replication.problem))
-                assert "the master's log begins at 65536" in replication.problem
+                assert "the master's log starts at 65536" in replication.problem
                 assert "move" in replication.problem
 
     asyncio.run(main())

@@ -33,7 +33,7 @@ def test_nothing_is_asked_of_a_master_that_is_gone(tmp_path: Path) -> None:
             connection = MasterConnection(settings_of(tmp_path / "other"), replica)
             await ended(connection)
             connection.ask(0)
-            connection.go_on(lambda: replica.decide({}))
+            connection.resume(lambda: replica.decide({}))
             with pytest.raises(MasterConnectionLost, match="the master has closed it"):
                 connection.ended.result()
 

@@ -15,63 +15,63 @@ def named(*, fixed: str = "") -> tuple[MasterDiscovery, MasterAddresses]:
 
 def test_one_that_does_not_know_the_master_yet_takes_nothing_away() -> None:
     masters, addresses = named()
-    masters.told("ns1", OLD, OLD_HA)
+    masters.reported("ns1", OLD, OLD_HA)
     assert addresses.changed.is_set()
     addresses.changed.clear()
-    masters.told("ns2", None, None)
+    masters.reported("ns2", None, None)
     assert (addresses.address, addresses.ha_address) == (OLD, OLD_HA)
     assert not addresses.changed.is_set()
 
 
 def test_the_followed_master_stays_as_long_as_any_names_it() -> None:
     masters, addresses = named()
-    masters.told("ns1", OLD, OLD_HA)
-    masters.told("ns2", OLD, OLD_HA)
-    masters.told("ns1", NEW, NEW_HA)
+    masters.reported("ns1", OLD, OLD_HA)
+    masters.reported("ns2", OLD, OLD_HA)
+    masters.reported("ns1", NEW, NEW_HA)
     assert addresses.address == OLD
-    masters.told("ns2", NEW, NEW_HA)
+    masters.reported("ns2", NEW, NEW_HA)
     assert (addresses.address, addresses.ha_address) == (NEW, NEW_HA)
 
 
 def test_a_name_server_that_is_asked_no_more_has_no_say() -> None:
     masters, addresses = named()
-    masters.told("ns1", OLD, OLD_HA)
-    masters.told("ns2", NEW, NEW_HA)
+    masters.reported("ns1", OLD, OLD_HA)
+    masters.reported("ns2", NEW, NEW_HA)
     masters.forget("ns1")
     assert addresses.address == NEW
 
 
 def test_a_master_that_nobody_names_is_gone_and_its_log_is_still_looked_for() -> None:
     masters, addresses = named()
-    masters.told("ns1", OLD, OLD_HA)
-    masters.told("ns1", None, None)
+    masters.reported("ns1", OLD, OLD_HA)
+    masters.reported("ns1", None, None)
     assert (addresses.address, addresses.ha_address) == ("", OLD_HA)
 
 
 def test_a_broker_does_not_follow_itself() -> None:
     masters, addresses = named()
-    masters.told("ns1", OWN, "10.0.0.9:10912")
+    masters.reported("ns1", OWN, "10.0.0.9:10912")
     assert (addresses.address, addresses.ha_address) == ("", "")
 
 
 def test_a_fixed_address_of_replication_is_not_changed() -> None:
     masters, addresses = named(fixed="10.0.0.7:10912")
-    masters.told("ns1", OLD, OLD_HA)
+    masters.reported("ns1", OLD, OLD_HA)
     assert (addresses.address, addresses.ha_address) == (OLD, "10.0.0.7:10912")
 
 
 def test_a_master_that_comes_is_followed_until_a_name_server_names_one() -> None:
     masters, addresses = named()
-    masters.comes(OLD, OLD_HA)
+    masters.announced(OLD, OLD_HA)
     assert (addresses.address, addresses.ha_address) == (OLD, OLD_HA)
-    masters.told("ns1", NEW, NEW_HA)
+    masters.reported("ns1", NEW, NEW_HA)
     assert (addresses.address, addresses.ha_address) == (NEW, NEW_HA)
-    masters.told("ns1", None, None)
+    masters.reported("ns1", None, None)
     assert (addresses.address, masters.last) == ("", NEW)  # that one was named, and is gone
 
 
 def test_a_master_that_comes_goes_behind_one_that_is_named() -> None:
     masters, addresses = named()
-    masters.told("ns1", OLD, OLD_HA)
-    masters.comes(NEW, NEW_HA)
+    masters.reported("ns1", OLD, OLD_HA)
+    masters.announced(NEW, NEW_HA)
     assert addresses.address == OLD

@@ -83,9 +83,9 @@ def test_a_master_that_is_busy_has_not_said_that_it_has_nothing(
         }
         settings = settings_of(tmp_path)
         async with scripted(handlers) as address, MasterQueries(address, settings) as questions:
-            with pytest.raises(NotReplicated, match="does not say what its log has at 0"):
+            with pytest.raises(NotReplicated, match="does not report what its log has at 0"):
                 await questions.record_at(0)
-            with pytest.raises(NotReplicated, match="does not say what queue 0 of Orders has"):
+            with pytest.raises(NotReplicated, match="does not report what queue 0 of Orders has"):
                 await questions.first_offsets(QUEUES[:1])
 
     asyncio.run(main())

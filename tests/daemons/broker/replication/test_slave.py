@@ -162,7 +162,7 @@ def test_a_slave_that_waits_for_nobody_finds_its_master_when_it_is_told(tmp_path
                 await fill(first, 3)
                 assert slave.replication.slave is not None
                 await until(lambda: bool(slave.replication.slave.problem))  # type: ignore[union-attr]
-                slave.master_addresses.tell(first.address, ha_address(first))
+                slave.master_addresses.set(first.address, ha_address(first))
                 slave.master_addresses.changed.set()
                 await caught_up(slave, first)
 
@@ -176,7 +176,7 @@ def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
             await fill(first, 5)
             await caught_up(slave, first)
             connection = next(iter(first.ha_master.slaves))
-            await until(lambda: connection.behind == 0)
+            await until(lambda: connection.lag == 0)
             async with Peer(first.port) as peer, Peer(slave.port) as other:
                 reply = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
                 of_master = HARuntimeInfo.decode(reply.body)
@@ -241,7 +241,7 @@ def test_a_slave_replaces_nothing_with_what_another_peer_sends(tmp_path: Path) -
             async with slave:
                 assert slave.replication.slave is not None
                 await until(lambda: bool(slave.replication.slave.problem))  # type: ignore[union-attr]
-                assert "no port of replication" in slave.replication.slave.problem
+                assert "not a replication port" in slave.replication.slave.problem
                 assert end_of(slave) == 0
             server.close()
 
@@ -313,7 +313,7 @@ def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path
         async with pair(tmp_path) as (first, slave):
             of_slave = slave.replication.slave
             assert of_slave is not None
-            slave.master_addresses.tell(first.address, "a..b:10912")
+            slave.master_addresses.set(first.address, "a..b:10912")
             await until(lambda: "is empty or too long" in of_slave.problem)
             assert not slave.tasks.failures
             follow(slave, first)
@@ -404,10 +404,10 @@ def test_a_master_that_does_not_settle_a_doubt_is_asked_less_and_less_often(
                 RequestCode.GET_MIN_OFFSET: refuse,
             }
             async with scripted(handlers) as address, slave_of(tmp_path, first) as slave:
-                slave.master_addresses.tell(address, ha_address(first))
+                slave.master_addresses.set(address, ha_address(first))
                 replication = slave.replication.slave
                 assert replication is not None
-                await until(lambda: "does not let this slave see" in replication.problem)
+                await until(lambda: "does not let this slave read" in replication.problem)
                 loop, before = asyncio.get_running_loop(), replication.endings
                 began = loop.time()
                 await until(lambda: replication.endings >= before + 3)

@@ -172,9 +172,9 @@ def test_as_many_slaves_are_waited_for_as_there_are_but_not_fewer_than_the_least
             port = first.ha_master.port
             async with ScriptedSlave(port) as one, ScriptedSlave(port) as other:
                 one.say(0)
-                await until(lambda: first.ha_master.wanted() == 1)
+                await until(lambda: first.ha_master.acks_needed() == 1)
                 other.say(0)
-                await until(lambda: first.ha_master.wanted() == 2)
+                await until(lambda: first.ha_master.acks_needed() == 2)
                 sending = asyncio.create_task(send(peer, b"2"))
                 before = end_of(first)
                 await until(lambda: end_of(first) > before)
