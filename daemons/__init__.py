@@ -1,1 +1,1 @@
-"""The daemons and what they share."""
+"""The daemons and their shared modules."""

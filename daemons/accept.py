@@ -1,10 +1,10 @@
-"""Accepting: how an asyncio server begins, and ends without leaving a connection or a port open.
+"""Accepting: starts and stops an asyncio server without leaving a connection or a port open.
 
-The loop takes a connection from the kernel and opens it in a task of its own. A task that begins
-behind `Server.close` fails in asyncio before the connection has an owner (an assertion of
-`Server._attach`, told to nobody): it would stay open, unread, until the garbage collector finds it,
-and its peer would wait for that. So no more connections are taken at once, and the server is closed
-behind the first steps of those tasks.
+The event loop takes a connection from the kernel and opens it in its own task. A task that starts
+after `Server.close` fails in asyncio before the connection has an owner (an assertion of
+`Server._attach`, which is not reported): the connection would stay open, unread, until the garbage
+collector finds it, while its peer waits. So the server stops taking connections at once, and is
+closed after the first steps of those tasks.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ async def bind(
     tls: ssl.SSLContext | None = None,
     handshake_seconds: float | None = None,
 ) -> asyncio.Server:
-    """Take a port, 0 for any that is free, without accepting yet: `start_accepting` does.
+    """Bind a port, 0 for any free one, without accepting yet: `start_accepting` does that.
 
-    A host of several addresses, as "" for all of IPv4 and IPv6, has the same port at each.
+    A host with several addresses, such as "" for all of IPv4 and IPv6, has the same port at each.
 
-    ``accept`` makes what has a connection, with ``tls`` behind its handshake. Raises OSError naming
-    the address, and the ``setting`` that it is of where a daemon has several.
+    ``accept`` makes the protocol of a connection; with ``tls`` it is called after the handshake.
+    Raises OSError naming the address, and the ``setting`` that contains it if a daemon has several.
     """
 
     async def listen(port: int) -> asyncio.Server:
@@ -55,33 +55,34 @@ async def bind(
 
 
 async def _at_one_port(listen: Callable[[int], Awaitable[asyncio.Server]]) -> asyncio.Server:
-    """Any free port: the loop gives each address another one, of which nobody would know."""
+    """Bind any free port. The event loop would choose a different one for each address."""
     for left in reversed(range(_PORTS_TRIED)):
         server = await listen(0)
         if len({sock.getsockname()[1] for sock in server.sockets}) == 1:
             return server
         port = bound_port(server)
         server.close()
-        await asyncio.sleep(0)  # uvloop gives it up then
+        await asyncio.sleep(0)  # uvloop releases the port then
         try:
             return await listen(port)
-        except OSError as error:  # somebody has it at another address, or was faster
+        except OSError as error:  # another process has it at another address, or was faster
             if error.errno != errno.EADDRINUSE or not left:
                 raise
     raise AssertionError("the last try returns or raises")
 
 
 def bound_port(server: asyncio.Server) -> int:
-    """The port that a server has, also where 0 was asked for."""
+    """The bound port, also if 0 was requested."""
     port: int = server.sockets[0].getsockname()[1]
     return port
 
 
 async def start_accepting(server: asyncio.Server) -> None:
-    """Take connections at a port that is bound. Of who is cancelled here no port is left.
+    """Accept connections at a bound port. If the call is cancelled, the port is closed.
 
-    asyncio begins, and waits for one turn of the loop then: whoever is cancelled in it has no
-    server yet to close. Raises OSError naming the address: who else had bound it may be first.
+    asyncio starts serving and then waits for one turn of the event loop; a caller cancelled in it
+    has no server to close yet. Raises OSError naming the address: another process that had bound it
+    may be first.
     """
     addresses = [sock.getsockname()[:2] for sock in server.sockets]
     try:
@@ -96,18 +97,18 @@ async def start_accepting(server: asyncio.Server) -> None:
 
 
 def _check_listens(server: asyncio.Server) -> None:
-    """Raises OSError where uvloop cannot listen: it closes that socket, and says nothing."""
+    """Raises OSError if uvloop cannot listen: it closes that socket without an error."""
     if any(sock.fileno() < 0 for sock in server.sockets):
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def stop_accepting(server: asyncio.Server) -> None:
-    """Take no new connection; those that have been taken are opened. Idempotent.
+    """Accept no new connections; those already taken are opened. Idempotent.
 
-    The port is free one turn of the loop later: who wants that awaits ``asyncio.sleep(0)``.
+    The port is free one turn of the event loop later: await ``asyncio.sleep(0)`` if that matters.
     """
     loop = asyncio.get_running_loop()
-    if not isinstance(loop, asyncio.SelectorEventLoop):  # uvloop opens each as it takes it
+    if not isinstance(loop, asyncio.SelectorEventLoop):  # uvloop opens each at once
         server.close()
         return
     for sock in server.sockets:
@@ -116,8 +117,8 @@ def stop_accepting(server: asyncio.Server) -> None:
 
 
 def _named(error: OSError, address: str) -> OSError:
-    """The error with what is listened on, and why it cannot be."""
+    """Add the address and the reason to the error."""
     why = str(error.strerror or error)
-    if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
+    if error.errno == errno.EADDRINUSE:  # the event loop's own text repeats the address
         why = "another process does already"
     return OSError(error.errno, f"cannot listen on {address}: {why}")

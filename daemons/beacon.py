@@ -1,12 +1,12 @@
-"""The datagram with which a broker shows a name server that it lives.
+"""The datagram with which a broker shows a name server that it is alive.
 
-It goes to the UDP port with the number of the name server's TCP port and is one JSON object:
+It is sent to the UDP port with the number of the name server's TCP port and is one JSON object:
 
-    {"cluster": …, "broker": …, "id": 0, "address": "10.0.0.1:10911", "start": "16 hex digits"}
+  {"cluster": …, "broker": …, "id": 0, "address": "10.0.0.1:10911", "start": "16 hex digits"}
 
-`start` is made anew at every start of a broker and told to the name server when the broker
-registers, over TCP, in the field START_FIELD of REGISTER_BROKER, which Java ignores. So is the
-pause between two beacons, in ms, in INTERVAL_FIELD: a name server waits for a few of them at least.
+`start` is generated at every start of a broker. When the broker registers over TCP, it sends it to
+the name server in the field START_FIELD of REGISTER_BROKER, which Java ignores, and the interval
+between two beacons in ms in INTERVAL_FIELD: a name server waits for at least a few of them.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ import orjson
 
 START_FIELD = "livenessBeaconStart"
 INTERVAL_FIELD = "livenessBeaconIntervalMillis"
-MISSED_BEACONS = 3  # so many in a row are more than one lost datagram
-MOST_BYTES = 1024  # of a datagram; names are at most 255 bytes
+MISSED_BEACONS = 3  # so many missing in a row are more than one lost datagram
+MOST_BYTES = 1024  # limit of a datagram; names have at most 255 bytes
 
 
 @dataclass(frozen=True)
 class Beacon:
-    """What the datagram says."""
+    """The content of the datagram."""
 
     cluster: str
     broker: str
@@ -43,7 +43,7 @@ class Beacon:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a datagram, of which there may be more fields in later releases.
+        """Decode a datagram; later releases may add fields.
 
         Raises:
             ValueError: it is not a beacon.

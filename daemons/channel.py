@@ -1,11 +1,11 @@
-"""Channel: one connection of a peer, as handlers and the store see it.
+"""Channel: one connection of a peer, as used by handlers and the store.
 
 One ``data_received`` reads every whole frame that has arrived and writes one joined reply. Requests
-of the hot path go, still undecoded but for the header's JSON, to a direct handler.
+of the hot path go to a direct handler, undecoded except for the header's JSON.
 
-A peer that does not read its replies is `stalled`: it is not read from, and what has been read from
-it already, or is due to it, waits until it has taken what it got. What it uses of ours in the
-meantime it tells the memory budget (see memory.py).
+A peer that does not read its replies is `stalled`: nothing is read from it, and data already read
+or due to it waits until the peer has read its replies. The channel reports the memory that the peer
+uses meanwhile to the memory budget (see memory.py).
 """
 
 import asyncio
@@ -33,31 +33,32 @@ from mq.protocol.host import pack_address
 _JSON = JSON
 _RESPONSE = RESPONSE
 
-# What a direct handler, which takes the header as it comes, stumbles over when it is not as it
-# should be: a field that is missing, of another type, not a number, or too large for its place.
+# Errors of a direct handler, which gets an unchecked header, for a malformed one: a field that is
+# missing, has another type, is not a number, or is too large.
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error)
 
-# Bytes waiting for one slow peer before we stop reading from it. Netty's default for the Java
-# server is 64 KiB; a pull reply alone is 256 KiB, so that would stop and go with every reply.
+# Limit of unsent bytes of one slow peer before reading from it stops. Netty's default for the Java
+# server is 64 KiB; a single pull reply has 256 KiB, so reading would stop and resume with every
+# reply.
 WRITE_BUFFER_LIMIT = 1024 * 1024
 
-# Bytes that may be on their way to one peer, being read from the disk for instance, before it is
-# not served any more: thirty pulls of 256 KiB.
+# Limit of bytes that one peer may have reserved, for instance for replies being read from the disk,
+# before it is stalled: thirty pulls of 256 KiB.
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 
-# What came behind a frame that came in pieces is not joined to it if there is so much of it.
+# If at least this many bytes follow a frame that arrived in pieces, they are not joined to it.
 LARGE_REST = 16 * 1024
 
-# Why a connection is not read from: it does not read itself; the listener has enough to serve; it
-# waits for so much that is on its way to it.
-_WRITING, _BACKLOG, _OWED = range(3)
-_LAST_READS = 0.5  # seconds for which one that is evicted is read
+# Reasons to pause reading from a connection: it does not read its replies; the listener has enough
+# to serve; too many bytes are reserved for it.
+_WRITING, _BACKLOG, _RESERVED = range(3)
+_LAST_READS = 0.5  # seconds for which an evicted connection is still read
 
 
 class Port(Protocol):
-    """What a channel needs of the listener that accepted it."""
+    """The parts of its listener that a channel uses."""
 
-    ticks: int  # its clock
+    ticks: int  # the listener's clock
     closing: bool
     channels: "dict[Channel, None]"
     backlog: Backlog
@@ -65,22 +66,22 @@ class Port(Protocol):
     polling: BusyPolling
 
     def forget(self, channel: "Channel") -> None:
-        """It has closed."""
+        """Remove a closed channel."""
 
 
-#: Serves what it can of the frames of some bytes, from a position on, and returns where the next
-#: one begins.
+# Serves the frames that it supports, starting at a position, and returns the position of the first
+# other one.
 Bulk = Callable[[bytes, int, "Channel"], int]
 
-#: Keeps all that has come, one whole frame, until the end of this turn of the loop, or says that it
-#: does not. What it cannot serve then it gives to `Channel.serve_frame`.
+# Defers the received data, one whole frame, until the end of this turn of the event loop; returns
+# whether it does. A frame that it cannot serve then is passed to `Channel.serve_frame`.
 PutOff = Callable[[bytes, "Channel"], bool]
 
 
 class NotReady(Exception):
-    """Raised by a handler that has changed nothing yet and needs something first.
+    """Raised by a handler that has changed nothing yet and must wait for a preparation.
 
-    The handler is called again after `prepare`, whose result lives until then.
+    The handler is called again after `prepare`, whose result is kept until then.
     """
 
     def __init__(self, prepare: Callable[["Channel"], Awaitable[object]]) -> None:
@@ -89,23 +90,23 @@ class NotReady(Exception):
 
 
 class Requests(Protocol):
-    """What a channel needs of the dispatcher that answers its requests."""
+    """The parts of the dispatcher that a channel uses."""
 
     direct: dict[object, Callable[[dict[str, object], bytes, "Channel"], None]]
     bulk: Bulk | None
     defer: PutOff | None
 
     def handle(self, command: Command, channel: "Channel") -> None:
-        """Answer a request."""
+        """Serve a request."""
 
     def failed(self, command: Command, channel: "Channel", error: Exception) -> Command:
-        """The reply for a request that raised; it is counted."""
+        """The reply for a request that raised an error, which is counted."""
 
     def complain(self, channel: "Channel", error: Exception) -> None:
-        """Count what is no request."""
+        """Count malformed data."""
 
     def refuse_stale(self, channel: "Channel", data: bytes) -> bytes:
-        """Refuse the sends and return the rest."""
+        """Refuse the sends and return the other requests."""
 
 
 class Channel(Outgoing, asyncio.Protocol):
@@ -118,27 +119,28 @@ class Channel(Outgoing, asyncio.Protocol):
         self.remote_address: tuple[str, int] = ("", 0)
         self.local_address: tuple[str, int] = ("", 0)
         self.remote = ""
-        self.born_host = b""  # address and port as a commit-log record holds them
-        self.dialect = Dialect.ORDINARY  # what request codes mean here
+        self.born_host = b""  # address and port in the form of a commit log record
+        self.dialect = Dialect.ORDINARY  # the meaning of request codes
         self.active_at = 0  # the listener's clock, in its ticks
-        self.waits = False  # some of what came lies in the listener's backlog
+        self.waits = False  # whether the listener's backlog has data of it
         self._throttled = [False, False, False]  # by reason
-        self.stalled = False  # for a reason of its own: it is not served either
-        self.kept: dict[str, int] = {}  # bytes of memory, by what keeps them for this peer
-        self._owed = 0  # bytes of replies that others are busy with, and of their requests
-        self._unserved: deque[tuple[bytes, bool]] = deque()  # what came, and whether it is stale
+        self.stalled = False  # for a reason of the channel itself: it is not served either
+        self.kept: dict[str, int] = {}  # bytes of memory kept for this peer, by purpose
+        self._reserved = 0  # reserved bytes: replies in preparation, and their requests
+        # received data, and whether it is stale
+        self._unserved: deque[tuple[bytes, bool]] = deque()
         self._unserved_bytes = 0
         self._postponed: deque[Callable[[], None]] = deque()
         self._port = port
         self._requests = requests
         self._direct = requests.direct
         self._frames = FrameBuffer()
-        self._questions = PendingRequests()
+        self._requests_to_peer = PendingRequests()
 
-    # asyncio calls these ------------------------------------------------------------------
+    # called by asyncio ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's own are not instances of it
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are no instances
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_LIMIT)
         sock = transport.get_extra_info("socket")
@@ -160,14 +162,14 @@ class Channel(Outgoing, asyncio.Protocol):
             self._port.backlog.throttle(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        # What it sent last is served all the same: an offset that a consumer commits, for instance.
+        # The last requests are still served, for instance an offset commit of a consumer.
         self.closed = True
         self.stalled = False
-        self._go_on()
+        self._resume()
         for data in self._port.backlog.rest(self):
             self.read(data)
         self._port.forget(self)
-        self._questions.fail(ConnectionError(f"{self.remote} closed the connection"))
+        self._requests_to_peer.fail(ConnectionError(f"{self.remote} closed the connection"))
         for callback in self.on_close:
             callback(self)
         self.on_close.clear()
@@ -179,7 +181,7 @@ class Channel(Outgoing, asyncio.Protocol):
         self._throttle(_WRITING, False)
 
     def throttle(self, on: bool) -> None:
-        """Read no more for now, or go on."""
+        """Pause or resume reading."""
         self._throttle(_BACKLOG, on)
 
     def _throttle(self, reason: int, on: bool) -> None:
@@ -187,16 +189,16 @@ class Channel(Outgoing, asyncio.Protocol):
         transport = self._transport
         if transport is None or self.closed or self._ended or transport.is_closing():
             return
-        self.stalled = self._throttled[_WRITING] or self._throttled[_OWED]
+        self.stalled = self._throttled[_WRITING] or self._throttled[_RESERVED]
         if any(self._throttled):
             transport.pause_reading()
         else:
             transport.resume_reading()
         if not self.stalled and (self._unserved or self._postponed):
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume)
 
-    def _go_on(self) -> None:
-        """Serve what had to wait while the peer was stalled, until it is so again."""
+    def _resume(self) -> None:
+        """Serve the requests that waited while the peer was stalled, until it is stalled again."""
         while self._postponed and not self.stalled:
             self._postponed.popleft()()
         while self._unserved and not self.stalled:
@@ -204,38 +206,40 @@ class Channel(Outgoing, asyncio.Protocol):
             self._unserved_bytes -= len(data) + PIECE_COST
             self._serve(data, stale)
 
-    def _keep_unserved(self, data: bytes, stale: bool) -> None:
+    def _queue(self, data: bytes, stale: bool) -> None:
         self._unserved.append((data, stale))
         self._unserved_bytes += len(data) + PIECE_COST
         self._budget.took(len(data) + PIECE_COST)
 
     @property
     def memory(self) -> int:
-        """Bytes that this peer uses of ours, but for what waits in the listener's backlog."""
-        size = self.unsent + self._unserved_bytes + self._owed
+        """Bytes of memory that this peer uses, except those in the listener's backlog."""
+        size = self.unsent + self._unserved_bytes + self._reserved
         frames = self._frames
         if frames.size:
             size += frames.size + PIECE_COST * len(frames.pieces)
         return size + sum(self.kept.values()) if self.kept else size
 
     def data_received(self, data: bytes) -> None:
-        if self._ended:  # evicted, and read for a moment: it does not wait among what is served
+        if self._ended:  # evicted, and read for a moment: its data does not enter the backlog
             return
         port = self._port
         self.active_at = port.ticks
         if (self.waits or len(data) >= LARGE) and port.backlog.keeps(self, data):
             return
         if self.stalled or self._unserved:
-            self._keep_unserved(data, False)
+            self._queue(data, False)
         else:
             self._serve(data, False)
 
     def read(self, data: bytes, stale: bool = False) -> None:
-        """Serve what came, unless we have closed; of what is `stale`, sends are refused."""
+        """Serve received data, unless we have closed the channel; sends in `stale` data are
+        refused.
+        """
         if self._ended:
             return
         if self.stalled or self._unserved:
-            self._keep_unserved(data, stale)
+            self._queue(data, stale)
         else:
             self._serve(data, stale)
 
@@ -258,10 +262,10 @@ class Channel(Outgoing, asyncio.Protocol):
                 self.flush()
 
     def serve_frame(self, frame: bytes) -> None:
-        """Serve a whole frame that was put off, without offering it to be put off again.
+        """Serve a deferred whole frame, without offering it to be deferred again.
 
-        Also if the peer is stalled by now: behind what waits, or what has come of another frame,
-        it would be out of its order.
+        The frame is served even if the peer is stalled by now: after data that waits, or part of
+        another frame, it would be out of order.
         """
         was_reading, self._reading = self._reading, True
         was_stalled, self.stalled = self.stalled, False
@@ -272,24 +276,27 @@ class Channel(Outgoing, asyncio.Protocol):
             self.close()
         finally:
             if was_stalled and not self.closed:
-                self.stalled = self._ended or self._throttled[_WRITING] or self._throttled[_OWED]
+                self.stalled = (
+                    self._ended or self._throttled[_WRITING] or self._throttled[_RESERVED]
+                )
             self._reading = was_reading
             if self._out and not was_reading:
                 self.flush()
 
     def encrypted(self, connection: Transport) -> None:
-        """From here on everything goes through this connection."""
+        """Send and receive through this connection from now on."""
         self._transport = connection
 
     def refuse(self, why: str) -> None:
-        """Close a connection that is not as it should be, before anything of it was read."""
+        """Close a connection that is not allowed, before any request was read."""
         self._requests.complain(self, RemoteProtocolError(why))
         self.close()
 
-    # what handlers use, beside sending ------------------------------------------------------
+    # used by handlers, in addition to sending
+    # ------------------------------------------------------
 
     def keep(self, what: str, size: int) -> None:
-        """Bytes that are kept for this peer from now on under this name; 0 when they are gone."""
+        """Set the bytes that are kept for this peer for a purpose; 0 when they are freed."""
         before = self.kept.pop(what, 0)
         if size:
             self.kept[what] = size
@@ -297,23 +304,24 @@ class Channel(Outgoing, asyncio.Protocol):
             self._budget.took(size - before)
 
     def reserve(self, size: int) -> None:
-        """A reply of so many bytes is on its way to this peer, not ready yet; negative when it is.
+        """Reserve memory for a reply in preparation; a negative size releases it.
 
-        With too much of that the peer is stalled.
+        Above MAX_PENDING_BYTES the peer is stalled.
         """
-        self._owed += size
+        self._reserved += size
         if size > 0:
             self._budget.took(size)
-        if (self._owed > MAX_PENDING_BYTES) != self._throttled[_OWED]:
-            self._throttle(_OWED, not self._throttled[_OWED])
+        if (self._reserved > MAX_PENDING_BYTES) != self._throttled[_RESERVED]:
+            self._throttle(_RESERVED, not self._throttled[_RESERVED])
 
     def postpone(self, work: Callable[[], None]) -> None:
-        """Do this once the peer is not stalled any more; never if it goes away before."""
+        """Call `work` once the peer is not stalled any more; never if it disconnects before."""
         self._postponed.append(work)
 
     def evict(self, reply: BusyReply) -> None:
-        """Close, and drop what waits. A peer that is in the middle of a request gets `reply`, if it
-        still can."""
+        """Close, and drop all waiting data. A peer that is in the middle of a request gets `reply`,
+        if that is possible.
+        """
         if self._ended:
             self.abort()
             return
@@ -330,8 +338,8 @@ class Channel(Outgoing, asyncio.Protocol):
             self._transport.abort()
         else:
             self._transport.write(reply.frame(opaque))
-            # What it sends meanwhile is read and dropped: closed with something unread the kernel
-            # would reset the connection, and the peer would not see the reply.
+            # Its data is read and dropped meanwhile: closing with unread data would make the kernel
+            # reset the connection, and the peer would not see the reply.
             self._transport.resume_reading()
             asyncio.get_running_loop().call_later(_LAST_READS, self.close)
 
@@ -343,35 +351,35 @@ class Channel(Outgoing, asyncio.Protocol):
         body: bytes = b"",
         remark: str | None = None,
     ) -> None:
-        """Answer a request that was kept; nothing happens where no answer is awaited."""
+        """Answer a request that was kept; does nothing if no reply is expected."""
         if not request.is_one_way and not self.closed:
             self.send(request.reply(code, fields, body, remark=remark))
 
     def reply_error(self, request: Command, error: Exception) -> None:
-        """Tell why a request that was kept cannot be answered."""
+        """Answer a request that was kept with an error."""
         reply = self._requests.failed(request, self, error)
         if not request.is_one_way and not self.closed:
             self.send(reply)
 
     async def request(self, command: Command, timeout: float) -> Command:
-        """Ask the peer, which is a client with handlers of its own, and wait for its answer.
+        """Send a request to the peer, a client with handlers of its own, and wait for its reply.
 
-        Raises TimeoutError after ``timeout`` seconds and ConnectionError if the peer goes away.
+        Raises TimeoutError after ``timeout`` seconds and ConnectionError if the peer disconnects.
         """
         if self.closed:
             raise ConnectionError(f"{self.remote} has closed the connection")
-        return await self._questions.ask(command, self.send, timeout)
+        return await self._requests_to_peer.ask(command, self.send, timeout)
 
     def notify(self, command: Command) -> None:
-        """Tell the peer something that it does not answer."""
-        self._questions.number(command)
+        """Send the peer a one-way request."""
+        self._requests_to_peer.number(command)
         command.flag |= ONE_WAY
         self.send(command)
 
     # reading --------------------------------------------------------------------------------
 
     def _without_sends(self, data: bytes) -> bytes:
-        """Refuse the sends; the rest is to be read."""
+        """Refuse the sends and return the other requests."""
         data = self._frames.take(data)
         return self._requests.refuse_stale(self, data) if data else data
 
@@ -394,7 +402,7 @@ class Channel(Outgoing, asyncio.Protocol):
                     return
         position = self._serve_frames(data, begin, self._requests.bulk)
         if position:
-            self._port.polling.served()  # not where it is served: what is put off has come already
+            self._port.polling.served()  # not while serving: deferred requests have arrived already
         left = len(data) - position
         if not left or self._ended:
             return
@@ -406,8 +414,9 @@ class Channel(Outgoing, asyncio.Protocol):
         self._budget.took(left + PIECE_COST)
 
     def _serve_frames(self, data: bytes, begin: int, bulk: Bulk | None) -> int:
-        """Serve the frames that are whole, from a position on, until the peer is stalled; returns
-        where the rest begins. They are offered to ``bulk`` first."""
+        """Serve the whole frames from a position on, until the peer is stalled; returns the
+        position of the rest. ``bulk`` gets them first.
+        """
         position = begin
         direct_handlers = self._direct
         end = len(data)
@@ -434,8 +443,8 @@ class Channel(Outgoing, asyncio.Protocol):
                             continue
                     is_read = body <= stop
                 except Exception as error:
-                    # Mostly not a header that the hot path understands: read it again with care,
-                    # so that the peer learns what exactly is wrong.
+                    # Mostly a header that the hot path does not support: decode it in full, so that
+                    # the peer gets a precise error.
                     self._refuse(data[position + 4 : stop], error)
                     position = stop
                     continue
@@ -449,7 +458,7 @@ class Channel(Outgoing, asyncio.Protocol):
 
     def _refuse(self, frame: bytes, error: Exception) -> None:
         command = decode(frame)
-        if isinstance(error, NotReady):  # its handler for whole requests is called, now and later
+        if isinstance(error, NotReady):  # the handler of whole requests is called, now and later
             self._requests.handle(command, self)
             return
         if isinstance(error, KeyError):
@@ -462,7 +471,7 @@ class Channel(Outgoing, asyncio.Protocol):
 
     def _take(self, command: Command) -> None:
         if command.flag & RESPONSE:
-            self._questions.answered(command)
+            self._requests_to_peer.answered(command)
             return
         self._requests.handle(command, self)
 

@@ -46,23 +46,23 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Values under such names may be secrets, also of other programs that share the file: a reply or a
-# log never shows them.
+# Values of settings with such names may be secrets, also of other programs that share the file:
+# replies and logs never show them.
 _SECRET_NAME = re.compile(r"secret|password|passwd|pwd|token|credential|access_?key", re.IGNORECASE)
 
 MASK = "******"
 
-# What looks like a remark after a value. In .properties files, as in Java's, it is part of the
-# value. `;` separates addresses, so it counts as a remark only in a value that is refused.
+# A comment after a value, which in .properties files, as in Java's, is part of the value. `;`
+# separates addresses, so it counts as a comment only in a refused value.
 _REMARK = re.compile(r"\s(?:#|//)")
 _REMARK_IN_REFUSED = re.compile(r"\s(?:[#!;]|//)")
-_REMARK_HINT = "a remark needs a line of its own, which begins with #"
+_REMARK_HINT = "a comment needs a line of its own, which starts with #"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:")
 
 
-# Settings that say which daemon this is, where it listens and who may change it: no request
-# changes them.
+# Settings that define the identity of the daemon, its addresses and its permissions: requests
+# cannot change them.
 _FIXED = frozenset(
     "bindAddress brokerClusterName brokerConfigPath brokerId brokerIP1 brokerIP2 brokerName "
     "brokerRole configBlackList enableControllerMode haListenPort instances listenPort "
@@ -70,36 +70,37 @@ _FIXED = frozenset(
     "writeAllowList haAllowedAddresses filterServerAllowList statsdAddress".split()
 )
 _FIXED_PREFIXES = ("tls.", "etcd")
-# An unknown setting is kept for the next start; these bound what requests can make a file grow to.
+# An unknown setting is kept for the next start; these limits bound the growth of a file by
+# requests.
 _UNKNOWN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 MAX_UNKNOWN_SETTINGS = 256
 MAX_UNKNOWN_VALUE = 4096  # characters
-# Notes of one request with a similar name, which takes about 1 ms to find.
+# Limit of notes per request that suggest a similar name, which takes about 1 ms to find.
 _MAX_SUGGESTIONS = 20
 
 
 class Update(NamedTuple):
     """The result of a change of settings."""
 
-    changed: frozenset[str]  # names of the settings whose value is another one now
-    notes: tuple[str, ...]  # one sentence for each setting that has no effect before a restart
+    changed: frozenset[str]  # names of the settings whose value has changed
+    notes: tuple[str, ...]  # one sentence for each setting that takes no effect before a restart
 
 
 class Settings:
     """The sections of one running daemon: `settings.<section>` is always the current one.
 
-    Parts of the daemon keep the `Settings` and read through it, or are called back: functions in
-    `on_change` get the names of the settings that an update changed.
+    Components of the daemon keep the `Settings` and read through it, or are called back: functions
+    in `on_change` get the names of the settings that an update changed.
     """
 
     section_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, path: Path | None = None, extra: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self.section = ""  # of the file at `path`, where it is for several daemons
-        self.extra = dict(extra or {})  # in the file, but not ours: shown, never used
+        self.section = ""  # the section of the file at `path`, if the file is for several daemons
+        self.extra = dict(extra or {})  # unknown settings in the file: shown, never used
         self.on_change: list[Callable[[frozenset[str]], None]] = []
-        self.pending: dict[str, str] = {}  # saved in the file, in effect after a restart
+        self.pending: dict[str, str] = {}  # saved in the file, effective after a restart
         self.version = (clock.milliseconds(), 0)  # timestamp in ms, counter
 
     @property
@@ -107,10 +108,10 @@ class Settings:
         return [getattr(self, name) for name in self.section_names]
 
     def apply(self, properties: Mapping[str, str]) -> None:
-        """Set values without any question, as a file and the command line do before the start.
+        """Set values without restrictions, as a file and the command line do before the start.
 
         Raises:
-            ConfigError: a value is not of its setting's type.
+            ConfigError: a value does not match its setting's type.
         """
         known: set[str] = set()
         for name in self.section_names:
@@ -121,10 +122,10 @@ class Settings:
         self.extra.update({k: v for k, v in properties.items() if k not in known})
 
     def finish(self, overrides: Mapping[str, str] | None) -> None:
-        """What each load ends with: values of the command line, the checks, certificates' settings.
+        """Finish loading: apply values of the command line, check, and complete the TLS settings.
 
         Raises:
-            ConfigError: a value cannot be used.
+            ConfigError: a value is invalid.
         """
         self.apply(overrides or {})
         self.check()
@@ -133,7 +134,7 @@ class Settings:
         self.log_without_effect()
 
     def lines(self, *, important: bool = False) -> list[str]:
-        """`name=value` of every setting, section after section: what -p and -m print."""
+        """`name=value` of every setting, section by section: the output of -p and -m."""
         return [
             f"{name}={value}"
             for section in self.sections
@@ -141,7 +142,7 @@ class Settings:
         ]
 
     def log_all(self) -> None:
-        """Write every setting to the log, a line each (MixAll.printObjectProperties)."""
+        """Log every setting on its own line (MixAll.printObjectProperties)."""
         foreign = [f"{name}={value}" for name, value in _without_secrets(self.extra.items())]
         for line in self.lines():
             log.info("%s", _escape_value(line))
@@ -149,10 +150,10 @@ class Settings:
             log.info("%s (not a setting of this daemon)", _escape_value(line))
 
     def text(self) -> str:
-        """The answer to "get config": every setting that has a value, one line each.
+        """The reply to "get config": every setting that has a value, one per line.
 
-        Java writes the same in `Configuration.getAllConfigsFormatString`; there a null is left
-        out too. Backslashes are doubled because the reader is a .properties reader.
+        Java writes the same in `Configuration.getAllConfigsFormatString`, which omits nulls, too.
+        Backslashes are doubled because the reader parses .properties.
         """
         merged: dict[str, str] = {}
         merged.update(_without_secrets(self.extra.items()))
@@ -164,26 +165,26 @@ class Settings:
         return "".join(f"{k}={_escape_value(v)}\n" for k, v in merged.items())
 
     def version_json(self) -> str:
-        """The data version as Java's `DataVersion.toJson` writes it."""
+        """The data version in the format of Java's `DataVersion.toJson`."""
         timestamp, counter = self.version
         return f'{{"counter":{counter},"timestamp":{timestamp}}}'
 
     def blocked(self) -> frozenset[str]:
-        """Names the operator added to `configBlackList`."""
+        """The names in `configBlackList`."""
         names: set[str] = set()
         for section in self.sections:
             names.update(getattr(section, "config_black_list", "").split(";"))
         return frozenset(names)
 
     def update(self, properties: Mapping[str, str]) -> Update:
-        """Change settings of the running daemon, all of them or none, and save them in its file.
+        """Change settings of the running daemon, all or none, and save them in its file.
 
         Settings that cannot change at run time, have no effect here or are unknown are saved for
         the next start. Java's `Configuration.update` accepts all of these, too.
 
         Raises:
             NotUpdatable: a setting is fixed, or needs a restart and there is no file to keep it in.
-            ConfigError: a setting has a bad value, or the file cannot be written.
+            ConfigError: a value is invalid, or the file cannot be written.
         """
         now, later, notes = self._sorted(properties)
         replaced = self._with(now)
@@ -207,8 +208,9 @@ class Settings:
     def _sorted(
         self, properties: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
-        """The settings that change now, those that change after a restart, and notes about all
-        that do not change now. Raises as `update`."""
+        """Split an update into settings that change now, settings that change after a restart, and
+        notes about all that do not change now. Raises like `update`.
+        """
         declared, blocked = self._declared(), self.blocked()
         now: dict[str, str] = {}
         later: dict[str, str] = {}
@@ -258,7 +260,7 @@ class Settings:
             )
 
     def suggestion(self, name: str) -> str:
-        """`; did you mean NAME?` for a name that is nearly that of a setting, or ""."""
+        """`; did you mean NAME?` for a name similar to that of a setting, or ""."""
         by_folded = {known.lower(): known for known in self._declared()}
         near = get_close_matches(name.lower(), by_folded, 1, 0.85)
         return f"; did you mean {by_folded[near[0]]}?" if near else ""
@@ -272,7 +274,7 @@ class Settings:
         }
 
     def _with(self, properties: Mapping[str, str]) -> dict[str, Section]:
-        """The sections with some values changed. Raises ConfigError for a value of another type."""
+        """The sections with some values changed. Raises ConfigError for a wrong type."""
         return {
             name: getattr(self, name).replace(**getattr(self, name).parse(properties))
             for name in self.section_names
@@ -292,7 +294,7 @@ class Settings:
         return frozenset(changed)
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
-        """Refuse values that cannot work; a daemon adds those that do not go together.
+        """Refuse invalid values; a daemon adds checks of combinations.
 
         Raises:
             ConfigError: names the setting.
@@ -302,7 +304,7 @@ class Settings:
                 section.check()
 
     def check(self) -> None:
-        """Refuse the values that are now. Raises ConfigError."""
+        """Check the current values. Raises ConfigError."""
         self.check_sections({name: getattr(self, name) for name in self.section_names})
         for section in self.sections:
             for declared in section.settings().values():
@@ -310,7 +312,7 @@ class Settings:
                     _check_new_path(declared.name, value)
 
     def log_without_effect(self) -> None:
-        """Log the settings without effect here, and unknown ones that are nearly a known one."""
+        """Log the settings without effect, and unknown ones with names similar to a known one."""
         for name in self.extra:
             if suggestion := self.suggestion(name):
                 log.warning("%s is not a setting of this daemon%s", name, suggestion)
@@ -319,18 +321,19 @@ class Settings:
             log.warning("settings without effect here: %s", ", ".join(names))
 
     def _save(self, properties: Mapping[str, str]) -> bool:
-        """Write settings to the configuration file; returns whether they are there now."""
+        """Write settings to the configuration file; returns whether they are saved."""
         if self.path is None:
-            log.warning("changed settings last until the stop: started without a file (-c)")
+            log.warning("changed settings are lost at the stop: started without a file (-c)")
             return False
         try:
             if self.section:
-                with files.locked_folder(self.path.parent):  # the others save theirs there, too
+                # other daemons save their settings there, too
+                with files.locked_folder(self.path.parent):
                     self._write(self.path, properties)
             else:
                 self._write(self.path, properties)
         except (OSError, UnicodeDecodeError) as error:
-            log.error("changed settings could not be saved in %s: %s", self.path, error)
+            log.error("cannot save changed settings in %s: %s", self.path, error)
             return False
         return True
 
@@ -353,26 +356,26 @@ def _without_secrets(properties: Iterable[tuple[str, str]]) -> Iterator[tuple[st
 def _check_new_path(name: str, value: str) -> None:
     """Refuse a path that does not exist and whose name must be a mistake.
 
-    Java creates such folders. A path that exists is accepted: a store may be there.
+    Java creates such folders. An existing path is accepted, because it may be a store.
     """
     if "\0" not in value and files.exists(Path(value)):
         return
     if value.startswith("~"):
         why = "~ is not expanded; write the whole path"
     elif _CONTROL.search(value) or _WINDOWS_PATH.match(value) or "\\" in value:
-        why = "write a path of this system, with / between folders (\\ begins an escape here)"
+        why = "write a path of this system, with / between folders (\\ starts an escape here)"
     elif _REMARK.search(value):
-        why = f"there is no such file or folder, and it is not created; {_REMARK_HINT}"
+        why = f"no such file or folder, and it is not created; {_REMARK_HINT}"
     else:
         return
     raise ConfigError(f"{name}={_escape_value(_CONTROL.sub('?', value))}: {why}")
 
 
 def explained(error: ConfigError, path: Path | None) -> str:
-    """The text of an error in a setting, with the place in the configuration file.
+    """The text of an error in a setting, with its location in the configuration file.
 
-    The place is the line that gives the setting the refused value. Values from other sources (the
-    command line, defaults) have none.
+    The location is the line that gives the setting the refused value. Values from other sources
+    (the command line, defaults) have none.
     """
     text = str(error)
     for number, name, value in _entries(path):
@@ -385,7 +388,7 @@ def explained(error: ConfigError, path: Path | None) -> str:
 
 
 def warn_of_remarks(path: Path | None) -> None:
-    """Log each value of a configuration file that contains what looks like a remark."""
+    """Log each value of a configuration file that seems to contain a comment."""
     for number, name, value in _entries(path):
         if _REMARK.search(value) and not is_secret(name):
             log.warning(
@@ -394,7 +397,7 @@ def warn_of_remarks(path: Path | None) -> None:
 
 
 def _entries(path: Path | None) -> list[tuple[int, str, str]]:
-    """Line number, name and value of each pair of a file; none of a file that cannot be read."""
+    """Line number, name and value of each pair of a file; empty for an unreadable file."""
     if path is None:
         return []
     try:
@@ -404,7 +407,7 @@ def _entries(path: Path | None) -> list[tuple[int, str, str]]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name may be a secret."""
+    """Whether the value of a setting with this name may be a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -422,7 +425,7 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def read_file_of_several(path: Path) -> dict[str, dict[str, str]]:
-    """The same by section, of a file for several daemons; "" has what is for all of them."""
+    """Like `read_file`, by section, for a file for several daemons; "" has the common settings."""
     return _read(path, read_sections)
 
 
@@ -434,7 +437,7 @@ def _read(path: Path, understood: Callable[[str], T]) -> T:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # what java.util.Properties takes every file for
+        text = data.decode("latin-1")  # the encoding of every file for java.util.Properties
     try:
         return understood(text)
     except ValueError as error:

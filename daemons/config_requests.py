@@ -1,4 +1,4 @@
-"""Changes of a daemon's settings that are asked for while it runs."""
+"""Requests to change a daemon's settings at run time."""
 
 import logging
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def update_settings(settings: Settings, command: Command, channel: Channel) -> Update:
-    """Change the settings in the body of a request, all of them or none. Raises Refused."""
+    """Change the settings in the body of a request, all or none. Raises Refused."""
     try:
         update = settings.update(read_update(command.body))
     except NotUpdatable as error:

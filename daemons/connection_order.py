@@ -1,15 +1,15 @@
-"""Requests of one connection that change the same are worked off in the order in which they came.
+"""Per-connection order: requests of one connection that change the same state are served in order.
 
-Most of them at once. One with a large body is read in a thread and taken in steps, and what its
-sender says behind it must not overtake it: a lock that is given up would be renewed by what was
-said before, a client that has left a group would be its member again, and a broker that stops
-would be registered. Whoever checks what a request may do reads its body, too: that is part of it.
+Most are served at once. But one with a large body is decoded in a thread and processed in steps,
+and its sender's next requests must not overtake it: a released lock would be renewed by the earlier
+request, a client that has left a group would become its member again, and a broker that stops would
+be registered. The access check of a request reads its body, too, so it is part of the request.
 
-A snode passes locks on, and keeps the order of those for each broker itself (`Forwarding`): it has
-no turn for them.
+A snode relays lock requests and keeps their order for each broker itself (`Forwarding`), so it does
+not order them here.
 
-What waits is counted to its connection, as all that is answered later is: with too much of it the
-connection is not read any more.
+Waiting requests are charged to their connection's memory, like all requests that are answered
+later: above the limit, reading from the connection pauses.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ Reply = Command | None
 
 
 class ConnectionOrder:
-    """The order of some requests on each connection, by the task that works off the last one."""
+    """The order of some requests on each connection, kept as the task of the last one."""
 
     def __init__(self, subject: str, *, outlives: bool = False) -> None:
-        """What waits when its connection closes is dropped, but for what ``outlives`` it."""
-        self._name = f"turn: {subject}"  # among the attributes of a channel
+        """Waiting requests are dropped when their connection closes, except with ``outlives``."""
+        self._name = f"turn: {subject}"  # key in the attributes of a channel
         self._outlives = outlives
 
     def call(
@@ -36,7 +36,7 @@ class ConnectionOrder:
         command: Command,
         channel: Channel,
     ) -> Reply | Awaitable[Reply]:
-        """Call the handler, now or once what came before has been answered."""
+        """Call the handler now, or once the previous request has been answered."""
         before = channel.attributes.get(self._name)
         if before is None:
             return handler(command, channel)
@@ -49,14 +49,16 @@ class ConnectionOrder:
         command: Command,
         channel: Channel,
     ) -> Reply:
-        await asyncio.wait((before,))  # whatever becomes of it
+        await asyncio.wait((before,))  # whatever its outcome
         if channel.closed and not self._outlives:
             raise ConnectionError("closed before its turn")
         result = handler(command, channel)
         return await result if isinstance(result, Awaitable) else result
 
     def begin(self, task: "asyncio.Task[None]", channel: Channel) -> None:
-        """What comes next waits for this task. It ends, cancelled before its first step, too."""
+        """Let later requests wait for this task, which may also end by cancellation before its
+        first step.
+        """
         key = self._name
         channel.attributes[key] = task
 
@@ -73,11 +75,11 @@ def _turns(*orders: tuple[ConnectionOrder, Iterable[RequestCode]]) -> dict[int, 
 
 _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 
-#: By request code. Of the requests that have no turn each is for itself.
+# The order by request code. Requests without an order are independent.
 TURNS: Mapping[int, ConnectionOrder] = _turns(
-    # Nobody else gives up the lock of a client that has gone.
+    # No other request releases the locks of a disconnected client.
     (ConnectionOrder("locks", outlives=True), _LOCKS),
-    # With its connection a client has left all its groups.
+    # A disconnected client has left all its groups.
     (ConnectionOrder("groups"), (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)),
     (
         ConnectionOrder("registration"),
@@ -88,7 +90,7 @@ TURNS: Mapping[int, ConnectionOrder] = _turns(
     ),
 )
 
-#: Those of a snode.
+# The orders of a snode.
 SNODE_TURNS: Mapping[int, ConnectionOrder] = {
     c: turn for c, turn in TURNS.items() if c not in _LOCKS
 }

@@ -1,13 +1,13 @@
-"""Dispatcher: from a request to its handler, and from what the handler does to a reply.
+"""Dispatcher: passes requests to their handlers, and turns results into replies.
 
-Requests go to a handler by their code; those of the hot path go, still undecoded but for the
-header's JSON, to a direct handler.
+Requests go to a handler by their code; those of the hot path go to a direct handler, undecoded
+except for the header's JSON.
 
 A handler is a plain function ``(command, channel) -> Command | None``. It returns the reply, or
-None when nothing is to be sent now: because the request was one-way, or because the handler keeps
-the channel and replies later. One that must wait for I/O is an ``async def``; it runs as a task of
-the dispatcher. Whatever goes wrong becomes an error reply, so that a handler only says what is
-wrong. Some requests wait for those before them on their connection: see `turns`.
+None if nothing is to be sent now: because the request is one-way, or because the handler keeps the
+channel and replies later. A handler that waits for I/O is an ``async def``; it runs as a task of
+the dispatcher. Every exception becomes an error reply, so handlers just raise. Some requests wait
+for earlier ones on their connection: see `turns`.
 """
 
 import asyncio
@@ -29,45 +29,46 @@ from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 log = logging.getLogger(__name__)
 
-# A body of JSON over so many bytes keeps a reader busy for milliseconds: not in the loop.
+# Limit of a JSON body decoded in the event loop: larger ones take milliseconds.
 LARGE_BODY = 16 * 1024
-# What a request costs that is answered later, besides what it brought: a task, a command.
+# Memory of a request that is answered later, in addition to its content: a task, a command.
 _TASK_COST = 4096
 _ORDINARY = Dialect.ORDINARY
-# Calls of a handler that needs something first: each may need something else than the one before.
+# Limit of calls of a handler that needs preparations: each call may need another one.
 _MOST_CALLS = 3
 
 Reply = Command | None
 Handler = Callable[[Command, Channel], Reply | Awaitable[Reply]]
 # A handler of the hot path: header (its JSON form, checked to be an object), body, channel. It
-# writes its own replies and is only given requests in JSON.
+# writes its own replies and only gets requests in JSON.
 DirectHandler = Callable[[dict[str, object], bytes, Channel], None]
 
 
 class Guard(Protocol):
-    """Is asked before any handler. Both raise Refused for what is not allowed.
+    """Access check called before any handler. All methods raise Refused for a request that is not
+    allowed.
 
-    It sees what the handler uses: a header or body that it reads by `Command.read_header` and
-    `Command.read_body` is the very object that the handler gets. Of the codes in `reads_body_of`
-    it reads the body; when that is large, it does so in a thread.
+    The guard sees what the handler uses: a header or body read by `Command.read_header` and
+    `Command.read_body` is the very object that the handler gets. For the codes in `reads_body_of`
+    it reads the body, in a thread if the body is large.
     """
 
     reads_body_of: Container[int]
 
     def guard(self, command: Command, channel: Channel) -> None:
-        """An ordinary request."""
+        """Check an ordinary request."""
 
     def guard_dialect(self, command: Command, channel: Channel) -> None:
-        """An ordinary request whose code means what the channel's dialect says."""
+        """Check a request whose code has the meaning of the channel's dialect."""
 
     def guard_direct(
         self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
     ) -> None:
-        """One of the hot path, whose handler reads the names from `fields`, too."""
+        """Check a request of the hot path, whose handler reads the names from `fields`, too."""
 
 
 class Refused(Exception):
-    """The request is understood and refused: becomes a reply with this code and remark."""
+    """Refuses a valid request: becomes a reply with this code and remark."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -76,7 +77,9 @@ class Refused(Exception):
 
 
 class Overloaded(Refused):
-    """Refused because a limit is reached; `limit` is the setting, and the remark names it, too."""
+    """Refuses a request because a limit is reached; `limit` is the setting, which the remark names,
+    too.
+    """
 
     def __init__(self, limit: str, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_BUSY, f"{remark} ({limit})")
@@ -84,7 +87,7 @@ class Overloaded(Refused):
 
 
 def guarded(handler: Handler, guard: Guard) -> Handler:
-    """A handler that is only called for what the guard lets through."""
+    """Wrap a handler so that it is only called for requests that the guard allows."""
 
     one_at_a_time = OneAtATime()
 
@@ -104,7 +107,7 @@ def guarded(handler: Handler, guard: Guard) -> Handler:
 
 
 def guarded_in_dialect(handler: Handler, guard: Guard) -> Handler:
-    """The same of a request that means something else on ordinary connections."""
+    """Like `guarded`, for a request with another meaning on ordinary connections."""
 
     def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
         guard.guard_dialect(command, channel)
@@ -114,7 +117,7 @@ def guarded_in_dialect(handler: Handler, guard: Guard) -> Handler:
 
 
 def guarded_direct(code: int, handler: DirectHandler, guard: Guard) -> DirectHandler:
-    """The same for a handler of the hot path."""
+    """Like `guarded`, for a handler of the hot path."""
 
     def call(header: dict[str, object], body: bytes, channel: Channel) -> None:
         fields = header.get("extFields") or {}
@@ -127,7 +130,7 @@ def guarded_direct(code: int, handler: DirectHandler, guard: Guard) -> DirectHan
 
 
 def _when_ready(handler: Handler) -> Handler:
-    """A handler that is called again when what it needs first is there (NotReady)."""
+    """Wrap a handler so that it is called again after its preparation (NotReady)."""
 
     def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
         try:
@@ -143,7 +146,7 @@ async def _call_again(
 ) -> Reply:
     for _ in range(_MOST_CALLS):
         needed = await error.prepare(channel)
-        if channel.closed:  # a client that it registers now would never be removed
+        if channel.closed:  # a client registered now would never be removed
             raise ConnectionError("closed before its turn")
         try:
             result = handler(command, channel)
@@ -151,11 +154,11 @@ async def _call_again(
         except NotReady as another:
             error = another
         del needed
-    raise Refused(ResponseCode.SYSTEM_BUSY, "what the request needs is not ready; try again")
+    raise Refused(ResponseCode.SYSTEM_BUSY, "the request's preparation is not ready; try again")
 
 
 def unknown_code(command: Command) -> Command:
-    """What a peer gets for a request that nobody handles here."""
+    """The reply to a request without a handler."""
     return command.reply(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         remark=f"request type {command.code} not supported",
@@ -163,7 +166,7 @@ def unknown_code(command: Command) -> Command:
 
 
 def error_reply(command: Command, error: Exception) -> Command:
-    """The reply that tells a peer why its request failed."""
+    """The error reply for a failed request."""
     if isinstance(error, Refused):
         return command.reply(error.code, remark=error.remark)
     if isinstance(error, RemoteProtocolError):
@@ -174,12 +177,12 @@ def error_reply(command: Command, error: Exception) -> Command:
 
 
 class Dispatcher:
-    """The handlers behind a port: it gives each request to its own, and counts what goes wrong.
+    """The handlers of a port: passes each request to its handler, and counts errors.
 
-    ``handlers`` answer ordinary requests, ``direct`` those of the hot path. ``guard`` is asked
-    before every handler; without one nothing is paid for it. An ordinary request that takes over
-    ``slow_seconds`` is logged and counted; 0 stands for no limit. ``turns`` says which requests of
-    a connection wait for each other, by code.
+    ``handlers`` serve ordinary requests, ``direct`` those of the hot path. ``guard`` is called
+    before every handler; without one there is no overhead. An ordinary request that takes over
+    ``slow_seconds`` is logged and counted; 0 means no limit. ``turns`` has the per-connection order
+    by request code.
     """
 
     def __init__(
@@ -194,9 +197,9 @@ class Dispatcher:
         self._guard = guard
         self._turns = turns
         self.handlers: dict[int, Handler] = {}
-        # What codes mean on connections of other dialects, where that differs.
+        # The meaning of codes in other dialects, if it differs.
         self.in_dialect: dict[tuple[Dialect, int], Handler] = {}
-        # Any object may be asked for: a header's code is checked by looking it up.
+        # Keys may be any object: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
         self.bulk: Bulk | None = None
         self.defer: PutOff | None = None
@@ -204,7 +207,7 @@ class Dispatcher:
         self.bad_requests = 0
         self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
         self.slow_requests: Counter[int] = Counter()  # by request code
-        self.tasks: dict[asyncio.Task[None], None] = {}  # of requests that are answered later
+        self.tasks: dict[asyncio.Task[None], None] = {}  # tasks of requests that are answered later
         self._slow_seconds = slow_seconds or float("inf")
         self._stale_reply = BusyReply(
             f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while ({WAIT_SETTING})"
@@ -213,7 +216,7 @@ class Dispatcher:
     def serve(
         self, handlers: Mapping[int, Handler], direct: Mapping[int, DirectHandler] | None = None
     ) -> None:
-        """Answer these requests too; for a daemon that needs its port before its handlers."""
+        """Serve these requests, too; for a daemon that needs its port before its handlers."""
         guard = self._guard
         for code, handler in handlers.items():
             allowed = handler if guard is None else guarded(handler, guard)
@@ -224,7 +227,7 @@ class Dispatcher:
             )
 
     def serve_dialect(self, dialect: Dialect, handlers: Mapping[int, Handler]) -> None:
-        """Answer these requests where they come on connections of a dialect."""
+        """Serve these requests on connections of a dialect."""
         guard = self._guard
         for code, handler in handlers.items():
             self.in_dialect[dialect, code] = (
@@ -232,12 +235,14 @@ class Dispatcher:
             )
 
     def serve_bulk(self, bulk: Bulk | None, defer: PutOff | None = None) -> None:
-        """Offer what comes to these first, unless there is a guard: that is to see each request."""
+        """Offer received data to these functions first, unless there is a guard, which must see
+        each request.
+        """
         self.bulk = bulk if self._guard is None else None
         self.defer = defer if self._guard is None else None
 
     def handle(self, command: Command, channel: Channel) -> None:
-        """Give a request to its handler and send what comes of it."""
+        """Pass a request to its handler and send the result."""
         handler = turn = None
         if channel.dialect is not _ORDINARY:
             handler = self.in_dialect.get((channel.dialect, command.code))
@@ -264,7 +269,8 @@ class Dispatcher:
                     task = asyncio.ensure_future(work)
                     self.tasks[task] = None
                     task.add_done_callback(self.tasks.pop)
-                    # Not by the task itself: cancelled before its first step, it does nothing.
+                    # Not by the task itself, which does nothing if it is cancelled before its first
+                    # step.
                     task.add_done_callback(lambda _: channel.reserve(-cost))
                     end_with(task, result)
                     if turn is not None:
@@ -276,20 +282,22 @@ class Dispatcher:
         self._send(command, channel, reply)
 
     async def finish(self, seconds: float) -> None:
-        """Wait at most so long for requests that are being handled."""
+        """Wait a limited time for requests in progress."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=seconds)
 
     async def cancel(self) -> None:
-        """Give up the requests that are being handled."""
+        """Cancel the requests in progress."""
         tasks = list(self.tasks)
         for task in tasks:
             task.cancel()
-        if tasks:  # not gathered: cancelled, that goes on until the last of them has ended
+        if tasks:  # not gathered: a cancelled gather continues until the last task has ended
             await asyncio.wait(tasks)
 
     def failed(self, command: Command, channel: Channel, error: Exception) -> Command:
-        """The reply for a request that raised; what is not the peer's own fault is logged."""
+        """The reply for a request that raised an error; errors that are not the peer's fault are
+        logged.
+        """
         if isinstance(error, Refused):
             cause = error.limit if isinstance(error, Overloaded) else error.code.name
             self.refusals[command.code, cause] += 1
@@ -306,7 +314,7 @@ class Dispatcher:
         return error_reply(command, error)
 
     def complain(self, channel: Channel, error: Exception) -> None:
-        """Count a bad request and log it; the log lets one line a second through for each peer."""
+        """Count a bad request and log it; the log passes one line per second and peer."""
         self.bad_requests += 1
         log.warning(
             "bad request from %s: %s: %s",
@@ -317,14 +325,14 @@ class Dispatcher:
         )
 
     def refuse_stale(self, channel: Channel, data: bytes) -> bytes:
-        """Answer the sends with SYSTEM_BUSY and return the rest."""
+        """Answer the sends with SYSTEM_BUSY and return the other requests."""
         replies, count, rest = refuse_sends(data, self._stale_reply)
         if replies:
             channel.queue_frame(replies)
         if count:
             self.refusals[RequestCode.SEND_MESSAGE_V2, WAIT_SETTING] += count
             log.warning(
-                "sends have waited too long and are refused (%s)",
+                "refusing sends that have waited too long (%s)",
                 WAIT_SETTING,
                 extra={"failure": "sends in time"},
             )
@@ -345,7 +353,7 @@ class Dispatcher:
                 reply = await _call_again(handler, error, command, channel)
         except Exception as error:
             if channel.closed and isinstance(error, ConnectionError):
-                return  # it went away while its request waited for its turn
+                return  # the peer disconnected while its request waited
             reply = self.failed(command, channel, error)
         if perf_counter() - began > self._slow_seconds:
             self._was_slow(command, channel, perf_counter() - began)

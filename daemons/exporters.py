@@ -1,6 +1,6 @@
-"""Exporters: metrics go to those who collect them. Prometheus asks, StatsD is told.
+"""Exporters of metrics: Prometheus polls them, StatsD gets them sent.
 
-What this needs is imported only where one of the two is wanted.
+Their dependencies are imported only if one of the two is configured.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Gives the metrics; at each None of it anything else may happen.
+# Returns the metrics; at each None other work may run.
 Collect = Callable[[], Iterable["Metric | None"]]
 
-COLLECT_TIMEOUT = 10.0  # for a loop that is busy; Prometheus itself gives up after 10 s
-MOST_DATAGRAM = 1400  # bytes, so that none is cut in pieces on its way
+COLLECT_TIMEOUT = 10.0  # for a busy event loop; Prometheus itself times out after 10 s
+MOST_DATAGRAM = 1400  # limit in bytes, so that datagrams are not fragmented
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def are_wanted(operation: MetricsConfig) -> bool:
-    """Whether anybody gets metrics."""
+    """Whether an exporter is configured."""
     return operation.metrics_port != OFF or bool(operation.statsd_address)
 
 
 async def start_exporters(
     operation: MetricsConfig, collect: Collect, tasks: Tasks, parts: AsyncExitStack
 ) -> int:
-    """Start what the settings ask for; returns the port for Prometheus, -1 without one.
+    """Start the configured exporters; returns the port for Prometheus, -1 without one.
 
     Raises:
         CannotStart: the port is taken, or prometheus-client is not installed.
@@ -55,7 +55,7 @@ async def start_exporters(
 
 
 async def collected(collect: Collect) -> list["Metric"]:
-    """The metrics, put together in steps between which others are served."""
+    """Collect the metrics in steps, between which other work runs."""
     steps = TimeSlices()
     found = []
     for metric in collect():
@@ -66,7 +66,7 @@ async def collected(collect: Collect) -> list["Metric"]:
 
 
 class Prometheus:
-    """The port that Prometheus reads from. Its threads ask the loop for the metrics."""
+    """The port that Prometheus polls. Its threads request the metrics from the event loop."""
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
@@ -104,15 +104,15 @@ class Prometheus:
         self._server.server_close()
 
     async def _ask(self) -> list["Metric"]:
-        async with self._turn:  # many who ask at a time get no more of the loop than one
+        async with self._turn:  # concurrent readers get no more of the event loop than one
             return await collected(self._collect)
 
     def describe(self) -> list[Any]:
-        """Nothing: which metrics there are depends on what the daemon does."""
+        """Nothing: the metrics depend on the daemon's state."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """The metrics as prometheus_client takes them; called by its threads."""
+        """The metrics in the form of prometheus_client, whose threads call this."""
         from prometheus_client import core
 
         future = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
@@ -125,7 +125,7 @@ class Prometheus:
 
 
 def _with_head(application: Any) -> Any:
-    """The WSGI application of prometheus_client, which refuses HEAD, with an answer to it."""
+    """The WSGI application of prometheus_client, extended by HEAD, which it refuses."""
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] != "HEAD":
@@ -140,7 +140,7 @@ def _with_head(application: Any) -> Any:
 
 
 class StatsdReporter:
-    """Tells a StatsD server the metrics: gauges as they are, counters by what they grew."""
+    """Sends metrics to a StatsD server: gauges as they are, counters as differences."""
 
     def __init__(self, address: str, collect: Collect) -> None:
         self._address = address
@@ -148,8 +148,8 @@ class StatsdReporter:
         self._before: dict[str, float] = {}
 
     async def run(self, interval: float) -> None:
-        """Tell them until cancelled. What cannot be sent now is lost, as UDP has it."""
-        import asyncio_dgram  # only where there is such a server
+        """Send until cancelled. A datagram that cannot be sent is lost, as usual with UDP."""
+        import asyncio_dgram  # only if a server is configured
 
         host, _, port = self._address.rpartition(":")
         stream = None
@@ -172,7 +172,7 @@ class StatsdReporter:
                 stream.close()
 
     def lines(self, metrics: Iterable["Metric"]) -> Iterator[str]:
-        """One line for each figure."""
+        """One line for each value."""
         for metric in metrics:
             for values, number in metric.values:
                 name = ".".join((metric.name, *(_NOT_IN_NAMES.sub("_", v) for v in values)))
@@ -186,7 +186,7 @@ class StatsdReporter:
 
 
 def datagrams(lines: Iterable[str]) -> Iterator[bytes]:
-    """Lines, as many in each datagram as fit."""
+    """Join lines into datagrams, as many as fit."""
     joined = b""
     for line in lines:
         raw = line.encode()

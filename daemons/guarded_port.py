@@ -1,4 +1,4 @@
-"""The one port of a name server or a controller: TLS, and who may change something there."""
+"""The port of a name server or a controller: TLS and access control of changes."""
 
 from mq.daemons.acl.writers import WriteAccess, access_of, reload_access
 from mq.daemons.acl.writers_config import GuardedSettings
@@ -11,10 +11,10 @@ from mq.protocol.requests import Role
 
 
 class GuardedPort:
-    """What the settings ask for. ``listener`` is entered when its dispatcher has handlers.
+    """The configured port. ``listener`` is entered when its dispatcher has handlers.
 
-    ``home`` is the folder of relative ACL files. Raises ConfigError where these, or certificates,
-    cannot be used.
+    ``home`` is the folder of relative ACL files. Raises ConfigError if these, or certificates, are
+    invalid.
     """
 
     def __init__(self, settings: GuardedSettings, role: Role, home: str | None) -> None:
@@ -39,19 +39,19 @@ class GuardedPort:
 
     @property
     def address(self) -> str:
-        """host:port to reach it at from this machine."""
+        """host:port at which this machine reaches it."""
         host = self.listener.host
         return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{self.listener.port}"
 
     def watch(self, tasks: Tasks) -> None:
-        """Have files of certificates and accounts read again when they change."""
+        """Reload certificates and accounts when their files change."""
         if self._tls is not None:
             tasks.spawn(self._tls.watch, "certificates")
         if self.access is not None and self.access.signers is not None:
             tasks.spawn(self.access.signers.watch, "ACL files")
 
     def reload(self) -> None:
-        """Read certificates, accounts and writeAllowList again; settings change by request."""
+        """Read certificates, accounts and writeAllowList again; requests change settings."""
         if self._tls is not None:
             self._tls.reload()
         reload_access(self._settings, self.access)

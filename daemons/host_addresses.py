@@ -1,4 +1,4 @@
-"""Addresses in settings: where to listen, which others are told, and lists of host:port."""
+"""Addresses in settings: listen addresses, announced addresses, and lists of host:port."""
 
 import socket
 
@@ -16,7 +16,7 @@ def parse_name_servers(text: str) -> list[str]:
     """The addresses in `host:port;host:port`, or with commas; none in an empty text.
 
     Raises:
-        ConfigError: says what the format is.
+        ConfigError: explains the format.
     """
     return parse_addresses("namesrvAddr", text)
 
@@ -25,7 +25,7 @@ def parse_addresses(setting_name: str, text: str) -> list[str]:
     """The addresses in the value of any setting, separated by `;` or, as in commands, by commas.
 
     Raises:
-        ConfigError: says what the format is.
+        ConfigError: explains the format.
     """
     if is_url(text):
         raise ConfigError(
@@ -46,10 +46,10 @@ def parse_addresses(setting_name: str, text: str) -> list[str]:
 
 
 def resolve(bind: str, told: str, *, is_guarded: bool) -> tuple[str, str]:
-    """Where to listen, and the address that others are told, where one or both are configured.
+    """The listen address and the announced address, if one or both are configured.
 
-    Without access control everyone who can connect may do everything. So a daemon that is not
-    guarded, and whose file names no address for others, stays on loopback.
+    Without access control every client that can connect may do everything. So a daemon that is not
+    guarded, and whose file configures no announced address, listens on loopback only.
     """
     if bind:
         host = bind
@@ -61,11 +61,11 @@ def resolve(bind: str, told: str, *, is_guarded: bool) -> tuple[str, str]:
 
 
 def local_address() -> str:
-    """The address other hosts most likely reach this one at; loopback if there is no network."""
+    """The address at which other hosts most likely reach this one; loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # Connecting a datagram socket sends nothing; it asks the routing table for a source.
-            # 192.0.2.1 is reserved for documentation and lies behind the default route.
+            # 192.0.2.1 is reserved for documentation and is routed through the default route.
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:

@@ -1,19 +1,19 @@
-"""What every daemon is to whoever runs it: a context manager whose parts start in their order."""
+"""The lifecycle of every daemon: a context manager whose components start in order."""
 
 from contextlib import AsyncExitStack
 from typing import Self
 
 
 class Lifecycle:
-    """Starts its parts when it is entered, and stops them in reverse when it is left.
+    """Starts its components when it is entered, and stops them in reverse order when it is left.
 
-    A start that fails, or is cancelled, stops what it had started.
+    A start that fails, or is cancelled, stops the components that it had started.
     """
 
     _parts: AsyncExitStack
 
     async def _start(self, parts: AsyncExitStack) -> None:
-        """Start every part; what stops it goes on `parts`."""
+        """Start every component; callbacks that stop it go on `parts`."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

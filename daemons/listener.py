@@ -1,4 +1,4 @@
-"""Listener: one port of a daemon. What its connections ask goes to its dispatcher (dispatch.py)."""
+"""Listener: one port of a daemon. It passes requests to its dispatcher (dispatch.py)."""
 
 import asyncio
 import logging
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 
 class Listener(ListeningPort[Channel]):
-    """A port; what comes through it goes to the ``dispatcher``.
+    """A port that passes requests to the ``dispatcher``.
 
-    ``idle_seconds`` is Java's serverChannelMaxIdleTimeSeconds. With ``tls`` connections may be, or
-    have to be, encrypted. ``max_connections`` gives how many may be open; ``longest_wait`` how many
-    seconds a send may wait to be served; 0 stands for no limit in both, but that connections leave
-    descriptors for files. ``busy_poll`` gives for how many seconds the loop looks for the next
-    request before it sleeps.
+    ``idle_seconds`` is Java's serverChannelMaxIdleTimeSeconds. With ``tls``, connections may or
+    must be encrypted. ``max_connections`` returns the limit of open connections, and
+    ``longest_wait`` the limit in seconds of a send's wait to be served; 0 means no limit in both,
+    except that connections leave descriptors for files. ``busy_poll`` returns the seconds for which
+    the event loop polls for the next request before it sleeps.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Listener(ListeningPort[Channel]):
         if most:
             self.turned_away += 1
             log.warning(
-                "a connection is turned away: there are %d (%s)",
+                "connection limit reached (%d, %s); rejecting a connection",
                 most,
                 CONNECTIONS_SETTING,
                 extra={"failure": "connections"},
@@ -78,7 +78,7 @@ class Listener(ListeningPort[Channel]):
             self._buffers.set_on(sock)
 
     async def finish(self, seconds: float) -> None:
-        """Wait at most so long for requests that are being handled."""
+        """Wait a limited time for requests in progress."""
         await self.dispatcher.finish(seconds)
 
     async def _end_requests(self) -> None:

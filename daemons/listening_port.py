@@ -1,6 +1,6 @@
-"""A port of a daemon: it accepts connections, looks for idle ones, and closes them.
+"""A port of a daemon: accepts connections, closes idle ones, and closes all at the end.
 
-What comes over them, and which connection is one too many, its subclasses say.
+Subclasses process the received data and decide whether the connection limit is reached.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from mq.daemons.open_files import most_open_files
 
 log = logging.getLogger(__name__)
 
-# Files that are neither connections nor what `held_files` counts.
+# Open files that are neither connections nor counted by `held_files`.
 _OTHER_DESCRIPTORS = 64
 
 
 class PortConnection(MemoryUser, Protocol):
-    """What a port needs of the connections that came to it."""
+    """The parts of a connection that a port uses."""
 
-    active_at: int  # the tick in which something came last
+    active_at: int  # the tick of the last received data
 
     def close(self) -> None:
-        """Send what is to be sent, and end."""
+        """Send pending data, and close."""
 
     def abort(self) -> None:
-        """End at once."""
+        """Close at once."""
 
 
 C = TypeVar("C", bound=PortConnection)
@@ -36,16 +36,16 @@ C = TypeVar("C", bound=PortConnection)
 class ListeningPort(Generic[C]):
     """A port and its open connections. An async context manager.
 
-    ``port`` is the one bound, also where 0 was asked for. ``idle_seconds`` closes a connection on
-    which nothing has come for so long; 0 never does. ``memory`` is the budget of what peers may use
-    of ours; without one there is no limit. ``max_connections`` gives how many may be open; 0 stands
-    for no limit but that they leave descriptors for files: for a quarter of what may be open, or as
-    many as ``held_files`` says.
+    ``port`` is the bound port, also if 0 was requested. ``idle_seconds`` closes a connection on
+    which nothing has been received for so long; 0 never does. ``memory`` is the budget of peers'
+    memory; without one there is no limit. ``max_connections`` returns the limit of open
+    connections. With 0 the only limit is that connections leave descriptors for files: a quarter of
+    the open file limit, or as many as ``held_files`` returns.
     """
 
-    # For so many seconds a stop waits for peers to take their replies.
+    # Seconds that a stop waits for peers to read their replies.
     LAST_WORDS = 3.0
-    # How often idle connections are looked for, in seconds; also the unit of `ticks`.
+    # Interval in seconds of the check for idle connections; also the unit of `ticks`.
     TICK = 5.0
 
     def __init__(
@@ -65,7 +65,7 @@ class ListeningPort(Generic[C]):
         self.memory = MemoryBudget() if memory is None else memory
         self.memory.watch(self.channels.keys())
         self.ticks = 0
-        self.closing = False  # what has been accepted and comes now is broken off
+        self.closing = False  # connections that are being accepted are aborted
         self._max_connections = max_connections
         self._held_files = held_files
         self._descriptors = most_open_files()
@@ -73,17 +73,17 @@ class ListeningPort(Generic[C]):
         self._accept_backlog = backlog
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._gone: asyncio.Future[None] | None = None  # done when the last channel has gone
+        self._gone: asyncio.Future[None] | None = None  # done when the last channel has closed
 
     def _accept(self) -> asyncio.Protocol:
         return _Accepted(self._admit)
 
     def _admit(self) -> asyncio.Protocol:
-        """What is to have a connection that has come."""
+        """The protocol for a new connection."""
         raise NotImplementedError
 
     def _limit_reached(self) -> int:
-        """How many connections may be open, if there are as many; 0 if another may come."""
+        """The connection limit if it is reached; 0 if another connection may be opened."""
         most, count = self._max_connections(), len(self.channels)
         if not most:
             files = max(self._descriptors // 4, self._held_files())
@@ -92,7 +92,7 @@ class ListeningPort(Generic[C]):
         return most if most <= count else 0
 
     async def _end_requests(self) -> None:
-        """End what is being handled."""
+        """End the requests in progress."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -103,12 +103,12 @@ class ListeningPort(Generic[C]):
         await self.close()
 
     async def bind(self) -> None:
-        """Take the port without accepting yet. Raises OSError naming an address that is taken."""
+        """Bind the port without accepting yet. Raises OSError naming an address that is taken."""
         self._server = await bind(self._accept, self.host, self.port, backlog=self._accept_backlog)
         self.port = bound_port(self._server)
 
     async def start(self) -> None:
-        """Accept connections, on a port of its own if none was taken before. Raises OSError."""
+        """Accept connections; binds the port if that has not been done. Raises OSError."""
         if self._server is None:
             await self.bind()
         assert self._server is not None
@@ -118,14 +118,14 @@ class ListeningPort(Generic[C]):
         self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)
 
     def stop_accepting(self) -> None:
-        """Take no new connection; those that are open go on."""
+        """Accept no new connections; open ones stay."""
         if self._server is not None:
             stop_accepting(self._server)
 
     async def close(self) -> None:
-        """Stop accepting, end what runs, close every connection. Idempotent.
+        """Stop accepting, end requests in progress, close every connection. Idempotent.
 
-        A peer that does not take its replies has a few seconds; then its connection is broken off.
+        A peer that does not read its replies gets a few seconds; then its connection is aborted.
         """
         self.closing = True
         if self._timer is not None:
@@ -133,28 +133,28 @@ class ListeningPort(Generic[C]):
         self.stop_accepting()
         try:
             await self._end_requests()
-        finally:  # also if who closes has no more time
+        finally:  # also if the caller is cancelled
             for channel in list(self.channels):
                 channel.close()
         if self.channels:
-            # Not awaited itself: who else closes at the same time, and is cancelled, would end it.
+            # Not awaited itself: a concurrent caller that is cancelled would cancel it.
             self._gone = self._gone or asyncio.get_running_loop().create_future()
             taken, _ = await asyncio.wait([self._gone], timeout=self.LAST_WORDS)
             if not taken:
-                self._break_off()
+                self._abort_all()
                 await asyncio.wait([self._gone])
         server, self._server = self._server, None
         if server is not None:
-            await asyncio.sleep(0)  # the port is free behind it
+            await asyncio.sleep(0)  # the port is free after this turn
             await server.wait_closed()
 
-    def _break_off(self) -> None:
-        log.warning("%d peers do not take what was sent: broken off", len(self.channels))
+    def _abort_all(self) -> None:
+        log.warning("%d peers do not read their replies; aborting", len(self.channels))
         for channel in list(self.channels):
             channel.abort()
 
     def forget(self, channel: C) -> None:
-        """A channel has closed."""
+        """Remove a closed channel."""
         self.channels.pop(channel, None)
         if not self.channels and self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
@@ -173,8 +173,8 @@ class ListeningPort(Generic[C]):
 class _Accepted(asyncio.Protocol):
     """A connection that is being accepted.
 
-    asyncio accepts as many as wait, at once, before it opens the first: which of them is one too
-    many shows only as they are opened, one after the other.
+    asyncio accepts all that wait, at once, before it opens the first. Whether one exceeds the limit
+    is known only when they are opened, one after the other.
     """
 
     def __init__(self, admit: Callable[[], asyncio.Protocol]) -> None:

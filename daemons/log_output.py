@@ -1,4 +1,4 @@
-"""The log of a daemon: its lines, their format, and how they are written."""
+"""The log of a daemon: the format of its lines, and how they are written."""
 
 import json
 import logging
@@ -14,24 +14,24 @@ from mq.client.machine import clock
 from mq.daemons.config import ConfigError
 from mq.protocol.printable import escaped
 
-# The name that the lines of a daemon carry which is one of several, from the process that starts
-# them.
+# Variable with the name in the log lines of a daemon that is one of several, set by the process
+# that starts them.
 LOG_NAME = "MQ_LOG_NAME"
 
-# A peer that misbehaves may fill the disk with log lines. One line a second says enough.
+# Seconds between two log lines about one peer: one that misbehaves could fill the disk otherwise.
 PEER_LOG_INTERVAL = 1.0
 
-# Lines that wait to be written. A daemon at level DEBUG writes some MB/s.
+# Limit of bytes of unwritten lines. A daemon at level DEBUG writes some MB/s.
 MAX_PENDING_BYTES = 16 * 1024 * 1024
-# How long the end of a process waits for its last lines.
+# Seconds that the end of a process waits for its last lines.
 FLUSH_SECONDS = 2.0
 
 
 def configure_log(log_format: str, level: str) -> None:
-    """Log to standard output, as text or as one JSON object a line.
+    """Log to standard output, as text or as one JSON object per line.
 
     Raises:
-        ConfigError: there is no such format or level.
+        ConfigError: the format or level does not exist.
     """
     if log_format not in ("text", "json"):
         raise ConfigError(f"log format {log_format}: expected text or json")
@@ -48,29 +48,29 @@ def configure_log(log_format: str, level: str) -> None:
 def _handler() -> logging.Handler:
     try:
         descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # no file, as in a test or a notebook
+    except (AttributeError, OSError, ValueError):  # not a file, as in a test or a notebook
         return logging.StreamHandler(sys.stdout)
     return LogWriter(descriptor)
 
 
 def flush_log() -> None:
-    """Wait until the log is written, for FLUSH_SECONDS at most."""
+    """Wait until the log is written, for at most FLUSH_SECONDS."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
 
 class LogWriter(logging.Handler):
-    """Writes records to a file descriptor in a thread of its own.
+    """Writes records to a file descriptor in its own thread.
 
-    A pipe without a reader blocks this thread only: records that do not fit into
-    MAX_PENDING_BYTES are dropped, and counted in the line after them.
+    A pipe without a reader blocks only this thread: records that do not fit into MAX_PENDING_BYTES
+    are dropped, and the next line counts them.
     """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._pending: deque[bytes] = deque()
-        self._size = 0  # bytes in _pending, and those that the thread writes
+        self._size = 0  # bytes in _pending, and those that the thread is writing
         self._dropped = 0
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -79,7 +79,7 @@ class LogWriter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
-        except Exception:  # as logging.StreamHandler: a record that cannot be formatted
+        except Exception:  # like logging.StreamHandler: a record that cannot be formatted
             self.handleError(record)
             return
         with self._changed:
@@ -87,7 +87,7 @@ class LogWriter(logging.Handler):
                 self._dropped += 1
                 return
             if self._dropped:
-                notice = f"{self._dropped} lines of the log were dropped: its reader is too slow\n"
+                notice = f"{self._dropped} log lines were dropped: the reader is too slow\n"
                 self._dropped = 0
                 self._pending.append(notice.encode())
                 self._size += len(notice)
@@ -96,7 +96,7 @@ class LogWriter(logging.Handler):
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all records are written, for FLUSH_SECONDS at most."""
+        """Wait until all records are written, for at most FLUSH_SECONDS."""
         with self._changed:
             self._changed.wait_for(lambda: not self._size, FLUSH_SECONDS)
 
@@ -112,23 +112,25 @@ class LogWriter(logging.Handler):
                 self._changed.notify_all()
 
     def _write(self, data: bytes) -> None:
-        """Write all of the data. A descriptor that cannot be written loses it, as with a reader
-        that has ended: it cannot be reported anywhere else."""
+        """Write all of the data. A failing descriptor, such as a pipe whose reader has ended, loses
+        it: there is nowhere else to report that.
+        """
         rest = memoryview(data)
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # the descriptor is shared with one that made it non-blocking
+            # another process that shares the descriptor made it non-blocking
+            except BlockingIOError:
                 select.select((), (self._descriptor,), ())
             except OSError:
                 return
 
 
 class TextFormatter(logging.Formatter):
-    """`2025-01-31 12:00:00,123 INFO mq.daemons.namesrv.routes text`; of one of several brokers
-    with its name: `… INFO [broker-a] mq.daemons…`
+    """`2025-01-31 12:00:00,123 INFO mq.daemons.namesrv.routes text`; with the name of one of
+    several brokers: `… INFO [broker-a] mq.daemons…`
 
-    A record is one line, but for the trace of an error, whose lines are indented.
+    A record is one line, except for the traceback of an error, whose lines are indented.
     """
 
     def __init__(self, daemon: str = "") -> None:
@@ -144,8 +146,9 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (seconds since 1970), level, logger, text, and error if any;
-    of one of several brokers its name as daemon."""
+    """One JSON object per line: time (seconds since 1970), level, logger, text, and error if any;
+    for one of several brokers its name as daemon.
+    """
 
     def __init__(self, daemon: str = "") -> None:
         super().__init__()
@@ -165,18 +168,18 @@ class JsonFormatter(logging.Formatter):
             entry["peer"] = peer
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
-        # Outside of strings JSON has no character that is escaped here.
+        # JSON has none of the escaped characters outside of strings.
         return escaped(json.dumps(entry, ensure_ascii=False))
 
 
 class PeerRateLimit(logging.Filter):
-    """Lets one record a second through for each peer, of those logged with `extra={"peer": …}`,
-    and for each failure that repeats, of those with `extra={"failure": …}`.
+    """Passes one record per second for each peer, of those logged with `extra={"peer": …}`, and for
+    each recurring failure, of those with `extra={"failure": …}`.
 
-    The next that passes says how many did not.
+    The next record that passes says how many did not.
     """
 
-    # Remembered at most; beyond that the oldest are forgotten, which only logs more.
+    # Limit of remembered peers; above it the oldest are dropped, so that more is logged.
     LIMIT = 10_000
 
     def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:

@@ -1,17 +1,17 @@
-"""The memory that peers use of a daemon, and which of them have to go when it is too much.
+"""The memory budget: the memory that peers use, and the eviction of peers when it is exceeded.
 
-A peer uses it for what it sends and we cannot serve yet (a part of a frame, requests behind
-replies that it does not read), what it asked for and does not take, requests that wait for a
-message, and what its heartbeats have said of it. Each connection knows its own part
-(`Channel.memory`); one budget, shared by all ports of a daemon, adds them up.
+A peer uses memory for data that cannot be served yet (part of a frame, requests after replies that
+it does not read), requested data that it does not read, suspended requests, and the content of its
+heartbeats. Each connection knows its own memory (`Channel.memory`); one budget, shared by all ports
+of a daemon, adds it up.
 
-Adding up costs a look at every connection, so it is done only when the sum may have reached the
-limit: whoever uses more says so with `took`, nobody says when it is gone, and what
-is `left` is set anew by each look. Between two looks the sum is therefore never above the limit.
+Adding up reads every connection, so it is done only when the sum may have reached the limit:
+increases are reported with `took`, decreases are not, and `left` is computed by each check. So
+between two checks the sum never exceeds the limit.
 
-When it is, connections are closed, as Redis does it (maxmemory-clients): first those that use most
-for longest. Bytes times seconds tell a producer that is in the middle of a large message from a
-peer that has left one half sent.
+When it does, connections are closed as in Redis (maxmemory-clients): first those that have used the
+most for the longest time. Bytes times seconds distinguish a producer in the middle of a large
+message from a peer that has sent half of one and stopped.
 """
 
 import logging
@@ -27,38 +27,39 @@ log = logging.getLogger(__name__)
 
 CONNECTION_SETTING = "connectionMemoryMaxBytes"
 CLIENTS_SETTING = "clientMemoryMaxBytes"
-# What Python needs for a small object that carries bytes: a piece, its place in a list.
+# Memory of a small Python object with bytes: a piece and its place in a list.
 PIECE_COST = 64
 
 _NO_LIMIT = 1 << 62
-# Closing goes on until so much of the limit is free: a look for each piece that comes is too many.
+# Eviction continues until this fraction (1/8) of the limit is free, so that not every received
+# piece requires a check.
 _FREED = 8
 
 
 def cost_of(command: Command) -> int:
-    """About the bytes that a request takes for as long as somebody has it."""
+    """Estimate the bytes of a request while it is kept."""
     fields = command.fields
     texts = sum(map(len, fields)) + sum(map(len, fields.values())) + len(command.remark or "")
     return texts + PIECE_COST * len(fields) + len(command.body)
 
 
 class MemoryUser(Protocol):
-    """What the budget needs of a connection."""
+    """The parts of a connection that the budget uses."""
 
-    remote: str  # its peer, for the log
+    remote: str  # the peer, for the log
 
     @property
     def memory(self) -> int:
-        """Bytes that this peer uses of ours."""
+        """Bytes of memory that this peer uses."""
 
     def evict(self, reply: BusyReply) -> None:
         """Close at once; a peer that is in the middle of a request gets `reply`."""
 
 
 class MemoryBudget:
-    """How much memory peers may take; limits are in bytes, and 0 is none.
+    """Limits the memory of peers; limits are in bytes, and 0 means none.
 
-    ``left`` is what may be taken before everything is added up again.
+    ``left`` is how much may be used before everything is added up again.
     """
 
     def __init__(
@@ -71,40 +72,40 @@ class MemoryBudget:
         self._in_all = in_all
         self._clock = clock
         self._watched: list[Set[MemoryUser]] = []
-        self._since: dict[MemoryUser, float] = {}  # when it was first seen to use some
+        self._since: dict[MemoryUser, float] = {}  # when its use was first seen
         self.left = 0
-        self.evicted: Counter[str] = Counter()  # connections, by the setting they were over
+        self.evicted: Counter[str] = Counter()  # connections by the exceeded setting
 
     @property
     def in_all(self) -> int:
-        """The limit of all connections together; 0 is none."""
+        """The limit of all connections together; 0 means none."""
         return self._in_all()
 
     @property
     def of_connection(self) -> int:
-        """The limit of each connection; 0 is none."""
+        """The limit of each connection; 0 means none."""
         return self._of_connection()
 
     def watch(self, channels: Set["MemoryUser"]) -> None:
-        """Add up these connections, too."""
+        """Include these connections."""
         self._watched.append(channels)
 
     def connections(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return sum(map(len, self._watched))
 
     def took(self, size: int) -> None:
-        """A peer uses so many bytes more."""
+        """Report that a peer uses so many more bytes."""
         self.left -= size
         if self.left < 0:
             self.look()
 
     def size(self) -> int:
-        """What all connections use now, in bytes."""
+        """The memory of all connections, in bytes."""
         return sum(channel.memory for channels in self._watched for channel in channels)
 
     def look(self) -> None:
-        """Add up what each connection uses, and close those that use too much."""
+        """Add up the memory of all connections, and evict those that use too much."""
         now = self._clock()
         used: dict[MemoryUser, int] = {}
         for channels in self._watched:
@@ -130,7 +131,7 @@ class MemoryBudget:
 
     def _evict(self, channel: "MemoryUser", used: int, limit: int, setting: str) -> None:
         self.evicted[setting] += 1
-        whose = "its limit" if setting == CONNECTION_SETTING else "the limit of all is"
-        why = f"this connection makes the server hold {used} bytes; {whose} {limit} ({setting})"
+        whose = "its limit" if setting == CONNECTION_SETTING else "the limit of all"
+        why = f"this connection makes the server hold {used} bytes; {whose} is {limit} ({setting})"
         log.warning("closing %s: %s", channel.remote, why, extra={"failure": "client memory"})
         channel.evict(BusyReply(f"[OVERLOAD]{why}; read the replies, and send whole requests"))

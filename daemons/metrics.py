@@ -1,6 +1,6 @@
-"""Metrics: what daemons tell of themselves, whoever asks: Prometheus or StatsD.
+"""Metrics of daemons, for any exporter: Prometheus or StatsD.
 
-They are put together when asked for, from counters that are kept anyway.
+They are computed when they are read, from counters that exist anyway.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ LOOK_SECONDS = 0.1
 
 class Kind(StrEnum):
     """The type of a metric for Prometheus. A counter only grows and starts again with the process;
-    a summary has a label `quantile`."""
+    a summary has a label `quantile`.
+    """
 
     counter = "counter"
     gauge = "gauge"
@@ -30,7 +31,7 @@ class Kind(StrEnum):
 class Metric:
     """A metric with its value for each combination of labels.
 
-    ``constant`` are labels that say whose metric it is; they do not go to StatsD.
+    ``constant`` are labels that identify the daemon; StatsD does not get them.
     """
 
     name: str
@@ -52,7 +53,7 @@ def counter(name: str, doc: str, value: float, **constant: str) -> Metric:
 
 
 def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
-    """What listeners count, by their names."""
+    """The counters of listeners, by their names."""
     names = ("listener",)
     connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
     yield Metric("mq_connections", Kind.gauge, "Open connections.", names, connections)
@@ -84,14 +85,14 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
 
 
 def of_tasks(tasks: Tasks) -> Metric:
-    """What went wrong in background tasks."""
+    """The errors of background tasks."""
     values = [((name,), float(one.count)) for name, one in sorted(tasks.failures.items())]
     doc = "Errors in background tasks, each of which was restarted."
     return Metric("mq_task_failures_total", Kind.counter, doc, ("task",), values)
 
 
 def _of_memory(memory: MemoryBudget) -> Iterator[Metric]:
-    """The budget that all listeners of a daemon share."""
+    """The memory budget that all listeners of a daemon share."""
     doc = "Bytes of memory held on behalf of clients."
     yield gauge("mq_client_memory_bytes", doc, memory.size())
     doc = "The limit of that memory, clientMemoryMaxBytes."
@@ -122,13 +123,13 @@ def _request_name(code: int) -> str:
 
 
 class LoopDelay:
-    """How late the loop is: what a request has waited for those before it, at the worst."""
+    """The delay of the event loop: the longest wait of a request for those before it."""
 
     def __init__(self) -> None:
         self._worst = 0.0
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LOOK_SECONDS
@@ -136,7 +137,7 @@ class LoopDelay:
             self._worst = max(self._worst, loop.time() - due)
 
     def metric(self) -> Metric:
-        """The worst since the last time that was asked for."""
+        """The longest delay since the last call."""
         worst, self._worst = self._worst, 0.0
         doc = "Longest delay of the event loop since the metrics were last read."
         return gauge("mq_loop_delay_seconds", doc, worst)

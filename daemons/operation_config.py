@@ -1,4 +1,4 @@
-"""Settings of how a daemon is run: metrics, signs of life, limits. None of them has a Java name."""
+"""Operational settings of a daemon: metrics, liveness, limits. None of them has a Java name."""
 
 import re
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ from mq.daemons.config import ConfigError, Section, setting
 
 OFF = -1  # a port that is not opened
 MEBIBYTE = 1024 * 1024
-LEAST_MEMORY = 17 * MEBIBYTE  # one frame, and a little
-# In us. Who is woken waits for much less; a number in another unit would keep a processor busy.
+LEAST_MEMORY = 17 * MEBIBYTE  # one frame, and a little more
+# Limit in us. Waking up takes much less; a value in a wrong unit would keep a processor busy.
 MOST_BUSY_POLL = 10_000
 
 
 @dataclass(frozen=True)
 class MetricsConfig(Section):
-    """Where the metrics of a daemon go."""
+    """The exporters of a daemon's metrics."""
 
     metrics_port: int = setting(
-        OFF, "port that Prometheus reads metrics from; 0: any free port, -1: none"
+        OFF, "port from which Prometheus reads metrics; 0: any free port, -1: none"
     )
-    metrics_host: str = setting("127.0.0.1", "address that this port is opened on")
+    metrics_host: str = setting("127.0.0.1", "address on which this port is opened")
     statsd_address: str = setting(
-        "", "host:port that gets the same metrics by UDP, as StatsD takes them; empty: none"
+        "", "host:port of a StatsD server that gets the same metrics by UDP; empty: none"
     )
     statsd_interval_millis: int = setting(1000, "pause between two such reports", unit="ms")
 
     def check(self) -> None:
-        """Refuse values that cannot work.
+        """Refuse invalid values.
 
         Raises:
             ConfigError: names the setting.
@@ -45,23 +45,23 @@ class MetricsConfig(Section):
 
 @dataclass(frozen=True)
 class OperationConfig(MetricsConfig):
-    """What daemons have that speak the protocol."""
+    """Common settings of daemons that speak the protocol."""
 
     slow_request_millis: int = setting(
         1000,
-        "a request that takes this long, sends and pulls aside, is logged and counted; 0: none",
+        "a request other than sends and pulls that takes this long is logged and counted; 0: none",
         unit="ms",
     )
     max_connections: int = setting(
         0,
-        "connections to one port at most; 0: as many as the system's limit of open files allows",
+        "limit of connections to one port; 0: as many as the system's limit of open files allows",
         updatable=True,
     )
     client_memory_max_bytes: int = setting(
         192 * MEBIBYTE,
-        "memory that all clients together may make this process hold: requests that are not whole, "
-        "replies that nobody reads, long polls; above it those that hold most for longest are "
-        "closed; 0: no limit",
+        "limit of memory that all clients together may make this process hold: incomplete "
+        "requests, unread replies, long polls; above it those that have held the most for the "
+        "longest time are closed; 0: no limit",
         unit="bytes",
         updatable=True,
     )
@@ -72,11 +72,11 @@ class OperationConfig(MetricsConfig):
         updatable=True,
     )
     liveness_beacon_enable: bool = setting(
-        True, "brokers show name servers by UDP that they live, and name servers look for it"
+        True, "brokers send name servers UDP beacons, and name servers monitor them"
     )
 
     def check(self) -> None:
-        """Refuse values that cannot work.
+        """Refuse invalid values.
 
         Raises:
             ConfigError: names the setting.
@@ -100,10 +100,10 @@ class OperationConfig(MetricsConfig):
 
 @dataclass(frozen=True)
 class NameServerOperationConfig(OperationConfig):
-    """What a name server has beside."""
+    """Additional settings of a name server."""
 
     liveness_beacon_timeout_millis: int = setting(
-        3000, "a broker whose beacons stay out for this long leaves the routes", unit="ms"
+        3000, "a broker without beacons for this long is removed from the routes", unit="ms"
     )
 
     def check(self) -> None:
@@ -117,11 +117,11 @@ class NameServerOperationConfig(OperationConfig):
 
 @dataclass(frozen=True)
 class SnodeOperationConfig(OperationConfig):
-    """What a snode has beside."""
+    """Additional settings of a snode."""
 
-    heartbeat_max_groups: int = setting(1000, "groups that one heartbeat may name; 0: no limit")
+    heartbeat_max_groups: int = setting(1000, "limit of groups in one heartbeat; 0: no limit")
     max_auto_created_groups: int = setting(
-        20_000, "while there are so many groups, none is made for a client; 0: no limit"
+        20_000, "limit of groups, above which none is created for a client; 0: no limit"
     )
 
     def check(self) -> None:
@@ -136,43 +136,43 @@ class SnodeOperationConfig(OperationConfig):
 
 @dataclass(frozen=True)
 class BrokerOperationConfig(OperationConfig):
-    """What a broker has beside."""
+    """Additional settings of a broker."""
 
     instances: int = setting(
-        1, "brokers that run side by side under this file, each in a process of its own"
+        1, "number of brokers that run with this file, each in its own process"
     )
     liveness_beacon_interval_millis: int = setting(1000, "pause between two beacons", unit="ms")
     busy_poll_micros: int = setting(
         100,
-        "behind a request the broker looks for the next one for so long before it sleeps, while "
-        f"seven of eight come by then, on more than one processor; {MOST_BUSY_POLL} at most, "
-        "0: never",
+        "after a request the broker polls for the next one for so long before it sleeps, as long "
+        "as seven of eight arrive by then, on more than one processor; at most "
+        f"{MOST_BUSY_POLL}, 0: never",
         unit="us",
         updatable=True,
     )
     client_send_rate: int = setting(
         0,
-        "messages a second that are taken from one client address; 0: no limit",
+        "limit of messages per second from one client address; 0: no limit",
         unit="messages/s",
         updatable=True,
     )
     topic_max_bytes: str = setting(
         "",
-        "bytes that a topic may keep: a number for every topic, or topic:number;topic:number with "
-        "* for all others; empty: no limit",
+        "limit of stored bytes of a topic: a number for every topic, or topic:number;topic:number "
+        "with * for all others; empty: no limit",
         updatable=True,
     )
     heartbeat_max_groups: int = setting(
-        1000, "groups that one heartbeat may name; 0: no limit", updatable=True
+        1000, "limit of groups in one heartbeat; 0: no limit", updatable=True
     )
     max_auto_created_groups: int = setting(
         20_000,
-        "while there are so many subscription groups, none is made for a client; 0: no limit",
+        "limit of subscription groups, above which none is created for a client; 0: no limit",
         updatable=True,
     )
     max_auto_created_topics: int = setting(
         50_000,
-        "while there are so many topics, none is made for a send; 0: no limit",
+        "limit of topics, above which none is created for a send; 0: no limit",
         updatable=True,
     )
 
@@ -196,10 +196,10 @@ class BrokerOperationConfig(OperationConfig):
         self.topic_limits()
 
     def topic_limits(self) -> dict[str, int]:
-        """topicMaxBytes as bytes by topic; "*" stands for every other one.
+        """topicMaxBytes as bytes by topic; "*" means all other topics.
 
         Raises:
-            ConfigError: says what the format is.
+            ConfigError: explains the format.
         """
         limits = {}
         for part in filter(None, self.topic_max_bytes.replace(" ", "").split(";")):

@@ -1,6 +1,6 @@
-"""The writing half of a connection: what is sent in one turn leaves in one write.
+"""The writing half of a connection: data sent in one turn of the event loop leaves in one write.
 
-What answers requests that have just been read is joined until all of them have been served.
+Replies to requests that have just been read are joined until all of them have been served.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from mq.daemons.memory import MemoryBudget
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 
-# Replies to requests that came together are joined up to this size, then they leave.
+# Limit in bytes of joined replies to requests that arrived together.
 _JOINED = 256 * 1024
 
 
 class Transport(Protocol):
-    """What a channel writes to: a transport of the event loop, or a TLS connection upon it."""
+    """The connection that a channel writes to: a transport of the event loop or a TlsConnection."""
 
     def write(self, data: bytes | memoryview) -> None: ...
     def close(self) -> None: ...
@@ -29,20 +29,22 @@ class Transport(Protocol):
 
 
 class Outgoing:
-    """What is sent to one peer. ``budget`` counts what leaves: the peer may not take it."""
+    """The data sent to one peer. ``budget`` counts the written bytes, because the peer may not read
+    them.
+    """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.closed = False
-        self._ended = False  # by us
+        self._ended = False  # by this process
         self._budget = budget
         self._transport: Transport | None = None
         self._out: list[bytes | memoryview] = []
-        self._out_bytes = 0  # of those that were sent in parts
-        self._reading = False  # inside data_received: replies are joined and leave at its end
-        self._flushes_soon = False  # those that are made elsewhere leave at the end of the turn
+        self._out_bytes = 0  # bytes that were sent in parts
+        self._reading = False  # inside data_received: replies are joined and written at its end
+        self._flushes_soon = False  # other data is written at the end of the turn
 
     def send(self, command: Command) -> None:
-        """Send a command; it leaves with what else is sent in this turn of the loop."""
+        """Send a command; it is written with other data of this turn of the event loop."""
         self._out.append(encode(command))
         self._out_bytes += len(command.body)
         if self._out_bytes > _JOINED:
@@ -67,14 +69,15 @@ class Outgoing:
 
     def send_parts(self, parts: Sequence[bytes | memoryview], size: int) -> None:
         """Send a frame that consists of several parts, about `size` bytes, without joining them
-        twice."""
+        twice.
+        """
         self._out += parts
         self._out_bytes += size
         if not self._reading or self._out_bytes > _JOINED:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been queued."""
+        """Write the queued data."""
         out = self._out
         if not out:
             return
@@ -91,25 +94,25 @@ class Outgoing:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the peer has not taken yet."""
+        """Bytes that the peer has not received yet."""
         if self.closed or self._transport is None:
             return 0
         return self._transport.get_write_buffer_size()
 
     @property
     def ended(self) -> bool:
-        """Whether we have closed it: what its peer sends is not served any more."""
+        """Whether this process has closed it: further data of the peer is not served."""
         return self._ended
 
     def close(self) -> None:
-        """Close once what was sent has left. Calling it again does nothing."""
+        """Close after the sent data has been written. Idempotent."""
         self._ended = True
         if self._transport is not None and not self._transport.is_closing():
             self.flush()
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is not sent yet."""
+        """Close at once, dropping unsent data."""
         self._ended = True
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,4 @@
-"""What a daemon asks the peer of a connection, a client with handlers of its own."""
+"""Requests of a daemon to the peer of a connection, a client with handlers of its own."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from mq.protocol.command import Command
 
 
 class PendingRequests:
-    """The requests to one peer that it has not answered yet."""
+    """The unanswered requests to one peer."""
 
     def __init__(self) -> None:
         self._opaque = 0
@@ -21,9 +21,9 @@ class PendingRequests:
     async def ask(
         self, command: Command, send: Callable[[Command], None], timeout: float
     ) -> Command:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its reply.
 
-        Raises TimeoutError after ``timeout`` seconds, and what `fail` is called with.
+        Raises TimeoutError after ``timeout`` seconds, and the error passed to `fail`.
         """
         self.number(command)
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
@@ -36,13 +36,13 @@ class PendingRequests:
             self._waiting.pop(command.opaque, None)
 
     def answered(self, answer: Command) -> None:
-        """The peer has answered; nothing happens where nobody waits for that any more."""
+        """Deliver a reply; does nothing if its request does not wait any more."""
         future = self._waiting.pop(answer.opaque, None)
         if future is not None and not future.done():
             future.set_result(answer)
 
     def fail(self, error: Exception) -> None:
-        """There will be no more answers."""
+        """Fail all requests: there will be no more replies."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)

@@ -1,10 +1,10 @@
-r"""The text format of java.util.Properties, as `Properties.load` reads it.
+"""The text format of java.util.Properties, as read by `Properties.load`.
 
-A logical line is a natural line and those it is continued with (an odd number of backslashes at
-its end). `#` or `!` as the first character makes a comment, which is never continued. A key ends at
-the first `=`, `:` or white space that no backslash stands before.
+A logical line is a natural line and its continuations (an odd number of backslashes at its end).
+`#` or `!` as the first character makes a comment, which is never continued. A key ends at the first
+`=`, `:` or white space that does not follow a backslash.
 
-Of ours: a file may have sections, which begin with a line `[name]` each.
+An extension: a file may have sections, each of which starts with a line `[name]`.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _SECTION = re.compile(r"\[([^\[\]]+)\][ \t\f]*")
 _BLANK = " \t\f"
-# Of a request that changes settings: all of them together are a tenth of it.
+# Limit of a request that changes settings: all settings together are a tenth of it.
 MOST_BYTES = 256 * 1024
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -23,7 +23,7 @@ def read_properties(text: str) -> dict[str, str]:
 
     Raises:
         ValueError: a `\u` is not followed by four hexadecimal digits, or is half of a character
-            without the other half, which no file and no reply can hold.
+          without the other half, which no file and no reply can hold.
     """
     properties = {}
     for number, _, line in _logical_lines(text):
@@ -36,23 +36,23 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def read_sections(text: str) -> dict[str, dict[str, str]]:
-    """Keys and values by section; those before the first section are that of the name "".
+    """Keys and values by section; those before the first section have the section name "".
 
     Raises:
-        ValueError: as `read_properties`, or a section is there twice.
+        ValueError: as in `read_properties`, or a section occurs twice.
     """
     sections: dict[str, dict[str, str]] = {}
     for name, lines in _by_section(text):
         if name in sections:
-            raise ValueError(f"section [{name}] is there twice")
+            raise ValueError(f"section [{name}] occurs twice")
         sections[name] = read_properties("\n" * lines[0] + _joined(text, lines))
     return sections
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str, str]]:
-    """The line number, from 1, the key and the value of each pair, repeated keys included.
+    """The line number, from 1, the key and the value of each pair, including repeated keys.
 
-    A line `[name]` begins a section and is left out. Raises ValueError as `read_properties`.
+    A line `[name]` starts a section and is skipped. Raises ValueError as in `read_properties`.
     """
     for number, _, line in _logical_lines(text):
         if _SECTION.fullmatch(line) is None:
@@ -61,20 +61,21 @@ def lines_of(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def read_update(body: bytes | memoryview) -> dict[str, str]:
-    """The properties in the body of a request. Raises ValueError, also for one of too many bytes:
-    reading takes seconds for some millions."""
+    """The properties in the body of a request. Raises ValueError, also above MOST_BYTES, because
+    parsing some millions takes seconds.
+    """
     if len(body) > MOST_BYTES:
         raise ValueError(f"settings of {len(body)} bytes, over {MOST_BYTES}")
     return read_properties(bytes(body).decode())
 
 
 def write_properties(properties: Mapping[str, str]) -> str:
-    """One `key=value` line each, escaped so that `read_properties` gives the same mapping."""
+    """One `key=value` line each, escaped so that `read_properties` returns the same mapping."""
     return "".join(f"{_escape_key(k)}={_escape(v)}\n" for k, v in properties.items())
 
 
 def rewrite_section(text: str, name: str, changes: Mapping[str, str]) -> str:
-    """`text` with some values set in a section, which is added where there is none."""
+    """`text` with some values set in a section, which is added if it is missing."""
     lines = _LINE_END.split(text)
     for found, (first, last) in _by_section(text):
         if found == name:
@@ -89,7 +90,7 @@ def rewrite_section(text: str, name: str, changes: Mapping[str, str]) -> str:
 
 
 def _by_section(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The name of each section, and its first line and the one behind its last, from 0."""
+    """The name of each section, its first line and the line after its last one, from 0."""
     name, begin = "", 0
     for first, last, line in _logical_lines(text):
         head = _SECTION.fullmatch(line)
@@ -104,7 +105,7 @@ def _joined(text: str, lines: tuple[int, int]) -> str:
 
 
 def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
-    """`text` with some values set: comments, order and other lines stay as they are."""
+    """`text` with some values set; comments, order and other lines do not change."""
     lines = _LINE_END.split(text)
     if lines and lines[-1] == "":
         lines.pop()
@@ -118,13 +119,13 @@ def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
     for first, last, line in reversed(edits):
         lines[first : last + 1] = [line]
     if missing and lines and _is_continued(lines[-1]):
-        lines.append("")  # else the first of them would be a part of that value
+        lines.append("")  # otherwise the first of them would become part of that value
     lines += [f"{_escape_key(k)}={_escape(v)}" for k, v in missing.items()]
     return "".join(line + "\n" for line in lines)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
-    """First and last line number from 0, and the joined text without comments and blank lines."""
+    """First and last line number from 0, and the joined text, without comments and blank lines."""
     lines = _LINE_END.split(text)
     number = 0
     while number < len(lines):
@@ -177,7 +178,7 @@ def _unescape(text: str) -> str:
             position += 4
         else:
             out.append(_ESCAPES.get(escaped, escaped))
-    # Java's `\u` are UTF-16: two may make one character.
+    # Java's `\u` escapes are UTF-16: two may form one character.
     joined = "".join(out).encode("utf-16", "surrogatepass")
     try:
         return joined.decode("utf-16")

@@ -1,9 +1,10 @@
-"""The compressed body of REGISTER_BROKER, and the checksum over either form.
+"""The compressed body of REGISTER_BROKER, and the checksum of both forms.
 
-Compressed it is not the JSON document deflated but a layout of its own (RegisterBrokerBody.encode),
-each part an i32 length and its bytes, and zlib around the whole: the data version as JSON; an i32
-count and the topics as text, fields with blanks between; the filter servers as a JSON array; from
-5.0 on an i32 count and the queue mappings of static topics as JSON.
+The compressed form is not a deflated JSON document but has its own layout
+(RegisterBrokerBody.encode): parts with an i32 length and their bytes, all compressed by zlib. The
+parts are the data version as JSON; an i32 count and the topics as text, with fields separated by
+blanks; the filter servers as a JSON array; from 5.0 on an i32 count and the queue mappings of
+static topics as JSON.
 """
 
 import zlib
@@ -20,18 +21,18 @@ from mq.protocol.bodies import (
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import INT
 
-# 100,000 topics with the longest names are about 16 MiB. More is a broken peer, or one that wants
-# our memory: a frame of 16 MiB can hold zeros for 16 GiB.
+# 100,000 topics with the longest names are about 16 MiB. More comes from a broken or hostile peer:
+# a frame of 16 MiB can hold 16 GiB of zeros.
 MAX_UNCOMPRESSED = 64 * 1024 * 1024
 
 
 def body_crc32(body: bytes | memoryview) -> int:
-    """Checksum as the header's bodyCrc32 has it: without the sign bit (UtilAll.crc32)."""
+    """The checksum in the header's bodyCrc32: without the sign bit (UtilAll.crc32)."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def compress(body: RegisterBrokerBody) -> bytes:
-    """The compressed form, as a 4.9.8 broker writes it."""
+    """The compressed form as written by a 4.9.8 broker."""
     wrapper = body.topic_config_serialize_wrapper
     deflater = zlib.compressobj(9)
     out = [deflater.compress(_sized(wrapper.data_version.encode()))]
@@ -44,10 +45,10 @@ def compress(body: RegisterBrokerBody) -> bytes:
 
 
 def decompress(data: bytes | memoryview, *, mappings: bool = False) -> RegisterBrokerBody:
-    """Read the compressed form; `mappings` if the broker is of 5.0 or later.
+    """Decode the compressed form; `mappings` if the broker has release 5.0 or later.
 
     Raises:
-        RemoteProtocolError: it is damaged or would be unreasonably large.
+        RemoteProtocolError: it is damaged or unreasonably large.
     """
     reader = _Reader(_inflate(data))
     wrapper = TopicConfigAndMappingSerializeWrapper(data_version=DataVersion.decode(reader.part()))
@@ -126,7 +127,9 @@ def _topic_text(topic: TopicConfig) -> str:
 
 
 def _topic_from_text(text: str) -> TopicConfig:
-    """A topic from TopicConfig.encode; 5.x appends attributes, which a name server never uses."""
+    """Parse a topic from TopicConfig.encode; 5.x appends attributes, which a name server never
+    uses.
+    """
     parts = text.split(" ")
     try:
         name, reads, writes, permission, filter_type = parts[:5]

@@ -1,8 +1,8 @@
-"""Fields of REGISTER_BROKER by which our name servers tell registrations of our brokers apart.
+"""Fields of REGISTER_BROKER by which mq's name servers order the registrations of mq's brokers.
 
-Java's name servers ignore them. They say which start of the broker sent it and how many it had sent
-before, whether the topics in it are all that the broker has, and, where they are only what changed,
-since which data version.
+Java's name servers ignore them. They identify the start of the broker that sent the registration,
+the number of registrations before it, whether its topics are all topics of the broker, and, if they
+are only changes, the data version that they are based on.
 """
 
 from collections.abc import Mapping
@@ -20,19 +20,19 @@ BASE = "registrationBase"
 
 
 class Kind(StrEnum):
-    """What the topics of a registration are."""
+    """The content of a registration."""
 
     WHOLE = "whole"
-    """All that the broker has."""
+    """All topics of the broker."""
     FIRST_PART = "firstPart"
-    """Of those that the broker has, the first; increments follow."""
+    """The first part of the broker's topics; increments follow."""
     INCREMENT = "increment"
-    """What differs from the state with the data version in BASE."""
+    """The changes since the state with the data version in BASE."""
 
 
 @dataclass(frozen=True)
 class RegistrationOrder:
-    """Where a registration stands among those of its broker."""
+    """The place of a registration in the order of its broker's registrations."""
 
     start: str
     number: int
@@ -40,7 +40,7 @@ class RegistrationOrder:
     base: DataVersion | None = None
 
     def encode(self) -> dict[str, str]:
-        """As fields of the header."""
+        """The fields of the header."""
         fields = {START: self.start, NUMBER: str(self.number), KIND: self.kind.value}
         if self.base is not None:
             fields[BASE] = self.base.encode().decode()
@@ -48,10 +48,10 @@ class RegistrationOrder:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> Self | None:
-        """Read the fields of a header; None where there are none, as of a Java broker.
+        """Decode the fields of a header; None if they are missing, as for a Java broker.
 
         Raises:
-            RemoteProtocolError: they are not as written above.
+            RemoteProtocolError: they are malformed.
         """
         if START not in fields:
             return None

@@ -1,5 +1,6 @@
-"""Settings of what listens and of what connects, under the names of Java's NettyServerConfig and
-NettyClientConfig (4.9.8). There is no Netty here: what only tunes it is accepted without effect."""
+"""Settings of the listening and the connecting side, with the names of Java's NettyServerConfig and
+NettyClientConfig (4.9.8). Settings that only tune Netty are accepted without effect.
+"""
 
 import os
 from dataclasses import dataclass
@@ -7,8 +8,8 @@ from dataclasses import dataclass
 from mq.client.buffers import SocketBuffers
 from mq.daemons.config import ConfigError, Section, setting
 
-# What a peer that reads slower than we write may cost: above the high mark the listener stops
-# reading from it until the transport's buffer is below the low mark.
+# Limits of unsent bytes of a slow peer: above the high mark the listener stops reading from it
+# until the transport's buffer is below the low mark.
 DEFAULT_MARK = 0  # 0: the transport's own limits
 
 
@@ -19,16 +20,16 @@ class NettyServerConfig(Section):
     listen_port: int = setting(8888, "port of the main listener")
     bind_address: str = setting(
         "",
-        "address to listen on (a 5.x name); empty: loopback, unless access control is on or "
-        "an address for others is set",
+        "address to listen on (a 5.x name); empty: loopback, unless access control is on or an "
+        "announced address is set",
     )
     server_worker_threads: int = setting(8, "threads that decode frames", effect=False)
     server_callback_executor_threads: int = setting(0, "threads that call back", effect=False)
     server_selector_threads: int = setting(3, "threads that read sockets", effect=False)
     server_oneway_semaphore_value: int = setting(
-        256, "one-way requests under way to one peer", effect=False
+        256, "one-way requests in flight to one peer", effect=False
     )
-    server_async_semaphore_value: int = setting(64, "requests under way to one peer", effect=False)
+    server_async_semaphore_value: int = setting(64, "requests in flight to one peer", effect=False)
     server_channel_max_idle_time_seconds: int = setting(
         120, "a connection without traffic for this long is closed", unit="s"
     )
@@ -54,11 +55,11 @@ class NettyServerConfig(Section):
     use_epoll_native_selector: bool = setting(False, "Netty's native epoll", effect=False)
 
     def buffers(self) -> SocketBuffers:
-        """Of accepted connections."""
+        """Buffers of accepted connections."""
         return SocketBuffers(self.server_socket_snd_buf_size, self.server_socket_rcv_buf_size)
 
     def check(self) -> None:
-        """Refuse values that cannot work. Raises ConfigError naming the setting."""
+        """Refuse invalid values. Raises ConfigError naming the setting."""
         check_not_negative(self, "server_socket_snd_buf_size", "server_socket_rcv_buf_size")
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"listenPort={self.listen_port}: expected 0 to 65535")
@@ -75,8 +76,8 @@ class NettyClientConfig(Section):
         doc="threads that call back",
         effect=False,
     )
-    client_oneway_semaphore_value: int = setting(65535, "one-way requests under way", effect=False)
-    client_async_semaphore_value: int = setting(65535, "requests under way", effect=False)
+    client_oneway_semaphore_value: int = setting(65535, "one-way requests in flight", effect=False)
+    client_async_semaphore_value: int = setting(65535, "requests in flight", effect=False)
     connect_timeout_millis: int = setting(3000, "time to connect", unit="ms")
     channel_not_active_interval: int = setting(
         60_000, "check of unused connections", unit="ms", long=True, effect=False
@@ -107,16 +108,16 @@ class NettyClientConfig(Section):
     )
 
     def buffers(self) -> SocketBuffers:
-        """Of connections that are made."""
+        """Buffers of outgoing connections."""
         return SocketBuffers(self.client_socket_snd_buf_size, self.client_socket_rcv_buf_size)
 
     def check(self) -> None:
-        """Refuse values that cannot work. Raises ConfigError naming the setting."""
+        """Refuse invalid values. Raises ConfigError naming the setting."""
         check_not_negative(self, "client_socket_snd_buf_size", "client_socket_rcv_buf_size")
 
 
 def check_not_negative(section: Section, *attributes: str) -> None:
-    """Raises ConfigError for the first of these numbers that is below 0."""
+    """Raises ConfigError for the first of these numbers that is negative."""
     for declared in section.settings().values():
         value = getattr(section, declared.attribute)
         if declared.attribute in attributes and value < 0:

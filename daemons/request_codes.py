@@ -1,10 +1,10 @@
-"""What a part answers: a method says, where it stands, the codes of its requests.
+"""Request codes of handlers: the decorator of a method declares the codes that it serves.
 
-    class LockHandlers:
-        @serves(RequestCode.LOCK_BATCH_MQ)
-        def lock(self, command: Command, channel: Channel) -> Command: ...
+  class LockHandlers:
+      @serves(RequestCode.LOCK_BATCH_MQ)
+      def lock(self, command: Command, channel: Channel) -> Command: ...
 
-When a daemon starts, `handlers_of` collects them into the table that requests are looked up in.
+When a daemon starts, `handlers_of` collects them into its table of handlers.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from typing import TypeVar
 from mq.daemons.dispatch import Handler
 from mq.protocol.codes import RequestCode, SnodeCode
 
-_CODES = "_serves"  # attribute of a method: what it answers
+_CODES = "_serves"  # attribute of a method with its codes
 
 Method = TypeVar("Method", bound=Callable[..., object])
 
@@ -29,7 +29,7 @@ def serves(*codes: RequestCode | SnodeCode) -> Callable[[Method], Method]:
 
 
 def handlers_of(*parts: object) -> dict[int, Handler]:
-    """The table of all that the methods of these parts answer. Raises ValueError as `merge`."""
+    """The table of all handlers of these objects. Raises ValueError like `merge`."""
     return merge(*map(_table, parts))
 
 
@@ -43,7 +43,7 @@ def _table(part: object) -> dict[int, Handler]:
 
 
 def merge(*tables: Mapping[int, Handler]) -> dict[int, Handler]:
-    """Join tables into one. Raises ValueError for a code that is handled twice: a bug."""
+    """Join tables into one. Raises ValueError for a code with two handlers, which is a bug."""
     merged: dict[int, Handler] = {}
     for table in tables:
         twice = merged.keys() & table.keys()

@@ -1,8 +1,8 @@
-"""What settings a daemon has: frozen dataclasses whose fields are declared by `setting(...)`.
+"""The settings of a daemon: frozen dataclasses whose fields are declared by `setting(...)`.
 
-A declaration is a default, a meaning, a unit and whether it may change while the daemon runs. The
-`-c` reader, `-p`, `-m`, the text a daemon answers to "get config", the check of an update and the
-man pages all derive from these.
+A declaration has a default, a description, a unit and whether it may change at run time. The `-c`
+reader, `-p`, `-m`, the reply to "get config", the check of an update and the man pages all derive
+from these.
 """
 
 import dataclasses
@@ -17,33 +17,33 @@ LONG_RANGE = range(-(2**63), 2**63)
 
 
 class ConfigError(Exception):
-    """A setting or a configuration file that cannot be used; the text says which and why."""
+    """An invalid setting or configuration file; the text names it and the reason."""
 
 
 class NotUpdatable(ConfigError):
-    """A setting that exists but may not change while the daemon runs."""
+    """A setting that exists but may not change at run time."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is declared about one setting besides its value."""
+    """The declaration of one setting, without its value."""
 
     attribute: str
     name: str  # as in the .properties file
     type: type  # bool, int, float, str or a StrEnum
-    long: bool  # a 64-bit Java long rather than a 32-bit int
+    long: bool  # a 64-bit Java long instead of a 32-bit int
     doc: str
     unit: str
     important: bool  # printed by -m
-    updatable: bool  # may change while the daemon runs
-    effect: bool  # False: accepted and shown for compatibility, nothing here reads it
+    updatable: bool  # may change at run time
+    effect: bool  # False: accepted and shown for compatibility, not used
     aliases: tuple[str, ...]
     nullable: bool
-    shown: str  # the default in words, where it depends on the machine
-    path: bool = False  # a file or folder that this daemon creates if it does not exist
+    shown: str  # the default in words, if it depends on the machine
+    path: bool = False  # a file or folder that this daemon creates if it is missing
 
     def parse(self, text: str) -> Any:
-        """The value that `text` stands for.
+        """Parse the text of a value.
 
         Raises:
             ConfigError: `text` is not a value of this setting's type.
@@ -92,9 +92,9 @@ def setting(
     aliases: tuple[str, ...] = (),
     path: bool = False,
 ) -> Any:
-    """Declare a field of a `Section`; `name` only where camelCase of the attribute is not it.
+    """Declare a field of a `Section`; `name` only if it differs from the attribute in camelCase.
 
-    With a `factory` the default depends on the machine; `shown` says in words what it is.
+    With a `factory` the default depends on the machine; `shown` describes it in words.
     """
     metadata = {
         "doc": doc,
@@ -110,7 +110,7 @@ def setting(
     }
     if factory is not dataclasses.MISSING:
         if not shown:
-            raise TypeError(f"say with `shown` what the default is: {doc}")
+            raise TypeError(f"describe the default with `shown`: {doc}")
         return dataclasses.field(default_factory=factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -124,7 +124,7 @@ def _camel_case(attribute: str) -> str:
 class Section:
     """Base of the frozen dataclasses that declare settings."""
 
-    #: Not so where it is complete only behind a step of its own, which checks it (TlsConfig).
+    # False for a section that is checked by its own step that completes it (TlsConfig).
     is_checked_at_once: ClassVar[bool] = True
     _settings: ClassVar[dict[str, Setting]]
 
@@ -137,10 +137,10 @@ class Section:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> dict[str, Any]:
-        """Attribute values for the properties that this section declares; others are ignored.
+        """Attribute values of the properties that this section declares; others are ignored.
 
         Raises:
-            ConfigError: a value is not of its setting's type.
+            ConfigError: a value does not match its setting's type.
         """
         values = {}
         for declared in cls.settings().values():
@@ -150,10 +150,10 @@ class Section:
         return values
 
     def check(self) -> None:
-        """Refuse values that cannot work. Raises ConfigError naming the setting."""
+        """Refuse invalid values. Raises ConfigError naming the setting."""
 
     def complete(self) -> Self:
-        """With what else it is made of, and checked, where that is a step of its own."""
+        """Add values from other sources and check, if that is a step of its own."""
         return self
 
     def replace(self, **changes: Any) -> Self:
@@ -173,7 +173,7 @@ class Section:
             yield declared, declared.shown or text_of(getattr(self, declared.attribute))
 
     def without_effect(self) -> list[str]:
-        """Settings that differ from their default although nothing in this daemon reads them."""
+        """Settings without effect that differ from their default."""
         fresh = type(self)()
         return [
             declared.name
@@ -210,7 +210,7 @@ def _declaration(field: dataclasses.Field[Any]) -> Setting:
 
 
 def text_of(value: Any) -> str:
-    """A value as a .properties file has it; a null is an empty text."""
+    """A value as text of a .properties file; a null is an empty text."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -11,10 +11,10 @@ _DAYS = 365
 
 
 def load_test_certificate(context: ssl.SSLContext) -> None:
-    """Make a key and a certificate for it, and give them to the context.
+    """Generate a key and a certificate, and load them into the context.
 
     Raises:
-        ConfigError: the library for that is not installed.
+        ConfigError: the required library is not installed.
     """
     try:
         from cryptography import x509
@@ -43,7 +43,8 @@ def load_test_certificate(context: ssl.SSLContext) -> None:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     ) + certificate.public_bytes(serialization.Encoding.PEM)
-    # The ssl module reads certificates from files only; this one is its owner's, and short-lived.
+    # The ssl module reads certificates from files only; this one is readable by its owner only, and
+    # short-lived.
     descriptor, path = tempfile.mkstemp(prefix="mq-", suffix=".pem")
     try:
         with open(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""Running a daemon: the loop, signals, the service manager, the log and the exit status."""
+"""Running a daemon: the event loop, signals, the service manager, the log and the exit status."""
 
 import asyncio
 import gc
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
-    """What a daemon needs is not as it must be. The text says what, and what to do about it."""
+    """A precondition of a daemon is not met. The text says which, and how to fix it."""
 
 
 class InUse(CannotStart):
-    """Another process has what a daemon needs, and may end."""
+    """Another process has a resource that the daemon needs, and may end."""
 
 
 # sysexits.h
@@ -33,17 +33,18 @@ EX_OSERR = 71
 EX_TEMPFAIL = 75
 EX_CONFIG = 78
 
-# What the event loop waits at most for a thread that computes, each time it comes back from the
-# system. Python's own 5 ms would be the latency of every request while a large body is decoded.
+# Limit in seconds of the event loop's wait for a computing thread, each time it returns from the
+# system. Python's default of 5 ms would be added to the latency of every request while a large body
+# is decoded.
 SWITCH_SECONDS = 0.0005
 
-# A process that starts daemons, as one that runs several brokers, gives each the end of a pipe that
-# is closed when that process ends.
+# A process that starts daemons, such as one that runs several brokers, gives each the end of a pipe
+# that is closed when that process ends.
 LIFELINE = "MQ_LIFELINE_FD"
 
 
 class Daemon(Protocol):
-    """What `run` runs: started by entering, stopped by leaving."""
+    """The object that `run` runs: started by entering, stopped by leaving."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -55,51 +56,51 @@ class Daemon(Protocol):
     ) -> None: ...
 
     def ready_text(self) -> str:
-        """The line that says that the daemon serves, and where."""
+        """The line that reports that the daemon is ready, with its address."""
         ...
 
     def status_text(self) -> str:
-        """What `systemctl status` shows: that it serves, and what is not as it should be."""
+        """The status in `systemctl status`: the ready text, and current problems."""
         ...
 
     def reload(self) -> None:
-        """What SIGHUP asks for: read files again that may have changed."""
+        """Handle SIGHUP: read files again that may have changed."""
         ...
 
     def state(self) -> Iterable[str]:
-        """Lines about what it has and does now, without secrets: what SIGUSR1 asks for."""
+        """Lines about its current state, without secrets, for SIGUSR1."""
         ...
 
 
 @runtime_checkable
 class StopsStarting(Protocol):
-    """A daemon whose start may take for ever: it waits for others."""
+    """A daemon whose start may wait for others forever."""
 
     def stop_starting(self) -> None:
-        """What SIGTERM asks for before it is entered: have entering end soon. Called once."""
+        """Handle SIGTERM during the start: let entering end soon. Called once."""
         ...
 
 
 @runtime_checkable
 class Aborts(Protocol):
-    """A daemon that has more to end than its own process."""
+    """A daemon that must end more than its own process."""
 
     def abort(self) -> None:
-        """What a second SIGTERM asks for: end all of it at once, without waiting."""
+        """Handle a second SIGTERM: end everything at once, without waiting."""
         ...
 
 
-# Objects made before the collector looks at the young, and how often it goes on to the older ones
-# (gc.set_threshold). What is read of a large request counts as old with Python's own thresholds
-# before it is done with, and looking through everything that lives stops everybody for 50 ms.
+# Allocations before the garbage collector checks the young objects, and how often it continues with
+# older ones (gc.set_threshold). With Python's own thresholds the objects of a large request become
+# old before they are freed, and checking all live objects stops everything for 50 ms.
 GC_THRESHOLDS = (20_000, 10, 50)
 
 
 def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = "") -> int:
     """Run a daemon until SIGTERM or SIGINT; returns the exit status.
 
-    `make` is called inside the loop. `log_format` is text or json; both default to the environment
-    (MQ_LOG_FORMAT, MQ_LOG_LEVEL).
+    `make` is called in the event loop. `log_format` is text or json; both default to the
+    environment (MQ_LOG_FORMAT, MQ_LOG_LEVEL).
     """
     configure_log(
         log_format or os.environ.get("MQ_LOG_FORMAT", "text"),
@@ -112,11 +113,11 @@ def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = ""
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the event loop of a daemon; None for asyncio's own."""
+    """The factory of a daemon's event loop; None for asyncio's default."""
     try:
         import uvloop
     except ImportError:
-        log.info("uvloop is not installed: serving with asyncio's own loop, which is slower")
+        log.info("uvloop is not installed; using asyncio's own event loop, which is slower")
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
@@ -126,10 +127,10 @@ async def _serve(make: Callable[[], Daemon]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     one_of_several = _end_with_parent(loop, stop)
-    ask = _ask_again_to_stop if one_of_several else _ask_to_stop
+    ask = _stop_once if one_of_several else _request_stop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, stop, number)
-    _not_now(loop)
+    _ignore_signals(loop)
     manager = ServiceManager()
     try:
         daemon = make()
@@ -143,19 +144,20 @@ async def _serve(make: Callable[[], Daemon]) -> int:
             waiting.cancel()
             loop.add_signal_handler(signal.SIGHUP, _reload, daemon)
             loop.add_signal_handler(signal.SIGUSR1, _dump, daemon)
-            # What is alive now stays: looking through it again and again costs a pause each time.
+            # Objects that are alive now stay alive: excluding them saves a pause in each
+            # collection.
             gc.collect()
             gc.freeze()
             log.info("%s", daemon.ready_text())
             manager.ready(daemon.status_text)
             await stop.wait()
-            _not_now(loop)
+            _ignore_signals(loop)
             manager.stopping()
         log.info("stopped")
         return EX_OK
     except (ConfigError, CannotStart) as error:
         log.critical("%s", error)
-        # An earlier one of the same name may still be stopping, its parent killed.
+        # An earlier process with the same name may still be stopping after its parent was killed.
         return EX_TEMPFAIL if one_of_several and isinstance(error, InUse) else EX_CONFIG
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
@@ -173,10 +175,10 @@ def _stop_starting(daemon: StopsStarting, waiting: "asyncio.Future[bool]") -> No
         daemon.stop_starting()
 
 
-def _ask_to_stop(
+def _request_stop(
     stop: asyncio.Event, number: signal.Signals, abort: Callable[[], None] | None = None
 ) -> None:
-    if stop.is_set():  # asked twice: the operator does not want to wait for the graceful stop
+    if stop.is_set():  # a second signal: the operator does not want to wait for the graceful stop
         log.critical("%s again: stopping at once", number.name)
         if abort is not None:
             abort()
@@ -186,17 +188,20 @@ def _ask_to_stop(
     stop.set()
 
 
-def _ask_again_to_stop(
+def _stop_once(
     stop: asyncio.Event, number: signal.Signals, abort: Callable[[], None] | None = None
 ) -> None:
-    """Of one of several: systemd tells each process of a unit, and then their parent does, too."""
+    """For one of several daemons: systemd signals each process of a unit, and then their parent
+    does so, too.
+    """
     if not stop.is_set():
-        _ask_to_stop(stop, number, abort)
+        _request_stop(stop, number, abort)
 
 
 def _end_with_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bool:
-    """Stop when the process ends that has started this one, to be one of several or to help it;
-    False where none has."""
+    """Stop when the parent process ends, if it runs several daemons or this one helps it; False if
+    there is no such parent.
+    """
     lifeline = os.environ.pop(LIFELINE, "")
     if not lifeline:
         return False
@@ -205,15 +210,15 @@ def _end_with_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bo
 
     def ended() -> None:
         loop.remove_reader(descriptor)
-        log.critical("the process that has started this one has ended: stopping")
+        log.critical("the parent process has ended; stopping")
         stop.set()
 
     loop.add_reader(descriptor, ended)
     return True
 
 
-def _not_now(loop: asyncio.AbstractEventLoop) -> None:
-    """A daemon that starts or stops is not ended by a signal that asks for something else."""
+def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """Ignore SIGHUP and SIGUSR1 while the daemon starts or stops."""
     for number in (signal.SIGHUP, signal.SIGUSR1):
         loop.add_signal_handler(number, log.info, "%s: not now", number.name)
 
@@ -225,14 +230,14 @@ def _dump(daemon: Daemon) -> None:
 
 
 def _reload(daemon: Daemon) -> None:
-    log.info("SIGHUP: reading again the files that may have changed")
+    log.info("SIGHUP: reloading files")
     daemon.reload()
 
 
 class ServiceManager:
     """systemd's notification protocol (sd_notify): readiness, status, stopping, the watchdog."""
 
-    STATUS_SECONDS = 1.0  # between looks at whether the status is another
+    STATUS_SECONDS = 1.0  # interval of the check for a changed status
 
     def __init__(self) -> None:
         address = os.environ.get("NOTIFY_SOCKET", "")
@@ -243,19 +248,19 @@ class ServiceManager:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
     def ready(self, status: Callable[[], str]) -> None:
-        """Say that the daemon serves, and from now on what `status` says whenever that changes."""
+        """Notify readiness, and from now on the result of `status` when it changes."""
         if self._socket is None:
             return
         text = status()
         self._send(f"READY=1\nSTATUS={text}")
-        self._later("status", self.STATUS_SECONDS, self._tell, status, text)
+        self._schedule("status", self.STATUS_SECONDS, self._notify_status, status, text)
         if os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
             microseconds = int(os.environ.get("WATCHDOG_USEC", "0"))
             if microseconds > 0:
-                self._pat(microseconds / 1e6 / 2)
+                self._notify_watchdog(microseconds / 1e6 / 2)
 
     def stopping(self) -> None:
-        # The watchdog is still patted: a stop that hangs is a hang too.
+        # The watchdog is still notified: a stop that hangs is a failure, too.
         self._cancel("status")
         self._send("STOPPING=1")
 
@@ -266,18 +271,18 @@ class ServiceManager:
             self._socket.close()
             self._socket = None
 
-    def _tell(self, status: Callable[[], str], last: str) -> None:
+    def _notify_status(self, status: Callable[[], str], last: str) -> None:
         text = status()
         if text != last:
             self._send(f"STATUS={text}")
-        self._later("status", self.STATUS_SECONDS, self._tell, status, text)
+        self._schedule("status", self.STATUS_SECONDS, self._notify_status, status, text)
 
-    def _pat(self, interval: float) -> None:
-        # From the loop on purpose: what is watched is whether the loop still turns.
+    def _notify_watchdog(self, interval: float) -> None:
+        # In the event loop on purpose: the watchdog monitors whether it still runs.
         self._send("WATCHDOG=1")
-        self._later("watchdog", interval, self._pat, interval)
+        self._schedule("watchdog", interval, self._notify_watchdog, interval)
 
-    def _later(self, name: str, seconds: float, call: Callable[..., None], *given: Any) -> None:
+    def _schedule(self, name: str, seconds: float, call: Callable[..., None], *given: Any) -> None:
         self._timers[name] = asyncio.get_running_loop().call_later(seconds, call, *given)
 
     def _cancel(self, name: str) -> None:
@@ -291,4 +296,4 @@ class ServiceManager:
         try:
             self._socket.sendto(text.encode(), self._address)
         except OSError as error:
-            log.warning("the service manager cannot be notified: %s", error.strerror)
+            log.warning("cannot notify the service manager: %s", error.strerror)

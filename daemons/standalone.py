@@ -1,4 +1,4 @@
-"""A name server and a broker in one process: for a first look, for tests and for development."""
+"""A name server and a broker in one process: for first steps, tests and development."""
 
 import logging
 import tempfile
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class CompanionDaemon(Protocol):
-    """Another daemon."""
+    """An additional daemon."""
 
     def ready_text(self) -> str: ...
 
@@ -34,9 +34,9 @@ MakeCompanion = Callable[["Standalone"], AbstractAsyncContextManager[CompanionDa
 class Standalone(Lifecycle):
     """Both daemons on loopback: `async with Standalone() as pair`.
 
-    ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
-    at the end. Port 0 takes any free port. ``properties`` are settings of the broker by their
-    names; those of TLS are for both. ``companion`` makes another daemon, started after them.
+    ``store`` is the folder for all files; None uses a temporary one that is deleted at the end.
+    Port 0 means any free port. ``properties`` are settings of the broker by name; those of TLS
+    apply to both. ``companion`` makes another daemon, which is started after them.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Standalone(Lifecycle):
         return self.name_server.address
 
     def ready_text(self) -> str:
-        """The line that says that both serve, and how to talk to them."""
+        """The line that reports that both are ready, and how to use them."""
         kept = "" if self._store else " (temporary, deleted at the end)"
         return (
             f"standalone: name server {self.name_server_address}, broker {self.broker.address}, "

@@ -1,6 +1,6 @@
-"""State dump: the state of a daemon in its log, for who looks into what it does (SIGUSR1).
+"""State dump: logs the state of a daemon for troubleshooting (SIGUSR1).
 
-Only names, addresses and numbers go there: no body, no property, no setting, no key.
+It contains only names, addresses and numbers: no bodies, properties, settings or keys.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from mq.daemons.supervision import Tasks
 
 log = logging.getLogger(__name__)
 
-# Lines about one subject at most: a broker may have very many connections and queues.
+# Limit of lines about one subject: a broker may have very many connections and queues.
 MOST_LINES = 1000
 DEEPEST_STACK = 6
 
@@ -31,14 +31,14 @@ def dump(lines: Iterable[str]) -> None:
 
 
 def limited(lines: list[str], what: str) -> list[str]:
-    """The first lines, and how many there are beside."""
+    """The first lines, and the number of remaining ones."""
     if len(lines) <= MOST_LINES:
         return lines
     return [*lines[:MOST_LINES], f"{len(lines) - MOST_LINES} more {what}"]
 
 
 def connections(name: str, listener: Listener) -> list[str]:
-    """What a listener has: a line about itself, and one for each connection."""
+    """A line about a listener, and one for each of its connections."""
     head = (
         f"listener {name} {listener.host}:{listener.port}: {len(listener.channels)} connections, "
         f"{listener.dispatcher.bad_requests} bad requests"
@@ -55,11 +55,11 @@ def _connection(channel: Channel, listener: Listener) -> str:
 
 def _place(task: asyncio.Task[Any]) -> str:
     name = task.get_name()
-    if name.startswith("Task-"):  # a number that asyncio has given it tells nothing
+    if name.startswith("Task-"):  # a number that asyncio assigned is not informative
         name = getattr(task.get_coro(), "__qualname__", "task")
     frames = task.get_stack(limit=DEEPEST_STACK)
     if frames and frames[0].f_code is Tasks._supervise.__code__:
-        # What it does tells more than that it is supervised.
+        # The work itself is more informative than the supervising frame.
         inner = getattr(getattr(task.get_coro(), "cr_await", None), "cr_frame", None)
         frames = frames if inner is None else [inner]
     where = " < ".join(f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in reversed(frames))

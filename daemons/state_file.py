@@ -1,9 +1,8 @@
 """Files of a daemon's state: whole or absent, never half written.
 
-A write goes to a temporary file, is fsynced and renamed; the content it replaces stays beside it
-as `.bak`, the name Java's ConfigManager uses. A reader that finds the file missing, empty or torn
-takes `.bak`; if that is no better it starts empty. A torn file is kept as `.broken` for whoever
-looks into it.
+A write goes to a temporary file, is fsynced and renamed; the replaced content stays as `.bak`, the
+name used by Java's ConfigManager. A reader that finds the file missing, empty or torn reads `.bak`;
+if that is invalid, too, it starts empty. A torn file is kept as `.broken` for inspection.
 """
 
 import asyncio
@@ -24,30 +23,30 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 
-# A daemon that stops may save while a save of before still runs in its thread. By path: what is
-# written in the loop does not wait until the disk has what a thread writes to other files.
+# A daemon that stops may save while an earlier save still runs in its thread. By path: a write in
+# the event loop must not wait for a thread that writes other files.
 _writing: dict[Path, threads.Lock] = {}
 
 
 class StateFile:
-    """A state file that changes by the way, while others wait to be served.
+    """A state file that changes implicitly, while requests are served.
 
-    What an administrator changes is written with `replace`. After any other change call
-    `changed`: the file is written in a thread, soon, and many changes in a row go together.
-    ``encode`` gives the content and its version, a number that never falls; a write that comes
-    late, behind one of a newer version, is left out.
+    An administrator's change is written with `replace`. After any other change call `changed`: the
+    file is written in a thread, soon, and many changes in a row are written together. ``encode``
+    returns the content and its version, a number that never falls; a late write with an older
+    version is skipped.
     """
 
-    # After a save the next one waits for so many times its duration: of a large file that changes
-    # again and again the encoding, which is done in the loop, would take much of its time.
+    # After a save the next one waits for so many times its duration: the encoding of a large file,
+    # which is done in the event loop, would take much of its time if the file changed all the time.
     PAUSE = 10
 
     def __init__(self, path: Path, encode: Callable[[], tuple[bytes, int]]) -> None:
         self.path = path
-        self.unsaved = False  # there are changes that are not in the file
-        self._is_failing = False  # a save has failed since the last of them
+        self.unsaved = False  # there are unsaved changes
+        self._is_failing = False  # a save has failed since the last change
         self._encode = encode
-        self._lock = threads.Lock()  # of the file and the version in it
+        self._lock = threads.Lock()  # guards the file and its version
         self._written = -1
         self._saving = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -64,11 +63,12 @@ class StateFile:
     async def replace(
         self, encode: Callable[[], tuple[bytes, int]], then: Callable[[], None]
     ) -> None:
-        """Write what ``encode`` gives, in a thread, and when it is on the disk call ``then``.
+        """Write the result of ``encode`` in a thread, and call ``then`` when it is on the disk.
 
-        Nothing else is saved between the two: it would not have what was written. What was changed
-        meanwhile is saved behind it. Raises OSError; ``then`` was not called. When whoever waits
-        is cancelled, it is done all the same: `close` waits for it.
+        Nothing else is saved between the two, because it would lack the written change. Other
+        changes made meanwhile are saved afterwards. Raises OSError; ``then`` was not called in that
+        case. If the caller is cancelled, the change is completed nevertheless: `close` waits for
+        it.
         """
         task = asyncio.get_running_loop().create_task(self._replace(encode, then))
         self._replacing.add(task)
@@ -93,7 +93,7 @@ class StateFile:
             self._failed(error)
 
     def changed(self) -> None:
-        """Write the file soon; what goes wrong is logged, and tried again by `save_pending`."""
+        """Write the file soon; errors are logged, and `save_pending` retries."""
         self.unsaved, self._is_failing = True, False
         try:
             loop = asyncio.get_running_loop()
@@ -107,8 +107,10 @@ class StateFile:
             self._task = loop.create_task(self._save_until_done())
 
     def changed_at_once(self) -> None:
-        """As `changed`, but the file is written when this returns, unless others were written so a
-        moment ago: it is done in the loop, which has PAUSE times as long for everything else."""
+        """Like `changed`, but the file is written when this returns, unless such a write was done a
+        moment ago: it runs in the event loop, which gets PAUSE times as long for everything
+        else.
+        """
         began = clock.monotonic()
         if began < self._next_at_once or self._saving.locked():
             self.changed()
@@ -127,13 +129,15 @@ class StateFile:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all changes are in the file, and no save is under way; also while the file cannot
-        be written: who waits for that would have it tried each time."""
+        """Whether all changes are in the file, and no save is in progress. Also true while the file
+        cannot be written: otherwise each caller that waits would try to write it.
+        """
         return self._is_failing or (not self.unsaved and not self._saving.locked())
 
     async def settle(self) -> None:
-        """Return when all changes of before are in the file; what goes wrong is logged, and tried
-        again by `save_pending`."""
+        """Return when all earlier changes are in the file; errors are logged, and `save_pending`
+        retries.
+        """
         try:
             async with self._saving:
                 if not self._is_failing:
@@ -142,7 +146,7 @@ class StateFile:
             self._failed(error)
 
     async def save_pending(self) -> None:
-        """Write the file, in a thread, if there are changes that are not in it. Raises OSError."""
+        """Write the file in a thread if there are unsaved changes. Raises OSError."""
         async with self._saving:
             await self._save_pending()
 
@@ -157,7 +161,7 @@ class StateFile:
             raise
 
     async def close(self) -> None:
-        """Write what is not written yet. Raises OSError."""
+        """Write unsaved changes. Raises OSError."""
         if self._replacing:
             await asyncio.wait(self._replacing)
         if self._task is not None:
@@ -166,7 +170,7 @@ class StateFile:
         await self.save_pending()
 
     async def _save_until_done(self) -> None:
-        await asyncio.sleep(0)  # changes of this turn of the loop are written together
+        await asyncio.sleep(0)  # changes of this turn of the event loop are written together
         while self.unsaved:
             began = clock.monotonic()
             try:
@@ -178,7 +182,7 @@ class StateFile:
 
     def _failed(self, error: OSError) -> None:
         self._is_failing = True
-        log.error("%s cannot be saved now: %s", self.path, error,
+        log.error("cannot save %s: %s", self.path, error,
                   extra={"failure": f"saves of {self.path.name}"})  # fmt: skip
 
 
@@ -196,7 +200,7 @@ def _write(path: Path, data: bytes) -> None:
     if not files.exists(path):
         make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
-    files.remove(temporary)  # of a process that was killed, with whatever mode
+    files.remove(temporary)  # left by a process that was killed, with any mode
     try:
         with _open_as(temporary, path) as descriptor:
             files.write_all(descriptor, data)
@@ -204,8 +208,8 @@ def _write(path: Path, data: bytes) -> None:
     except OSError:
         files.remove(temporary)  # a full disk needs the space
         raise
-    # A second name for the old content, then one rename over the first: at no moment is there
-    # neither `path` nor `.bak`, wherever the process is killed.
+    # Create a second name for the old content, then replace the first by one rename: at any moment
+    # `path` or `.bak` exists, wherever the process is killed.
     backup = path.with_name(path.name + ".bak")
     if files.exists(path):
         link = path.with_name(path.name + ".bak.tmp")
@@ -221,20 +225,23 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there, and have its name survive the death of the machine.
+    """Create a folder if it is missing, and make its name survive a crash of the machine.
 
-    Also where it is there already: who made it may have been killed before that.
+    The name is fsynced even if the folder exists: the process that created it may have been killed
+    before that.
     """
     if not files.exists(folder.parent):
         make_folder(folder.parent)
     files.make_folders(folder)
-    # One that we may pass through and not list is an administrator's, who made what is in it.
+    # A parent that we may enter but not list belongs to an administrator, who created its content.
     with contextlib.suppress(PermissionError):
         files.sync_folder(folder.parent)
 
 
 def make_private_folder(folder: Path) -> None:
-    """As `make_folder`; a new folder is for its owner only, the mode of an existing one stays."""
+    """Like `make_folder`; a new folder is accessible by its owner only, the mode of an existing one
+    does not change.
+    """
     is_new = not files.exists(folder)
     make_folder(folder)
     if is_new:
@@ -244,10 +251,10 @@ def make_private_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _open_as(new: Path, model: Path) -> Iterator[int]:
-    """A new file to write, closed at the end. Only those may read it who may read `model`, if that
-    is there.
+    """Open a new file for writing, closed at the end, with the permissions of `model` if that
+    exists.
 
-    There may be secrets in it. Its owner it keeps where we may give files away.
+    It may contain secrets. Its owner is kept if this process may change owners.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
@@ -267,12 +274,12 @@ def _open_as(new: Path, model: Path) -> Iterator[int]:
 def read_with_backup(
     path: Path, decode: Callable[[bytes], T], *, lost: str = "the daemon starts without its content"
 ) -> T | None:
-    """What `decode` makes of the file or else of its `.bak`; None if there is neither.
+    """Decode the file or else its `.bak`; None if both are missing.
 
-    If both are there and none can be used, an ERROR says so, with `lost` as the consequence.
-    `decode` raises ValueError for content that it cannot use. Raises OSError for a file that is
-    there and cannot be read now: it may be sound, and what is in the other one is older. A daemon
-    that began with that would undo what it has acknowledged.
+    If both are damaged, an ERROR is logged with `lost` as the consequence. `decode` raises
+    ValueError for invalid content. Raises OSError for an existing file that cannot be read now: it
+    may be valid, and the other one is older. A daemon that started with that would undo
+    acknowledged changes.
     """
     damaged: list[Path] = []
     for candidate in (path, path.with_name(path.name + ".bak")):
@@ -281,10 +288,10 @@ def read_with_backup(
         except FileNotFoundError:
             continue
         except IsADirectoryError as error:
-            log.error("%s cannot be read: %s", candidate, error.strerror)
+            log.error("cannot read %s: %s", candidate, error.strerror)
             continue
         except OSError as error:
-            text = f"{error.strerror}: it cannot be read now, and what is beside it is older"
+            text = f"{error.strerror}: the file cannot be read now, and its .bak is older"
             raise OSError(error.errno, text, str(candidate)) from None
         if not data.strip():
             log.warning("%s is empty", candidate)
@@ -292,20 +299,20 @@ def read_with_backup(
         try:
             return decode(data)
         except ValueError as error:
-            log.error("%s is damaged and not used: %s", candidate, error)
+            log.error("%s is damaged; ignoring it: %s", candidate, error)
             _keep_broken(candidate, data)
             damaged.append(_broken(candidate))
     if damaged:
         log.error(
-            "%s cannot be read, nor its .bak: %s. To restore it, stop the daemon, repair %s, save "
-            "it as %s and start the daemon again",
+            "%s and its .bak are damaged: %s. To restore it, stop the daemon, repair %s, save it "
+            "as %s and start the daemon again",
             *(path, lost, " or ".join(map(str, damaged)), path.name),
         )
     return None
 
 
 def read_body(path: Path, schema: type[B]) -> B | None:
-    """The same of a file that is JSON of a class."""
+    """Like `read_with_backup`, for the JSON of a class."""
 
     def decode(data: bytes) -> B:
         try:
@@ -327,4 +334,4 @@ def _keep_broken(path: Path, data: bytes) -> None:
         with _open_as(broken, path) as descriptor:
             files.write_all(descriptor, data)
     except OSError as error:
-        log.error("no copy of the damaged file in %s: %s", broken, error.strerror)
+        log.error("cannot copy the damaged file to %s: %s", broken, error.strerror)

@@ -1,13 +1,13 @@
-"""Background tasks of a daemon, supervised.
+"""Supervised background tasks of a daemon.
 
-    spawn    a task works until it is cancelled, or until it has nothing more to do
-    error    whatever it raises is logged and counted, and it begins again after a pause
-    pause    grows from error to error, so that a task that always fails costs next to nothing
+  spawn    a task runs until it is cancelled, or until its work is done
+  error    an exception is logged and counted, and the task restarts after a pause
+  pause    grows with every error, so that a task that always fails costs next to nothing
 
-So no error in a single task ends the daemon, or its next start. What makes a task fail again and
-again must not be with it when it begins again: a task that works through items sets the one aside
-that it cannot handle (of a broker: `SetAside`). What is counted here is for those who watch: the
-metrics, `mq doctor`.
+So an error in a single task ends neither the daemon nor its next start. The cause of a repeated
+failure must not persist when the task restarts: a task that processes items quarantines an item
+that it cannot process (in a broker: `Quarantine`). The counts are for monitoring: metrics, `mq
+doctor`.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from mq.client.machine import clock
 
 log = logging.getLogger(__name__)
 
-#: Makes what a task does, each time that it begins.
+# Makes the coroutine of a task, each time that it starts.
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
-# A task that has worked for so long since its last error is well: its next pause is the first one.
+# Seconds without an error after which a task counts as healthy: its next pause is the first one.
 CALM_SECONDS = 60.0
-# Of the text of an error that is kept; it may quote what a peer has sent.
+# Limit of the kept text of an error, which may quote a peer's data.
 MOST_TEXT = 300
 
 
 @dataclass
 class Failures:
-    """What went wrong in the tasks of a name: how often, and the last time (s since 1970)."""
+    """The errors of the tasks with one name: their number, and the last one (s since 1970)."""
 
     count: int = 0
     text: str = ""
@@ -41,7 +41,7 @@ class Failures:
 
 
 class Tasks:
-    """The tasks of a daemon. ``failures`` has those that went wrong, by their names."""
+    """The tasks of a daemon. ``failures`` has the errors by task name."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -54,14 +54,14 @@ class Tasks:
         await self.close()
 
     def spawn(self, work: Work, name: str) -> asyncio.Task[None]:
-        """Start a task; what it does begins again after an error. Names are few: each is kept."""
+        """Start a task, which restarts after an error. Names must be few, because each is kept."""
         task = asyncio.get_running_loop().create_task(self._supervise(work, name), name=name)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task
 
     def failed(self, name: str, error: BaseException) -> None:
-        """Log and count an error that was none that the work expects."""
+        """Log and count an unexpected error."""
         failures = self.failures.setdefault(name, Failures())
         failures.count += 1
         failures.text = describe(error)
@@ -70,7 +70,7 @@ class Tasks:
                      extra={"failure": f"task {name}"})  # fmt: skip
 
     def info(self) -> dict[str, str]:
-        """For GET_BROKER_RUNTIME_INFO: how often a task has failed, and the last time."""
+        """The number of task errors, and the last one, for GET_BROKER_RUNTIME_INFO."""
         info = {"taskFailures": str(sum(one.count for one in self.failures.values()))}
         if self.failures:
             name, last = max(self.failures.items(), key=lambda item: item[1].at)
@@ -84,7 +84,7 @@ class Tasks:
             yield f"task {name}: {one.count} errors, the last: {one.text}"
 
     async def close(self) -> None:
-        """Cancel what still runs and wait for its end. Idempotent."""
+        """Cancel running tasks and wait for their end. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -111,7 +111,7 @@ class Tasks:
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line; of a group, its first one."""
+    """An error in one line; for a group, its first one."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = " ".join(str(error).split())

@@ -1,5 +1,4 @@
-"""Work that grows with the number of topics or groups, done in steps between which others are
-served."""
+"""Work that grows with the number of topics or groups, done in steps."""
 
 import asyncio
 from collections import deque
@@ -9,25 +8,26 @@ from contextlib import asynccontextmanager
 from mq.client.machine.clock import perf_counter
 from mq.daemons.channel import Channel
 
-# What others wait at most for one step; a send takes a hundredth of it.
+# Limit in seconds of one step, which other work waits for; a send takes a hundredth of it.
 STEP_SECONDS = 0.002
-# So long one turn of the loop goes over what each request may make very much of: twenty thousand
-# held pulls with one long filter, which a connection may have, would stop everything for half a
-# second with each message. Likewise what is not for a pop, and popped messages that come again.
+# Limit in seconds of one turn of the event loop for work whose amount clients control. For example,
+# twenty thousand suspended pulls with one long filter, which a connection may have, would stop
+# everything for half a second with each message. The same holds for messages that a pop skips, and
+# redelivered popped messages.
 TURN_SECONDS = 0.005
-# After heavy work others have so many times what it took, and so many seconds at most.
+# After heavy work, other work gets so many times its duration, up to so many seconds.
 REST = 6.0
 LONGEST_REST = 1.0
 
 
 class TimeSlices:
-    """`await steps.rest()` in a loop lets others have a turn once the step has lasted its time."""
+    """`await steps.rest()` in a loop lets other work run once the step has lasted long enough."""
 
     def __init__(self) -> None:
         self._began = perf_counter()
 
     async def rest(self) -> None:
-        """Go on in another turn of the loop if this one has lasted long enough."""
+        """Continue in another turn of the event loop if this one has lasted long enough."""
         if perf_counter() - self._began > STEP_SECONDS:
             await asyncio.sleep(0)
             self._began = perf_counter()
@@ -37,9 +37,9 @@ class OneAtATime:
     """`async with one_at_a_time.turn(channel)` around work that keeps the interpreter busy, in a
     thread or in steps.
 
-    One goes on at a time, and after each the others have the interpreter for longer than it took:
-    whoever asks for such work again and again gets no more than its share of this process. Who goes
-    away while it waits does not get its turn, so that what it sent is not kept for it.
+    One runs at a time, and after each, other work has the interpreter for longer than it took, so a
+    client that requests such work repeatedly gets no more than its share of this process. A client
+    that disconnects while it waits does not get its turn, so that its request is not kept.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class OneAtATime:
                 raise ConnectionError("closed before its turn")
         except asyncio.CancelledError:
             if has_turn.done() and not has_turn.cancelled() and has_turn.result():
-                self._next()  # it had been given the turn
+                self._next()  # it had already been given the turn
             raise
         finally:
             if give_up in channel.on_close:

@@ -1,12 +1,12 @@
-"""TLS on a listener, beside plain connections on the same port.
+"""TLS on a listener, together with plain connections on the same port.
 
-The first byte of a connection tells which it is: a TLS handshake begins with 22, which as the
+The first byte of a connection distinguishes them: a TLS handshake starts with 22, which as the
 first byte of a frame's length would be a frame of 350 MB (NettyRemotingServer.HandshakeHandler).
-`FirstByte` looks at that byte and steps aside; a plain connection costs nothing from then on.
+`FirstByte` checks that byte and removes itself; a plain connection has no overhead from then on.
 
 asyncio can turn a connection to TLS only before anything has been read from it, so `TlsConnection`
-runs the handshake and the encryption itself, over memory (ssl.MemoryBIO). It stands between the
-transport and the channel: a protocol to the one, a transport to the other.
+runs the handshake and the encryption itself, in memory (ssl.MemoryBIO). It sits between the
+transport and the channel: a protocol for the one, a transport for the other.
 """
 
 import asyncio
@@ -26,26 +26,26 @@ _CHUNK = 256 * 1024
 
 
 class Encryption(Protocol):
-    """What connections to a port may be encrypted with."""
+    """The encryption of connections to a port."""
 
     @property
     def only(self) -> bool:
-        """Whether they have to be."""
+        """Whether connections must be encrypted."""
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What new ones are encrypted with."""
+        """The context for new connections."""
 
 
 class OnlyTls(NamedTuple):
-    """Of a port that has no plain connections."""
+    """The encryption of a port without plain connections."""
 
     context: ssl.SSLContext
     only: bool = True
 
 
 class EncryptedChannel(Protocol):
-    """What a connection needs of the channel behind it."""
+    """The parts of the channel that a TLS connection uses."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, error: Exception | None) -> None: ...
@@ -54,42 +54,42 @@ class EncryptedChannel(Protocol):
     def resume_writing(self) -> None: ...
 
     def encrypted(self, connection: Transport) -> None:
-        """From here on everything goes through this connection."""
+        """Send and receive through this connection from now on."""
 
     def refuse(self, why: str) -> None:
-        """It is not as it should be: count that, and close it."""
+        """Count a connection that is not allowed, and close it."""
 
 
 class ServerTls:
-    """The certificate in force. Raises ConfigError where the files cannot be used at the start."""
+    """The certificate in force. Raises ConfigError if the files are invalid at the start."""
 
     def __init__(self, config: TlsConfig) -> None:
         self.config = config
         self.only = config.mode is TlsMode.enforcing
         self.context = config.server_context()
-        self._fingerprint = self._look()
+        self._fingerprint = self._file_states()
         log.info("TLS: %s", config.mode)
 
     def reload(self) -> None:
-        """Read the files again for new connections; broken ones leave what there is in force."""
-        self._fingerprint = self._look()
+        """Read the files again for new connections; if they are invalid, nothing changes."""
+        self._fingerprint = self._file_states()
         if self.config.test_mode:
             return
         try:
             self.context = self.config.server_context()
         except ConfigError as error:
-            log.error("TLS stays as it was: %s", error)
+            log.error("keeping the old TLS certificate: %s", error)
             return
-        log.info("TLS certificate read again")
+        log.info("TLS certificate reloaded")
 
     async def watch(self) -> None:
         """Read the files again whenever they change."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if self._look() != self._fingerprint:
+            if self._file_states() != self._fingerprint:
                 self.reload()
 
-    def _look(self) -> tuple[object, ...]:
+    def _file_states(self) -> tuple[object, ...]:
         marks: list[object] = []
         for path in self.config.files:
             try:
@@ -102,10 +102,10 @@ class ServerTls:
 
 
 def server_tls(config: TlsConfig) -> ServerTls | None:
-    """The TLS of a listener, None for one that is plain.
+    """The TLS of a listener, None for a plain one.
 
     Raises:
-        ConfigError: the files cannot be used.
+        ConfigError: the files are invalid.
     """
     if config.mode is TlsMode.disabled or not config.has_certificate:
         return None
@@ -113,7 +113,7 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
 
 
 class FirstByte(asyncio.Protocol):
-    """A connection of which nothing has come yet."""
+    """A connection from which nothing has been received yet."""
 
     def __init__(self, channel: EncryptedChannel, tls: Encryption) -> None:
         self._channel = channel
@@ -143,7 +143,7 @@ class FirstByte(asyncio.Protocol):
 
 
 class TlsConnection(asyncio.Protocol):
-    """A connection that is encrypted; what a channel needs of a transport, it has."""
+    """An encrypted connection; it has the methods of a transport that a channel uses."""
 
     def __init__(
         self, transport: asyncio.Transport, channel: EncryptedChannel, context: ssl.SSLContext
@@ -155,7 +155,7 @@ class TlsConnection(asyncio.Protocol):
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._established = False
 
-    # asyncio calls these ------------------------------------------------------------------
+    # called by asyncio ------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         self._incoming.write(data)
@@ -168,7 +168,7 @@ class TlsConnection(asyncio.Protocol):
             self._flush()  # our part of the handshake
             return
         except ssl.SSLError as error:
-            self._flush()  # the alert that tells the peer why
+            self._flush()  # the alert that reports the reason to the peer
             self._channel.refuse(f"TLS: {error.reason or error}")
             return
         self._flush()
@@ -178,7 +178,7 @@ class TlsConnection(asyncio.Protocol):
             self.close()
 
     def _read(self) -> tuple[bytes, bool]:
-        """What has come in whole records, and whether the peer has ended the connection."""
+        """The data received in whole records, and whether the peer has closed the connection."""
         chunks = []
         try:
             while chunk := self._object.read(_CHUNK):
@@ -198,10 +198,10 @@ class TlsConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._channel.resume_writing()
 
-    # the channel calls these --------------------------------------------------------------
+    # called by the channel --------------------------------------------------------------
 
     def write(self, data: bytes | memoryview) -> None:
-        """Encrypt and send. What a channel sends before the handshake is done is not sent."""
+        """Encrypt and send. Data sent before the end of the handshake is dropped."""
         if not self._established or self._transport.is_closing():
             return
         self._object.write(data)
@@ -212,7 +212,7 @@ class TlsConnection(asyncio.Protocol):
             try:
                 self._object.unwrap()
             except ssl.SSLError:
-                pass  # the peer's own end of it has not come, and is not waited for
+                pass  # the peer's close has not arrived, and is not waited for
             self._flush()
         self._transport.close()
 

@@ -1,5 +1,7 @@
-"""TLS of what listens and of what connects, under the names of Java's system properties, which may
-stand in the daemon's file, come by --set, or lie in the file that tls.config.file names."""
+"""TLS settings of the listening and the connecting side, with the names of Java's system
+properties. They may be in the daemon's file, on the command line (--set), or in the file that
+tls.config.file names.
+"""
 
 import logging
 import ssl
@@ -16,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class TlsMode(StrEnum):
-    """Which connections a listener takes."""
+    """The connections that a listener accepts."""
 
-    disabled = "disabled"  # plain ones only
+    disabled = "disabled"  # only plain ones
     permissive = "permissive"  # both, on the same port
-    enforcing = "enforcing"  # encrypted ones only
+    enforcing = "enforcing"  # only encrypted ones
 
 
-# Values of tls.server.need.client.auth, in any case (TlsHelper.parseClientAuthMode).
+# Values of tls.server.need.client.auth, case-insensitive (TlsHelper.parseClientAuthMode).
 _CLIENT_AUTH = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -50,7 +52,7 @@ class TlsConfig(Section):
     key_password: str = setting("", "password of that key", name="tls.server.keyPassword")
     auth_client: bool = setting(
         False,
-        "whether a client's certificate has to be signed by a trusted one",
+        "whether a client's certificate must be signed by a trusted one",
         name="tls.server.authClient",
     )
     trust_cert_path: str = setting(
@@ -85,10 +87,11 @@ class TlsConfig(Section):
     )
 
     def complete(self) -> Self:
-        """With the values of the configuration file, if it is there (extractTlsConfigFromFile).
+        """These settings with the values of the configuration file, if it exists
+        (extractTlsConfigFromFile).
 
         Raises:
-            ConfigError: it cannot be read, or the values cannot work.
+            ConfigError: the file cannot be read, or a value is invalid.
         """
         completed = self
         path = Path(self.config_file)
@@ -101,7 +104,7 @@ class TlsConfig(Section):
         return completed
 
     def check(self) -> None:
-        """Refuse values that cannot work.
+        """Refuse invalid values.
 
         Raises:
             ConfigError: names the setting.
@@ -117,7 +120,7 @@ class TlsConfig(Section):
                 "tls.server.keyPath"
             )
         if self.need_client_auth.lower() == "require" and not self.auth_client:
-            # Java would take any certificate, which proves nothing.
+            # Java would accept any certificate, which proves nothing.
             raise ConfigError(
                 "tls.server.need.client.auth=require needs tls.server.authClient=true and "
                 "tls.server.trustCertPath"
@@ -131,15 +134,15 @@ class TlsConfig(Section):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that the listener's TLS is made of."""
+        """The files of the listener's TLS."""
         names = (self.cert_path, self.key_path, self.trust_cert_path)
         return tuple(Path(name) for name in names if name)
 
     def server_context(self) -> ssl.SSLContext:
-        """The context of the listener, from the files as they are now.
+        """The context of the listener, from the current files.
 
         Raises:
-            ConfigError: names what cannot be used.
+            ConfigError: names the invalid file.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         if self.test_mode:
@@ -148,14 +151,14 @@ class TlsConfig(Section):
             load_test_certificate(context)
             return context
         try:
-            # A function: with None OpenSSL would ask the terminal for the password.
+            # A function: with None OpenSSL would ask for the password on the terminal.
             context.load_cert_chain(
                 self.cert_path, self.key_path or None, lambda: self.key_password
             )
-        except OSError as error:  # of which ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             raise ConfigError(
                 f"tls.server.certPath={self.cert_path} with tls.server.keyPath={self.key_path} "
-                f"cannot be used: {error.strerror or error}"
+                f"are invalid: {error.strerror or error}"
             ) from None
         wanted = _CLIENT_AUTH[self.need_client_auth.lower()]
         if wanted is not ssl.CERT_NONE and self.auth_client:
@@ -164,16 +167,16 @@ class TlsConfig(Section):
                 context.load_verify_locations(self.trust_cert_path)
             except OSError as error:
                 raise ConfigError(
-                    f"tls.server.trustCertPath={self.trust_cert_path} cannot be used: "
+                    f"tls.server.trustCertPath={self.trust_cert_path} is invalid: "
                     f"{error.strerror or error}"
                 ) from None
         return context
 
     def client_context(self) -> ssl.SSLContext:
-        """The context towards name servers and masters.
+        """The context for connections to name servers and masters.
 
         Raises:
-            ConfigError: names what cannot be used.
+            ConfigError: names the invalid file.
         """
         names = {
             "tls.client.certPath": self.client_cert_path,

@@ -1,1 +1,1 @@
-"""Accounts and addresses as plain_acl.yml has them: what brokers and name servers ask who sends."""
+"""Accounts and addresses of plain_acl.yml, by which brokers and name servers identify senders."""

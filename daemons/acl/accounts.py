@@ -1,4 +1,4 @@
-"""The content of an ACL file: accounts, their permissions, and addresses that need none.
+"""The content of an ACL file: accounts, their permissions, and addresses that need no account.
 
 Sources: PlainPermissionManager.load and buildPlainAccessResource, Permission (4.9.8).
 """
@@ -23,7 +23,7 @@ SHORTEST_KEY = 6
 
 @dataclass(frozen=True)
 class Account:
-    """An account. The permissions of groups are kept under the names of their retry topics."""
+    """An account. The permissions of groups are stored under the names of their retry topics."""
 
     access_key: str
     secret_key: bytes = field(repr=False)
@@ -34,12 +34,12 @@ class Account:
     permissions: Mapping[str, int]
 
     def check(self, resource: str, needed: int) -> None:
-        """Raises AclError unless this account may do with this topic or group what is needed."""
+        """Raises AclError unless this account has the needed permission for this topic or group."""
         is_group = resource.startswith(RETRY_PREFIX)
         owned = self.permissions.get(resource)
         if owned is None:
             if self.admin and not self.permissions:
-                return  # an administrator for whom nothing is listed may do everything
+                return  # an administrator without listed permissions may do everything
             owned = self.default_group_permission if is_group else self.default_topic_permission
             if holds_messages_of_others(resource):
                 owned = DENY
@@ -51,7 +51,7 @@ class Account:
 
 @dataclass(frozen=True)
 class AclDocument:
-    """One ACL file, read."""
+    """The content of one ACL file."""
 
     accounts: tuple[Account, ...]
     global_matchers: tuple[Matcher, ...]
@@ -59,11 +59,11 @@ class AclDocument:
 
 
 def parse_document(data: object) -> AclDocument:
-    """What the YAML of a file says. Raises AclError naming what cannot be."""
+    """Parse the YAML of a file. Raises AclError naming the invalid part."""
     if data is None:
         data = {}
     if not isinstance(data, dict):
-        raise AclError("an ACL file has to be a YAML mapping with accounts")
+        raise AclError("an ACL file must be a YAML mapping with accounts")
     addresses = _list(data.get("globalWhiteRemoteAddresses"), "globalWhiteRemoteAddresses")
     accounts = _list(data.get("accounts"), "accounts")
     return AclDocument(
@@ -74,7 +74,7 @@ def parse_document(data: object) -> AclDocument:
 
 
 def version_of(data: Mapping[str, Any]) -> DataVersion:
-    """The data version of a file; one that has none is at its beginning."""
+    """The data version of a file; 0 if it has none."""
     versions = _list(data.get("dataVersion"), "dataVersion")
     if not versions:
         return DataVersion(timestamp=0, counter=0)
@@ -86,18 +86,18 @@ def version_of(data: Mapping[str, Any]) -> DataVersion:
 
 
 def text(value: object) -> str | None:
-    """A scalar as fastjson turns it into text: keys made of digits are numbers in YAML."""
+    """A scalar as text, converted like fastjson: keys made of digits are numbers in YAML."""
     if value is None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise AclError("expected a text where a list or a mapping is")
+    raise AclError("expected a text instead of a list or a mapping")
 
 
 def check_keys(access_key: str | None, secret_key: str | None) -> None:
-    """Raises AclError for missing and short ones (PlainPermissionManager.checkPlainAccessConfig).
+    """Raises AclError for missing or short keys (PlainPermissionManager.checkPlainAccessConfig).
 
     Java's text shows the secret key, too.
     """
@@ -109,7 +109,7 @@ def check_keys(access_key: str | None, secret_key: str | None) -> None:
 
 
 def check_permissions(resources: Iterable[str]) -> None:
-    """Raises AclError for what cannot be a list of permissions (Permission.checkResourcePerms)."""
+    """Raises AclError for an invalid list of permissions (Permission.checkResourcePerms)."""
     for resource in resources:
         name, _, permission = resource.partition("=")
         if not name or not permission or "=" in permission:
@@ -126,7 +126,7 @@ def check_permissions(resources: Iterable[str]) -> None:
 
 def _account(data: object) -> Account:
     if not isinstance(data, dict):
-        raise AclError("accounts: each has to be a mapping with an accessKey and a secretKey")
+        raise AclError("accounts: each must be a mapping with an accessKey and a secretKey")
     access_key, secret_key = text(data.get("accessKey")), text(data.get("secretKey"))
     check_keys(access_key, secret_key)
     assert access_key is not None and secret_key is not None
@@ -156,7 +156,7 @@ def _permissions(data: Mapping[str, Any], kind: str) -> list[tuple[str, int]]:
 
 
 def _permission(name: str | None) -> int:
-    """What is not known is denied (Permission.parsePermFromString)."""
+    """Unknown permissions are denied (Permission.parsePermFromString)."""
     return _PERMISSIONS.get((name or "").strip(), DENY)
 
 

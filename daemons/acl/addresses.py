@@ -1,13 +1,13 @@
 """The address patterns of ACL files (RemoteAddressStrategyFactory of 4.9.8).
 
-    *                          any address; *.*.*.* and *:*:*:*:*:*:*:* too
-    192.168.1.7, 2001:db8::1   one address
-    10.0.0.1,10.0.0.2          several
-    10.0.0.{1,2}               several that differ in their last part
-    192.168.*.*, 192.168.1-100.*     parts that are ranges, not the first one
-    2001:db8::1:*, 2001:db8::1-200:* the same in IPv6, hexadecimal, at the end only
+  *                                any address; also *.*.*.* and *:*:*:*:*:*:*:*
+  192.168.1.7, 2001:db8::1         one address
+  10.0.0.1,10.0.0.2                several
+  10.0.0.{1,2}                     several that differ in their last part
+  192.168.*.*, 192.168.1-100.*     ranges of any part except the first
+  2001:db8::1:*, 2001:db8::1-200:* the same in IPv6, hexadecimal, only at the end
 
-Java looks only at the first range of an IPv4 pattern and takes what comes after it for `*`; here
+Java evaluates only the first range of an IPv4 pattern and treats the following parts as `*`; here
 every part counts.
 """
 
@@ -23,15 +23,15 @@ _IPV6_PARTS = 8
 
 Parts = tuple[int, ...]
 Ranges = tuple[tuple[int, int], ...]
-#: Whether an address, as `parts_of` gives it, matches.
+# Whether an address in the form of `parts_of` matches.
 Matcher = Callable[[Parts | None], bool]
 
 
-@lru_cache(maxsize=4096)  # a connection's address is asked about with every request of it
+@lru_cache(maxsize=4096)  # each request of a connection checks its address
 def parts_of(host: str) -> Parts | None:
-    """The four or eight numbers of an address; None for what is no address.
+    """The four or eight numbers of an address; None if the text is not an address.
 
-    An IPv4 address that comes in IPv6 form, as on a socket of both families, counts as IPv4.
+    An IPv4 address in IPv6 form, as on a socket of both families, counts as IPv4.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -46,7 +46,7 @@ def parts_of(host: str) -> Parts | None:
 
 
 def matcher(pattern: str | None) -> Matcher:
-    """What a pattern matches; an empty one matches nothing. Raises AclError for an invalid one."""
+    """The matcher of a pattern; an empty one matches nothing. Raises AclError if invalid."""
     text = (pattern or "").strip()
     if not text:
         return lambda parts: False
@@ -72,7 +72,7 @@ def _several(addresses: list[str]) -> Matcher:
 
 
 def _expand(text: str) -> list[str]:
-    """`10.0.0.{1,2}` to its addresses."""
+    """Expand `10.0.0.{1,2}` to its addresses."""
     head, brace, tail = text[:-1].partition("{")
     endings = [ending.strip() for ending in tail.split(",") if ending.strip()]
     if not brace or head[-1:] not in (".", ":") or not endings:
@@ -110,7 +110,7 @@ def _ipv6_ranges(text: str) -> Ranges:
     if missing < (1 if gap else 0) or (missing and not gap) or "::" in tail:
         raise _wrong(text)
     parts = [*before, *["0"] * missing, *after]
-    # A `*` is the last part; a range is the last one, or the one before a last `*`
+    # A `*` is the last part; a range is the last one, or the one before a final `*`
     # (AclUtils.IPv6AddressCheck).
     fixed = parts[: _IPV6_PARTS - (2 if parts[-1] == "*" else 1)]
     if any("*" in part or "-" in part for part in fixed) or parts[-2] == "*":

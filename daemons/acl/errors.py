@@ -1,8 +1,8 @@
-"""What access control raises."""
+"""Errors of access control."""
 
 
 class AclError(Exception):
-    """Something in an ACL file, or in a change of one, cannot be; or a request is not allowed.
+    """An ACL file or a change of one is invalid, or a request is not allowed.
 
-    The texts that scripts may look for are those of Java's AclException. None has a secret in it.
+    Texts that scripts may search for are those of Java's AclException. None contains a secret.
     """

@@ -1,7 +1,7 @@
-"""The ACL files of a broker: conf/plain_acl.yml and every *.yml under conf/acl, as one.
+"""The ACL files of a broker: conf/plain_acl.yml and every *.yml under conf/acl, combined.
 
-Changes go through a temporary file and a rename, and a file is only ever replaced by one that can
-be read. Comments do not survive a change by request, as in Java.
+Changes use a temporary file and a rename, and a file is only replaced by a valid one. Comments do
+not survive a change by request, as in Java.
 """
 
 import logging
@@ -20,14 +20,14 @@ from mq.protocol.bodies import DataVersion
 
 log = logging.getLogger(__name__)
 
-TOOLS_FILE = "tools.yml"  # the keys of mqadmin, not a list of accounts
-# An ACL file is written by hand: a larger one is something else.
+TOOLS_FILE = "tools.yml"  # mqadmin's keys, not a list of accounts
+# An ACL file is written by hand: a larger one is a different kind of file.
 MOST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What all files together say. `files` has the file of each access key."""
+    """The content of all files together. `files` has the file of each access key."""
 
     accounts: Mapping[str, Account]
     files: Mapping[str, Path]
@@ -36,14 +36,14 @@ class Rules:
 
 
 class AclFiles:
-    """The files in `<home>/conf/acl` and `default`, which is where new accounts go."""
+    """The files in `<home>/conf/acl` and `default`, to which new accounts are added."""
 
     def __init__(self, home: Path, default: str) -> None:
         self.default = home / default
         self.folder = home / "conf" / "acl"
 
     def paths(self) -> list[Path]:
-        """The files that are there, the default one last (PlainPermissionManager.load)."""
+        """The existing files, the default one last (PlainPermissionManager.load)."""
         found = [
             path
             for path in files.below(self.folder)
@@ -54,18 +54,18 @@ class AclFiles:
         return found
 
     def fingerprint(self) -> tuple[object, ...]:
-        """Differs when a file has changed, has come or has gone."""
+        """A value that changes when a file is changed, added or removed."""
         marks: list[object] = []
         for path in self.paths():
             try:
                 status = files.stat(path)
             except OSError:
-                continue  # it has just gone: the next look sees that
+                continue  # just removed: the next check sees that
             marks.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
         return tuple(marks)
 
     def read(self) -> Rules:
-        """Read every file. Raises AclError that names the file and what is wrong with it."""
+        """Read every file. Raises AclError that names the file and the error."""
         accounts: dict[str, Account] = {}
         of_keys: dict[str, Path] = {}
         matchers: list[Matcher] = []
@@ -77,7 +77,7 @@ class AclFiles:
             for account in document.accounts:
                 if account.access_key in accounts:
                     log.warning(
-                        "access key %s is in %s, too: only %s counts",
+                        "access key %s is also in %s; using %s",
                         account.access_key,
                         path,
                         of_keys[account.access_key],
@@ -88,9 +88,9 @@ class AclFiles:
         return Rules(accounts, of_keys, tuple(matchers), versions)
 
     def write(self, path: Path, data: dict[str, Any]) -> None:
-        """Replace a file and count its version up.
+        """Replace a file and increase its version.
 
-        Raises AclError, and changes nothing, when the new content cannot be used or not be written.
+        Raises AclError, and changes nothing, if the new content is invalid or cannot be written.
         """
         version = version_of(data)
         data["dataVersion"] = [{"counter": version.counter + 1, "timestamp": clock.milliseconds()}]
@@ -101,24 +101,24 @@ class AclFiles:
         try:
             _replace(path, content)
         except OSError as error:
-            raise AclError(f"{path} cannot be written: {error.strerror}") from error
+            raise AclError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _content(path: Path) -> bytes:
-    """What is in a file; nothing if it is missing. Raises AclError."""
+    """The content of a file; empty if it is missing. Raises AclError."""
     try:
         content = files.read_bytes(path, MOST_BYTES + 1)
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise AclError(f"{path} cannot be read: {error.strerror}") from None
+        raise AclError(f"cannot read {path}: {error.strerror}") from None
     if len(content) > MOST_BYTES:
-        raise AclError(f"{path}: over {MOST_BYTES} bytes, which is no ACL file")
+        raise AclError(f"{path}: over {MOST_BYTES} bytes, too large for an ACL file")
     return content
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The YAML of a file; a missing or empty one has nothing. Raises AclError."""
+    """The YAML of a file; empty for a missing or empty one. Raises AclError."""
     content = _content(path)
     if not content:
         return {}
@@ -127,7 +127,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # The parser's own text quotes the line, which may have a secret in it.
+        # The parser's text quotes the line, which may contain a secret.
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or type(error).__name__
@@ -135,7 +135,7 @@ def load(path: Path) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise AclError(f"{path}: an ACL file has to be a YAML mapping with accounts")
+        raise AclError(f"{path}: an ACL file must be a YAML mapping with accounts")
     return data
 
 
@@ -147,8 +147,9 @@ def _parse(path: Path, data: dict[str, Any]) -> AclDocument:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Like state_file.write_atomically, but nobody else may read it, and no copy stays: there are
-    secrets in it, and an account that was deleted has to be gone."""
+    """Like state_file.write_atomically, but readable by the owner only and without a copy: the file
+    has secrets, and a deleted account must not survive.
+    """
     make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     mode = files.stat(path).st_mode & 0o777 if files.exists(path) else 0o600

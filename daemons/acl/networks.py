@@ -9,10 +9,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def parse_networks(text: str, setting: str = "writeAllowList") -> tuple[Network, ...]:
-    """The networks of a list, which is that of a `setting`; one address is a network of its own.
+    """The networks in a list that is the value of a `setting`; a single address is a network.
 
     Raises:
-        ConfigError: says which part is neither.
+        ConfigError: names the invalid part.
     """
     found = []
     for part in filter(None, (part.strip() for part in text.replace(",", ";").split(";"))):
@@ -27,9 +27,9 @@ def parse_networks(text: str, setting: str = "writeAllowList") -> tuple[Network,
 
 
 def is_in(host: str, networks: Iterable[Network]) -> bool:
-    """Whether an address, as a socket tells it, lies in one of them.
+    """Whether an address, as reported by a socket, is in one of the networks.
 
-    An IPv4 address that comes in IPv6 form, as on a socket of both families, counts as IPv4.
+    An IPv4 address in IPv6 form, as on a socket of both families, counts as IPv4.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -41,7 +41,7 @@ def is_in(host: str, networks: Iterable[Network]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Whether only this machine can reach a listener at this host."""
     if host == "localhost":
         return True
     try:

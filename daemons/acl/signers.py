@@ -1,4 +1,4 @@
-"""Who sends a request: by its signature and the accounts of the ACL files, or by its address."""
+"""The sender of a request: identified by its signature and the ACL files, or by its address."""
 
 import asyncio
 import hmac
@@ -18,22 +18,23 @@ from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, conte
 
 log = logging.getLogger(__name__)
 
-# How often the files are looked at, in seconds (Java: AclFileWatchService, half a second).
+# Seconds between checks of the files (Java: AclFileWatchService, half a second).
 WATCH_SECONDS = 0.5
 
 
 class Signers:
-    """The accounts in force. Raises ConfigError where the files cannot be used at the start."""
+    """The accounts in force. Raises ConfigError if the files are invalid at the start."""
 
     def __init__(self, files: AclFiles) -> None:
         self.files = files
         self.refused = 0
-        #: Beside those of the files: of processes that this one starts. Never shown, never saved.
+        # In addition to those of the files: accounts of processes that this one starts. Never
+        # shown, never saved.
         self.own_accounts: dict[str, Account] = {}
         if not files.paths():
             raise ConfigError(
                 f"aclEnable=true, but there is neither {files.default} nor a file in "
-                f"{files.folder}: write one with an account, or set rocketmqHome to where it is"
+                f"{files.folder}: write one with an account, or set rocketmqHome to its folder"
             )
         self._fingerprint = files.fingerprint()
         try:
@@ -43,9 +44,9 @@ class Signers:
         log.info("access control: %d accounts", len(self.rules.accounts))
 
     def signer(self, fields: Mapping[str, str], body: bytes, host: str) -> Account | None:
-        """The account that a request is signed by; None if its address needs no signature.
+        """The account that signed a request; None if its address needs no signature.
 
-        Raises AclError for what is neither.
+        Raises AclError if neither applies.
         """
         rules = self.rules
         parts = parts_of(host)
@@ -65,20 +66,20 @@ class Signers:
         return account
 
     def refusal(self, code: int, channel: Channel, error: AclError) -> Refused:
-        """The same as the function, counted."""
+        """Like the function `refusal`, and counts the refusal."""
         self.refused += 1
         return refusal(code, channel, error)
 
     def reload(self) -> None:
-        """Read the files again; when one of them cannot be used, the rules stay as they are."""
+        """Read the files again; if one of them is invalid, the rules do not change."""
         self._fingerprint = self.files.fingerprint()
         try:
             rules = self.files.read()
         except AclError as error:
-            log.error("access control stays as it was: %s", error)
+            log.error("keeping the old access control rules: %s", error)
             return
         self.rules = rules
-        log.info("access control read again: %d accounts", len(rules.accounts))
+        log.info("access control reloaded: %d accounts", len(rules.accounts))
 
     async def watch(self) -> None:
         """Read the files again whenever they change."""
@@ -87,15 +88,16 @@ class Signers:
             try:
                 changed = self.files.fingerprint() != self._fingerprint
             except OSError as error:
-                log.error("ACL files cannot be looked at: %s", error.strerror)
+                log.error("cannot check the ACL files: %s", error.strerror)
                 continue
             if changed:
                 self.reload()
 
 
 def refusal(code: int, channel: Channel, error: AclError) -> Refused:
-    """What to raise for a request that is not allowed. The log is told, a line a second of each
-    peer at most."""
+    """The exception for a request that is not allowed; logged at most once per second for each
+    peer.
+    """
     log.warning(
         "request %d of %s refused: %s",
         code,
@@ -107,7 +109,7 @@ def refusal(code: int, channel: Channel, error: AclError) -> Refused:
 
 
 def is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:
-    """Whether a request has the signature of an account."""
+    """Whether a request has a valid signature of an account."""
     given = fields.get(SIGNATURE)
     if given is None or not given.isascii():
         return False
@@ -115,7 +117,7 @@ def is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:
         made = signature(account.secret_key, content(fields, body))
         if hmac.compare_digest(made, given):
             return True
-        # Clients sign a field of QUERY_MESSAGE, or do not: see mq.protocol.signature.
+        # Clients either sign a field of QUERY_MESSAGE or do not: see mq.protocol.signature.
         if UNIQUE_KEY_QUERY not in fields:
             return False
         full = content(fields, body, with_unique_key_query=True)

@@ -1,9 +1,9 @@
-"""Who may change what a name server or a controller keeps: off by default, as Java asks nobody.
+"""Access control of changes at a name server or a controller: off by default, like Java.
 
-Reads are for everyone. A write is taken from an address of writeAllowList, or, with aclEnable, from
-who signs as an administrator of the ACL files: whoever registers a broker has every message of a
-topic sent to where he likes. A code that is neither, as one that is served some day without a row
-in mq.protocol.codes, is for administrators alone.
+Reads are open to all. A write is accepted from an address in writeAllowList, or, with aclEnable, if
+an administrator of the ACL files has signed it: a client that registers a broker receives every
+message of a topic. A code that is neither a read nor a write, such as a future one without a row in
+mq.protocol.codes, is for administrators only.
 """
 
 import logging
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 
 class WriteAccess:
-    """The guard of a daemon that answers as a role. ``home`` is the folder of relative ACL files.
+    """The guard of a daemon in a role. ``home`` is the folder of relative ACL files.
 
-    Raises ConfigError where those cannot be used.
+    Raises ConfigError if those are invalid.
     """
 
-    # Nothing is checked in a thread: a registration must not be overtaken meanwhile.
+    # Nothing is checked in a thread, so that no request overtakes a registration.
     reads_body_of: Container[int] = ()
 
     def __init__(self, settings: GuardedSettings, role: Role, home: str | None) -> None:
@@ -47,16 +47,16 @@ class WriteAccess:
         self.reload_addresses()
 
     def reload_addresses(self) -> None:
-        """Take writeAllowList as the settings have it now."""
+        """Apply the current writeAllowList of the settings."""
         self._allowed = parse_networks(self._settings.writers.write_allow_list)
 
     def reload(self) -> None:
-        """Read the ACL files again; what cannot be used changes nothing."""
+        """Read the ACL files again; invalid ones change nothing."""
         if self.signers is not None:
             self.signers.reload()
 
     def guard(self, command: Command, channel: Channel) -> None:
-        """Raises Refused (NO_PERMISSION) unless who sent this may do it."""
+        """Raises Refused (NO_PERMISSION) unless the sender may make this request."""
         if command.code in self._reads:
             return
         try:
@@ -66,13 +66,13 @@ class WriteAccess:
             raise refusal(command.code, channel, error) from None
 
     def guard_dialect(self, command: Command, channel: Channel) -> None:
-        """There is one dialect here: what comes was forgotten, and is refused."""
+        """Refuse: these daemons have one dialect, so a request here is an oversight."""
         raise Refused(ResponseCode.NO_PERMISSION, f"request {command.code} has no access control")
 
     def guard_direct(
         self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
     ) -> None:
-        """There is no hot path here: what comes was forgotten, and is refused."""
+        """Refuse: these daemons have no hot path, so a request here is an oversight."""
         raise Refused(ResponseCode.NO_PERMISSION, f"request {code} has no access control")
 
     def _check(self, command: Command, host: str) -> None:
@@ -84,8 +84,8 @@ class WriteAccess:
             account = self.signers.signer(command.fields, bytes(command.body), host)
         except AclError as error:
             raise AclError(
-                f"{error}: this {self._daemon} takes request {command.code} from administrators of "
-                f"its ACL files (aclEnable) and from addresses on its {ALLOW_LIST}"
+                f"{error}: this {self._daemon} accepts request {command.code} from administrators "
+                f"of its ACL files (aclEnable) and from addresses on its {ALLOW_LIST}"
             ) from None
         if account is not None and not account.admin:
             raise AclError(
@@ -95,21 +95,20 @@ class WriteAccess:
 
 
 def access_of(settings: GuardedSettings, role: Role, home: str | None) -> WriteAccess | None:
-    """The guard that the settings ask for. Raises ConfigError where it cannot be made."""
+    """The configured guard. Raises ConfigError if its files are invalid."""
     return WriteAccess(settings, role, home) if settings.writers.asks_who_writes else None
 
 
 def reload_access(settings: GuardedSettings, access: WriteAccess | None) -> None:
-    """Read accounts and writeAllowList again, as SIGHUP asks; what cannot be used changes
-    nothing."""
+    """Read accounts and writeAllowList again, for SIGHUP; invalid ones change nothing."""
     if access is not None:
         access.reload()
     try:
         settings.read_allow_list_again()
     except ConfigError as error:
-        log.error("%s stays as it was: %s", ALLOW_LIST, error)
+        log.error("keeping the old %s: %s", ALLOW_LIST, error)
         return
     if access is not None:
         access.reload_addresses()
     elif settings.writers.asks_who_writes:
-        log.warning("access control is off since the start: restart to use %s", ALLOW_LIST)
+        log.warning("access control was off at the start; restart to use %s", ALLOW_LIST)

@@ -1,4 +1,4 @@
-"""Settings of who may change something at a name server or a controller, and where it listens."""
+"""Settings of access control and the listen address of a name server or a controller."""
 
 import logging
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ ALLOW_LIST = "writeAllowList"
 
 @dataclass(frozen=True)
 class WritersConfig(Section):
-    """Who may change something. None of them has a Java name."""
+    """Access control of changes. Only those of ACL files have Java names."""
 
     acl_enable: bool = setting(
-        False, "take requests that change something from administrators only, by their signature"
+        False, "accept changes only from administrators, identified by their signature"
     )
     acl_plain_file: str = setting(
         "conf/plain_acl.yml",
@@ -33,8 +33,8 @@ class WritersConfig(Section):
     )
     write_allow_list: str = setting(
         "",
-        "addresses and networks, separated by ;, that may change something without a signature; "
-        "empty: with aclEnable=false everyone may, as with Java. SIGHUP reads it again",
+        "addresses and networks, separated by ;, that may make changes without a signature; "
+        "empty: with aclEnable=false all may, as with Java. SIGHUP reloads it",
     )
 
     @property
@@ -43,14 +43,16 @@ class WritersConfig(Section):
         return self.acl_enable or bool(parse_networks(self.write_allow_list))
 
     def check(self) -> None:
-        """Refuse values that cannot work. Raises ConfigError."""
+        """Refuse invalid values. Raises ConfigError."""
         parse_networks(self.write_allow_list)
 
 
 class GuardedSettings(Settings):
-    """The settings of a daemon that has these, and one listener. ``own`` is the section that says
-    where changed settings are saved; ``daemon`` is the daemon's name for people, ``risk`` what a
-    stranger may do where nobody is asked."""
+    """The settings of a daemon with one listener and access control of changes.
+
+    ``own`` is the section with the path of the file in which changed settings are saved. ``daemon``
+    is the daemon's name in texts; ``risk`` describes what any client can do without access control.
+    """
 
     own = ""
     daemon = ""
@@ -68,10 +70,10 @@ class GuardedSettings(Settings):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by property name; then the checks.
+        """Read defaults, then the file, then `overrides` by property name; then check.
 
         Raises:
-            ConfigError: the file or a value cannot be used.
+            ConfigError: the file or a value is invalid.
         """
         settings = cls(path)
         if path is not None:
@@ -83,9 +85,9 @@ class GuardedSettings(Settings):
         return settings
 
     def listen_host(self) -> str:
-        """Where to listen: loopback unless bindAddress says otherwise or somebody checks who asks.
+        """The listen address: loopback unless bindAddress is set or access control is on.
 
-        One that others reach, and that asks nobody, says so in the log.
+        Logs a warning if other hosts reach it and there is no access control.
         """
         guarded = self.writers.asks_who_writes
         host = self.server.bind_address or (EVERYWHERE if guarded else LOOPBACK)
@@ -95,7 +97,7 @@ class GuardedSettings(Settings):
             )
         elif not guarded and not is_loopback(host):
             log.warning(
-                "ACCESS CONTROL IS OFF and the %s listens on %s: whoever reaches it may %s "
+                "ACCESS CONTROL IS OFF and the %s listens on %s: any client that reaches it may %s "
                 "(aclEnable=false, writeAllowList empty)",
                 self.daemon,
                 host,
@@ -104,17 +106,17 @@ class GuardedSettings(Settings):
         return host
 
     def read_allow_list_again(self) -> None:
-        """Take writeAllowList from the file as it is now, unless the command line has set it.
+        """Read writeAllowList from the file again, unless the command line has set it.
 
         Raises:
-            ConfigError: it cannot be used; the former list stays.
+            ConfigError: it is invalid; the former list stays in force.
         """
         was = self.writers.write_allow_list
         if self.path is None or ALLOW_LIST in self.overrides:
             return
         text = read_file(self.path).get(ALLOW_LIST, "")
         if not parse_networks(text) and parse_networks(was) and not self.writers.acl_enable:
-            raise ConfigError(f"{ALLOW_LIST} is empty now: restart to let everyone write")
+            raise ConfigError(f"{ALLOW_LIST} is empty now; restart to let all clients write")
         if text != was:
-            log.info("setting read again: %s=%s", ALLOW_LIST, text)
+            log.info("setting reloaded: %s=%s", ALLOW_LIST, text)
             self.writers = self.writers.replace(write_allow_list=text)

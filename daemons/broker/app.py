@@ -1,4 +1,4 @@
-"""A broker: its parts, started in order and stopped in reverse."""
+"""A broker: starts its components in order and stops them in reverse order."""
 
 import logging
 import socket
@@ -14,10 +14,10 @@ from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acting.escape import EscapeBridge
 from mq.daemons.broker.components.acting import (
     Acting,
-    go_on_where_slaves_are,
     make_acting,
     open_bridge,
     outward_writer,
+    take_over_from_slaves,
     wait_for_log,
 )
 from mq.daemons.broker.components.clients import Clients, make_clients
@@ -59,17 +59,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long a stop waits for requests under way. Most need one turn of the loop more once the disk
-# has confirmed; those that ask a client of theirs may need seconds, and are given up.
+# Limit in seconds of a stop's wait for requests in progress. Most need one more turn of the event
+# loop after the disk has confirmed; those that ask another client may need seconds, and are
+# abandoned.
 LAST_ANSWERS_SECONDS = 1.0
 
 
 class Broker(Lifecycle):
     """A broker in this process: `async with Broker(settings) as broker`.
 
-    With `listenPort` 0 any free port is taken; `port` is the one that was. Raises OSError when it
-    cannot listen, a StoreError when its store cannot be opened, and ConfigError for settings that
-    it cannot keep to.
+    With `listenPort` 0 it uses any free port, which `port` returns. Raises OSError if it cannot
+    listen, StoreError if its store cannot be opened, and ConfigError for settings that cannot be
+    satisfied.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class Broker(Lifecycle):
         role: ControlledRole | None = None,
         controllers: Controllers | None = None,
     ) -> None:
-        """`role` and `controllers` are there with enableControllerMode."""
+        """`role` and `controllers` exist with enableControllerMode."""
         self.settings = settings
         self.role = role
         self.controllers = controllers
-        self.on_role_notice: Callable[[], None] = lambda: None  # controllers say there is another
+        self.on_role_notice: Callable[[], None] = lambda: None  # controllers report another master
         self.member_metrics: Callable[[], Metrics] = lambda: iter(())
         self.tasks = Tasks()
         self.access: AccessControl | None = None
@@ -112,11 +113,11 @@ class Broker(Lifecycle):
 
     @property
     def address(self) -> str:
-        """host:port as clients are told it."""
+        """host:port as announced to clients."""
         return f"{self.settings.broker.broker_ip1}:{self.port}"
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """The line that reports the start, with the address."""
         broker = self.settings.broker
         name_servers = broker.namesrv_addr or "none"
         return (
@@ -125,13 +126,14 @@ class Broker(Lifecycle):
         )
 
     def status_text(self) -> str:
-        """That it serves, and which name servers do not know it."""
+        """The ready text, with the name servers that do not know the broker."""
         unknown = ", ".join(self.registration.unregistered())
         return self.ready_text() + (f"; not registered with {unknown}" if unknown else "")
 
     def reload(self) -> None:
-        """Read ACL files, certificates and the key for name servers again; settings change by
-        request."""
+        """Read ACL files, certificates and the key for name servers again; settings are changed by
+        requests.
+        """
         if self.tls is not None:
             self.tls.reload()
         if self.access is not None:
@@ -140,18 +142,18 @@ class Broker(Lifecycle):
         self.metadata.reload_key()
 
     def state(self) -> Iterable[str]:
-        """What it has and does now."""
+        """The lines of the state dump."""
         from mq.daemons.broker.state import state_of  # hardly ever needed
 
         return state_of(self._listeners(), self.tasks, self.stores, self.clients, self.stats)
 
     def metrics(self) -> "BrokerMetrics":
-        """What it tells of itself to monitoring."""
-        from mq.daemons.broker.metrics.broker import BrokerMetrics  # only where somebody reads it
+        """The broker's metrics."""
+        from mq.daemons.broker.metrics.broker import BrokerMetrics  # only if they are read
 
-        return BrokerMetrics(self._listeners(), self.tasks, self._groups())
+        return BrokerMetrics(self._listeners(), self.tasks, self._components())
 
-    def _groups(self) -> list[Component]:
+    def _components(self) -> list[Component]:
         return [
             *(self.stats, self.services, self.stores, self.delivery, self.clients),
             *(self.replication, self.metadata, self.membership, self.acting),
@@ -162,18 +164,18 @@ class Broker(Lifecycle):
         return {"main": self.listener, "fast": self.fast_listener}
 
     async def _start(self, parts: AsyncExitStack) -> None:
-        """Start everything, in order; `parts` stops it in reverse."""
+        """Start everything, in order; `parts` stops it in reverse order."""
         control = self._control()
         self.access = self._access_control()
         self.tls = server_tls(self.settings.tls)
-        # The ports come first: whoever is already there has this store open, too.
+        # The ports come first: another process that has them also has this store open.
         listeners = await self._bind(parts)
         bridge = await self._open(control, parts)
-        self._make_parts(bridge)
+        self._make_components(bridge)
         await self._serve(listeners, parts)
 
     async def _bind(self, parts: AsyncExitStack) -> tuple[Listener, Listener]:
-        """Take the ports, on which nothing is answered yet."""
+        """Bind the ports; nothing is served yet."""
         listeners = make_listeners(self.settings, self.access, self.tls)
         self.listener, self.fast_listener = listeners
         for listener in listeners:
@@ -187,15 +189,15 @@ class Broker(Lifecycle):
     async def _open(
         self, control: ControllerReplication | None, parts: AsyncExitStack
     ) -> EscapeBridge | None:
-        """Make the parts that have something to close: stores, delivery, tasks and replication.
+        """Make the components that must be closed: stores, delivery, tasks and replication.
 
-        Returns the way to other brokers, which other parts take, too.
+        Returns the connections to other brokers, which other components use, too.
         """
         settings, tasks = self.settings, self.tasks
         bound = None if control is None else control.bound
         self.stores = stores = await open_stores(settings, self._store_host(), parts, bound)
         ha_address = f"{settings.broker.broker_ip2}:{self.ha_master.port}"
-        await go_on_where_slaves_are(settings, stores, self.address, ha_address)
+        await take_over_from_slaves(settings, stores, self.address, ha_address)
         self.clients = clients = make_clients(settings, self.address, stores, self.access)
         self.stats = make_stats(settings, stores, clients)
         bridge = open_bridge(settings, lambda: self.registration, parts)
@@ -214,8 +216,8 @@ class Broker(Lifecycle):
         )
         return bridge
 
-    def _make_parts(self, bridge: EscapeBridge | None) -> None:
-        """Make the parts that are but objects, each of those before it."""
+    def _make_components(self, bridge: EscapeBridge | None) -> None:
+        """Make the other components, each from earlier ones."""
         settings, stores, tasks = self.settings, self.stores, self.tasks
         self.registration = Registration(
             settings,
@@ -263,17 +265,17 @@ class Broker(Lifecycle):
         )
 
     async def _serve(self, listeners: tuple[Listener, Listener], parts: AsyncExitStack) -> None:
-        """Answer requests, do what is due, and be known: all parts are there."""
+        """Serve requests, start tasks and register: all components exist."""
         settings, tasks = self.settings, self.tasks
         main, fast = (listener.dispatcher for listener in listeners)
-        serve(settings, self._groups(), self.services, main, fast)
-        self._tell_paths(main)
-        parts.push_async_callback(self.services.end_reads)  # once more when no connection is left
+        serve(settings, self._components(), self.services, main, fast)
+        self._log_paths(main)
+        parts.push_async_callback(self.services.end_reads)  # again when no connection is left
         self._spawn()
         for listener in listeners:
             await listener.start()
             parts.push_async_callback(listener.close)
-        parts.push_async_callback(self._settle)
+        parts.push_async_callback(self._drain)
         parts.push_async_callback(self.filters.close)
         await wait_for_log(settings, self.registration, self.replication)
         await parts.enter_async_context(self.registration)
@@ -283,37 +285,37 @@ class Broker(Lifecycle):
         if exporters.are_wanted(settings.operation):
             await self._export(parts)
 
-    def _tell_paths(self, main: Dispatcher) -> None:
-        """Log which requests the native path takes, or why it does not."""
+    def _log_paths(self, main: Dispatcher) -> None:
+        """Log which requests use the native path, or why they do not."""
         if main.bulk is not None:
-            log.info("plain sends take the native path")
+            log.info("plain sends use the native path")
         else:
-            why = absent or "access control or clientSendRate has to see each of them"
-            log.info("plain sends do not take the native path: %s", why)
+            why = absent or "access control or clientSendRate must check each of them"
+            log.info("plain sends do not use the native path: %s", why)
         if self.services.pulls.native.is_taken:
-            log.info("plain pulls take the native path")
+            log.info("plain pulls use the native path")
         else:
-            log.info("plain pulls do not take the native path: %s", absent)
+            log.info("plain pulls do not use the native path: %s", absent)
 
     def _control(self) -> ControllerReplication | None:
-        """What controllers have said. Raises ConfigError where that and the settings disagree."""
+        """The role given by controllers. Raises ConfigError if the settings contradict it."""
         settings, role = self.settings, self.role
         if role is None or self.controllers is None:
             if settings.broker.enable_controller_mode:
                 raise ConfigError(
-                    "enableControllerMode=true: controllers say what a broker is, and have not "
-                    "been asked; start it by `mq broker`"
+                    "enableControllerMode=true: controllers assign the role, and have not been "
+                    "asked; start the broker with `mq broker`"
                 )
             return None
         if role.is_master == is_slave(settings):
             given, meant = settings.store.broker_role, "master" if role.is_master else "slave"
-            raise ConfigError(f"brokerRole={given}: controllers have this broker be {meant}")
+            raise ConfigError(f"brokerRole={given}: controllers have made this broker a {meant}")
         return ControllerReplication(role, self.controllers, bound_of(settings, role))
 
     def _spawn(self) -> None:
-        """Start the tasks of all parts."""
-        for group in self._groups():
-            for work, name in group.works():
+        """Start the tasks of all components."""
+        for component in self._components():
+            for work, name in component.works():
                 self.tasks.spawn(work, name)
         self.delivery.start_used_timer()
         if self.access is not None:
@@ -340,7 +342,7 @@ class Broker(Lifecycle):
         return AccessControl(AclFiles(Path(broker.rocketmq_home or "."), broker.acl_plain_file))
 
     def _store_host(self) -> bytes:
-        """This broker's address and port as every record holds them: what ids are made of."""
+        """This broker's address and port as stored in every record and in message ids."""
         host = self.settings.broker.broker_ip1
         try:
             return pack_address(host, self.port)
@@ -353,10 +355,10 @@ class Broker(Lifecycle):
                     f"that can be resolved ({error})"
                 ) from None
 
-    async def _settle(self) -> None:
-        """Before the connections close: answer the sends that still wait for the disk.
+    async def _drain(self) -> None:
+        """Before the connections close, answer the sends that still wait for the disk.
 
-        What is stored and not answered is sent again, and then there twice.
+        A message that is stored but not acknowledged is sent again, and then stored twice.
         """
         for listener in (self.listener, self.fast_listener):
             listener.stop_accepting()

@@ -9,7 +9,7 @@ from mq.daemons.config import ConfigError, Section, setting
 from mq.daemons.host_addresses import parse_name_servers
 from mq.protocol.names import MASTER_ID, MAX_TOPIC_LENGTH, REVIVE_TOPIC_PREFIX
 
-# Each is in every route of the broker.
+# Limit of filter servers: each is in every route of the broker.
 MOST_FILTER_SERVERS = 64
 
 
@@ -23,12 +23,12 @@ def _host_name() -> str:
 
 @dataclass(frozen=True)
 class BrokerConfig(Section):
-    """The broker itself: who it is and what it allows."""
+    """The broker itself: its identity and its permissions."""
 
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
         shown="$ROCKETMQ_HOME",
-        doc="folder of the installation: the ACL files are looked for under it",
+        doc="folder of the installation, which contains the ACL files",
     )
     namesrv_addr: str | None = setting(
         factory=lambda: os.environ.get("NAMESRV_ADDR"),
@@ -39,13 +39,11 @@ class BrokerConfig(Section):
     )
     broker_ip1: str = setting(
         "",
-        "address that clients are told; empty: where it listens, or this host's own address",
+        "address announced to clients; empty: where it listens, or this host's own address",
         name="brokerIP1",
         important=True,
     )
-    broker_ip2: str = setting(
-        "", "address that slaves are told; empty: brokerIP1", name="brokerIP2"
-    )
+    broker_ip2: str = setting("", "address announced to slaves; empty: brokerIP1", name="brokerIP2")
     broker_name: str = setting(
         factory=_host_name,
         shown="the host name",
@@ -57,11 +55,11 @@ class BrokerConfig(Section):
         MASTER_ID, "0 for a master, above 0 for a slave", long=True, important=True
     )
     broker_permission: int = setting(
-        6, "what clients may do here: 4 read, 2 write, 6 both", updatable=True
+        6, "permissions of clients: 4 read, 2 write, 6 both", updatable=True
     )
     default_topic_queue_nums: int = setting(8, "queues of TBW102")
     auto_create_topic_enable: bool = setting(
-        True, "make unknown topics at the first send", important=True, updatable=True
+        True, "create missing topics at the first send", important=True, updatable=True
     )
     cluster_topic_enable: bool = setting(
         True, "the topic named after the cluster may be read and written"
@@ -70,7 +68,7 @@ class BrokerConfig(Section):
         True, "the topic named after the broker may be read and written"
     )
     auto_create_subscription_group: bool = setting(
-        True, "make unknown consumer groups", important=True, updatable=True
+        True, "create missing consumer groups", important=True, updatable=True
     )
     message_store_plug_in: str = setting("", "Java store plug-ins", effect=False)
     msg_trace_topic_name: str = setting(
@@ -132,16 +130,16 @@ class BrokerConfig(Section):
         False, "ask an HTTP address server for the name servers", important=True
     )
     rmq_address_server_domain: str = setting(
-        "jmenv.tbsite.net", "host, or host:port, of the address server; port 8080 unless told"
+        "jmenv.tbsite.net", "host, or host:port, of the address server; the default port is 8080"
     )
     rmq_address_server_sub_group: str = setting(
         "nsaddr", "last part of the path at the address server"
     )
     update_name_server_addr_period: int = setting(
-        120_000, "pause between questions to the address server (a 5.x name)", unit="ms"
+        120_000, "pause between queries of the address server (a 5.x name)", unit="ms"
     )
     send_thread_pool_queue_capacity: int = setting(
-        10_000, "sends that may wait for the disk (SYNC_FLUSH); beyond it more are refused"
+        10_000, "limit of sends that wait for the disk (SYNC_FLUSH); more are refused"
     )
     put_thread_pool_queue_capacity: int = setting(10_000, "appends that wait", effect=False)
     pull_thread_pool_queue_capacity: int = setting(
@@ -161,9 +159,9 @@ class BrokerConfig(Section):
         50_000, "heartbeats that wait", effect=False
     )
     end_transaction_pool_queue_capacity: int = setting(
-        100_000, "ends of transactions that wait: only shown in the runtime info"
+        100_000, "transaction ends that wait: only shown in the runtime info"
     )
-    filter_server_nums: int = setting(0, "filter servers to start, and to keep running")
+    filter_server_nums: int = setting(0, "number of filter servers to start and keep running")
     filter_server_allow_list: str = setting(
         "",
         "addresses and networks, separated by ;, that may register filter servers of their own "
@@ -171,17 +169,17 @@ class BrokerConfig(Section):
         "aclEnable, administrators",
     )
     long_polling_enable: bool = setting(
-        True, "hold a pull that finds nothing until a message comes", updatable=True
+        True, "suspend a pull that finds nothing until a message arrives", updatable=True
     )
     short_polling_time_mills: int = setting(
         1000,
-        "hold it this long instead when long polling is off",
+        "suspend it this long instead when long polling is off",
         unit="ms",
         long=True,
         updatable=True,
     )
     notify_consumer_ids_changed_enable: bool = setting(
-        True, "tell a group when its members change", updatable=True
+        True, "notify a group when its members change", updatable=True
     )
     high_speed_mode: bool = setting(False, "unused in Java too", effect=False)
     commercial_enable: bool = setting(True, "counters of the cloud service", effect=False)
@@ -195,31 +193,31 @@ class BrokerConfig(Section):
     max_delay_time: int = setting(40, "unused in Java too", effect=False)
     region_id: str = setting("DefaultRegion", "region written to traced messages")
     register_broker_timeout_mills: int = setting(
-        6000, "wait for a name server's answer", unit="ms", updatable=True
+        6000, "timeout of a registration with a name server", unit="ms", updatable=True
     )
     slave_read_enable: bool = setting(
-        False, "send consumers that are far behind to a slave", updatable=True
+        False, "redirect lagging consumers to a slave", updatable=True
     )
     disable_consume_if_consumer_read_slowly: bool = setting(
-        False, "stop groups that are far behind", updatable=True
+        False, "disable groups with a large lag", updatable=True
     )
     consumer_fallbehind_threshold: int = setting(
-        16 * 1024**3, "how far that is", unit="bytes", long=True, updatable=True
+        16 * 1024**3, "lag above which a group is disabled", unit="bytes", long=True, updatable=True
     )
     broker_fast_failure_enable: bool = setting(
         True, "refuse sends that waited too long", updatable=True
     )
     wait_time_mills_in_send_queue: int = setting(
-        200, "how long a send may wait to be read", unit="ms", long=True, updatable=True
+        200, "limit of a send's wait before it is served", unit="ms", long=True, updatable=True
     )
     wait_time_mills_in_pull_queue: int = setting(
-        5000, "how long a pull may wait", unit="ms", long=True, effect=False
+        5000, "limit of a pull's wait", unit="ms", long=True, effect=False
     )
     wait_time_mills_in_heartbeat_queue: int = setting(
-        31_000, "how long a heartbeat may wait", unit="ms", long=True, effect=False
+        31_000, "limit of a heartbeat's wait", unit="ms", long=True, effect=False
     )
     wait_time_mills_in_transaction_queue: int = setting(
-        3000, "how long an end of a transaction may wait", unit="ms", long=True, effect=False
+        3000, "limit of a transaction end's wait", unit="ms", long=True, effect=False
     )
     start_accept_send_request_time_stamp: int = setting(
         0, "refuse sends before this time", unit="ms since 1970", long=True, updatable=True
@@ -229,9 +227,9 @@ class BrokerConfig(Section):
         False, "compute filter maps while storing", updatable=True
     )
     expect_consumer_num_use_filter: int = setting(
-        32, "groups with a filter that the map is sized for"
+        32, "number of groups with a filter for which the map is sized"
     )
-    max_error_rate_of_bloom_filter: int = setting(20, "wrong hits of the map", unit="%")
+    max_error_rate_of_bloom_filter: int = setting(20, "rate of false matches of the map", unit="%")
     filter_data_clean_time_span: int = setting(
         86_400_000,
         "filters of dead groups are kept this long",
@@ -241,7 +239,7 @@ class BrokerConfig(Section):
     )
     filter_support_retry: bool = setting(False, "filter retry topics too", updatable=True)
     enable_property_filter: bool = setting(False, "allow SQL92 filters", updatable=True)
-    compressed_register: bool = setting(False, "compress what name servers are told")
+    compressed_register: bool = setting(False, "compress registrations with name servers")
     force_register: bool = setting(
         True, "register each time even if nothing changed", updatable=True
     )
@@ -267,7 +265,7 @@ class BrokerConfig(Section):
         important=True,
         updatable=True,
     )
-    acl_enable: bool = setting(False, "check who may do what", important=True)
+    acl_enable: bool = setting(False, "enable access control", important=True)
     acl_plain_file: str = setting(
         "conf/plain_acl.yml",
         "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
@@ -275,13 +273,13 @@ class BrokerConfig(Section):
     )
     namesrv_acl_file: str = setting(
         "",
-        "file with accessKey and secretKey, as conf/tools.yml, that requests to name servers, and "
-        "those of a slave to its master, are signed with; empty: they are not signed. SIGHUP reads "
-        "it again",
+        "file with accessKey and secretKey, as conf/tools.yml, which sign requests to name "
+        "servers, and those of a slave to its master; empty: they are not signed. SIGHUP reloads "
+        "it",
     )
     store_reply_message_enable: bool = setting(True, "store reply messages", updatable=True)
     recall_message_enable: bool = setting(
-        False, "let producers take back messages that are not due yet (a 5.x name)", updatable=True
+        False, "let producers recall messages that are not due yet (a 5.x name)", updatable=True
     )
     allow_recall_when_broker_not_writeable: bool = setting(
         True, "also while brokerPermission forbids sends (a 5.x name)", updatable=True
@@ -297,62 +295,62 @@ class BrokerConfig(Section):
     )
     rebalance_lock_max_live_time: int = setting(
         60_000,
-        "a lock of an ordered consumer that is not renewed for this long is free (a system "
+        "an ordered consumer's lock expires if it is not renewed for this long (a system "
         "property of Java's broker)",
         name="rocketmq.broker.rebalance.lockMaxLiveTime",
         unit="ms",
         long=True,
     )
     revive_queue_num: int = setting(
-        8, "queues of the topic that holds what was popped (a 5.x name)"
+        8, "queues of the topic with the check points of pops (a 5.x name)"
     )
     pop_from_retry_probability: int = setting(
-        20, "how often a pop looks at retries first (a 5.x name)", unit="%", updatable=True
+        20, "how often a pop reads retries first (a 5.x name)", unit="%", updatable=True
     )
     pop_polling_size: int = setting(
         1024, "pops of a group that may wait for a queue (a 5.x name)", updatable=True
     )
     server_load_balancer_enable: bool = setting(
-        True, "share queues out for clients that ask the broker (a 5.x name)", updatable=True
+        True, "assign queues to clients that ask the broker (a 5.x name)", updatable=True
     )
-    enable_controller_mode: bool = setting(False, "controllers say who is master (a 5.x name)")
+    enable_controller_mode: bool = setting(False, "controllers elect the master (a 5.x name)")
     controller_addr: str = setting("", "controllers, host:port separated by ; (a 5.x name)")
     sync_controller_metadata_period: int = setting(
         10_000,
-        "pause between questions to controllers who leads them (a 5.x name)",
+        "pause between queries of the controllers' leader (a 5.x name)",
         unit="ms",
         long=True,
     )
     sync_broker_metadata_period: int = setting(
         5000,
-        "pause between questions to controllers who is master (a 5.x name)",
+        "pause between queries of the master at the controllers (a 5.x name)",
         unit="ms",
         long=True,
     )
     enable_slave_acting_master: bool = setting(
         False,
-        "while its master is gone, the slave with the lowest id of a set is read from as if it "
-        "was one, and delivers what waits (a 5.x name)",
+        "while the master is absent, the slave with the lowest id of a replica set serves reads "
+        "in its place, and delivers waiting messages (a 5.x name)",
     )
     enable_remote_escape: bool = setting(
         False,
-        "a slave that acts as master delivers to other brokers of the cluster; else what waits "
-        "goes on waiting (a 5.x name)",
+        "an acting master delivers waiting messages to other brokers of the cluster; false: they "
+        "keep waiting (a 5.x name)",
     )
     skip_pre_online: bool = setting(
         False,
-        "with enableSlaveActingMaster: start without asking the others of the set what was "
+        "with enableSlaveActingMaster: start without asking the replica set which messages were "
         "delivered meanwhile (a 5.x name)",
     )
     sync_broker_member_group_period: int = setting(
         1000,
-        "pause between questions to name servers who of the set lives (a 5.x name)",
+        "pause between queries of the replica set's live members at name servers (a 5.x name)",
         unit="ms",
         long=True,
     )
     broker_not_active_timeout_millis: int = setting(
         10_000,
-        "with enableSlaveActingMaster: name servers take this broker for dead after so long "
+        "with enableSlaveActingMaster: name servers consider this broker dead after so long "
         "without a heartbeat (a 5.x name)",
         unit="ms",
         long=True,
@@ -366,34 +364,34 @@ class BrokerConfig(Section):
     )
     controller_heart_beat_timeout_mills: int = setting(
         10_000,
-        "controllers take this broker for dead after so long without a heartbeat (a 5.x name)",
+        "controllers consider this broker dead after so long without a heartbeat (a 5.x name)",
         unit="ms",
         long=True,
     )
     broker_election_priority: int = setting(
-        2_147_483_647, "of members alike the one with the lowest is elected (a 5.x name)"
+        2_147_483_647, "of equal members the one with the lowest is elected (a 5.x name)"
     )
     stop_without_controller: bool = setting(
         True,
-        "a master that no controller confirms for controllerHeartBeatTimeoutMills takes no "
-        "messages if another may have been elected that would lose them; false: it goes on, as "
-        "with Java (this broker's own)",
+        "a master that no controller confirms for controllerHeartBeatTimeoutMills refuses "
+        "messages if another master may have been elected, which would lose them; false: it "
+        "accepts them, as with Java (this broker's own)",
     )
     check_sync_state_set_period: int = setting(
         5000,
-        "pause between looks of a master at its sync state set (a 5.x name)",
+        "pause between a master's checks of its sync state set (a 5.x name)",
         unit="ms",
         long=True,
     )
     channel_expired_timeout: int = setting(
         120_000,
-        "a client without a heartbeat for this long is forgotten (a 5.x name)",
+        "a client without a heartbeat for this long is evicted (a 5.x name)",
         unit="ms",
         long=True,
     )
 
     def check(self) -> None:
-        """Raise ConfigError for what does not go together, or is out of bounds."""
+        """Raise ConfigError for settings that contradict each other or are out of bounds."""
         parse_name_servers(self.namesrv_addr or "")
         for name, text in (
             ("brokerName", self.broker_name),

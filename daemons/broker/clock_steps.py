@@ -1,9 +1,9 @@
-"""Times of day in the future, because the clock was ahead when they were written.
+"""Times in the future, written before the clock was set back.
 
-Such a time says nothing about how long something has to wait.
+Such a time does not say how long an operation must wait.
 """
 
-# A clock that is set back by less is waited for.
+# A clock that is set back by at most so many ms is waited for.
 SET_BACK_MS = 1000
 
 

@@ -1,4 +1,4 @@
-"""Configuration of a broker: what binds its six sections together."""
+"""Configuration of a broker: its six sections together."""
 
 import copy
 import logging
@@ -30,7 +30,8 @@ from mq.protocol.names import MASTER_ID, IllegalName, check_topic
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 10911
-# The fast listener answers what must not wait behind pulls; clients compute its port this way.
+# The fast listener serves requests that must not wait behind pulls; clients compute its port this
+# way.
 FAST_PORT_DISTANCE = 2
 
 
@@ -51,17 +52,18 @@ class BrokerSettings(Settings):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by property name; then the checks.
+        """Read defaults, then the file, then `overrides` by property name; then check.
 
         Raises:
-            ConfigError: the file or a value cannot be used.
+            ConfigError: the file or a value is invalid.
         """
         return cls(path)._complete(read_file(path) if path is not None else {}, overrides)
 
     @classmethod
     def load_one_of(cls, path: Path | None, section: str, properties: Mapping[str, str]) -> Self:
-        """One of several brokers of a file: what is for all of them, and its section, which
-        changes go to, are in `properties` already. Raises ConfigError."""
+        """Load one of several brokers in a file. `properties` has the common ones and those of its
+        section, to which changes are written. Raises ConfigError.
+        """
         settings = cls(path)
         settings.section = section
         return settings._complete(properties)
@@ -69,8 +71,8 @@ class BrokerSettings(Settings):
     def _complete(
         self, properties: Mapping[str, str], overrides: Mapping[str, str] | None = None
     ) -> Self:
-        # Java sets it from listenPort whatever the file says (BrokerStartup). A port of one's own
-        # is kept here, and 0 stays 0: any free port.
+        # Java computes it from listenPort whatever the file says (BrokerStartup). Here an explicit
+        # port is kept, and 0 stays 0: any free port.
         self.apply(properties)
         self.apply(overrides or {})
         if "haListenPort" not in {**properties, **(overrides or {})}:
@@ -81,7 +83,7 @@ class BrokerSettings(Settings):
 
     @property
     def fast_port(self) -> int:
-        """Port of the fast listener; 0, any, beside a main listener on any port."""
+        """Port of the fast listener; 0, any port, if the main listener uses any port."""
         port = self.server.listen_port
         return port - FAST_PORT_DISTANCE if port else 0
 
@@ -94,7 +96,7 @@ class BrokerSettings(Settings):
         return parse_addresses("controllerAddr", self.broker.controller_addr)
 
     def in_role(self, role: BrokerRole, broker_id: int) -> Self:
-        """These settings, as they are now, for a broker that starts in another role."""
+        """A copy of these settings for a broker that starts in another role."""
         settings = copy.copy(self)
         settings.extra, settings.on_change = dict(self.extra), []
         settings.store = self.store.replace(broker_role=role)
@@ -102,18 +104,18 @@ class BrokerSettings(Settings):
         return settings
 
     def name_server_tls(self) -> ssl.SSLContext | None:
-        """The TLS towards name servers; None for plain connections.
+        """The TLS context for name servers; None for plain connections.
 
         Raises:
-            ConfigError: names what cannot be used.
+            ConfigError: names the invalid setting.
         """
         return self.tls.client_context() if self.tls.enable or self.client.use_tls else None
 
     def name_server_key(self) -> AccessKey | None:
-        """What requests to name servers are signed with; None if they are not.
+        """The key that signs requests to name servers; None if they are not signed.
 
         Raises:
-            ConfigError: the file cannot be used.
+            ConfigError: the file is invalid.
         """
         if not self.broker.namesrv_acl_file:
             return None
@@ -123,16 +125,16 @@ class BrokerSettings(Settings):
             raise ConfigError(f"namesrvAclFile: {error}") from None
 
     def resolve(self) -> None:
-        """Check the whole and fill in what follows from it: brokerId of a master, addresses.
+        """Check the settings together and set those that depend on others: brokerId of a master,
+        addresses.
 
         Raises:
-            ConfigError: says which setting cannot be used and what to write instead.
+            ConfigError: names the invalid setting and the alternatives.
         """
         is_slave = self.store.broker_role is BrokerRole.SLAVE
         is_controlled = self.broker.enable_controller_mode
         if not is_slave and not is_controlled and self.broker.broker_id != MASTER_ID:
-            # As BrokerStartup does. It would be a refusal if Java's own sample files did not
-            # carry such ids.
+            # As in BrokerStartup. It would be refused if Java's sample files did not have such ids.
             log.warning(
                 "brokerId=%d is ignored: a master's is always 0 (brokerRole=%s)",
                 self.broker.broker_id,
@@ -153,7 +155,7 @@ class BrokerSettings(Settings):
         self._resolve_addresses()
 
     def _warn_of_names(self) -> None:
-        """Log names that Java's broker accepts and that are not legal names of topics.
+        """Log names that Java's broker accepts and that are not legal topic names.
 
         A broker has topics named after itself and its cluster. Clients refuse to use such topics
         (org.apache.rocketmq.client.Validators), so replies of request-reply messaging fail.
@@ -178,7 +180,7 @@ class BrokerSettings(Settings):
         if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")
         super().check_sections(sections)
-        if broker.enable_controller_mode:  # role and id are what controllers say
+        if broker.enable_controller_mode:  # controllers assign role and id
             _check_controlled(broker, store, server)
         elif store.broker_role is BrokerRole.SLAVE and broker.broker_id <= MASTER_ID:
             raise ConfigError(
@@ -197,8 +199,9 @@ class BrokerSettings(Settings):
             )
 
     def _resolve_addresses(self) -> None:
-        """Where to listen and what address to tell others; a broker that others reach, and that has
-        no access control, says so in the log."""
+        """Determine the listen address and the announced address. Logs a warning if other hosts
+        reach the broker and it has no access control.
+        """
         named = self.server.bind_address or self.broker.broker_ip1
         host, advertised = resolve(
             self.server.bind_address, self.broker.broker_ip1, is_guarded=self.broker.acl_enable
@@ -214,8 +217,8 @@ class BrokerSettings(Settings):
                 )
             return
         log.warning(
-            "ACCESS CONTROL IS OFF and the broker listens on %s: whoever reaches it may read, "
-            "write and delete everything (aclEnable=false)",
+            "ACCESS CONTROL IS OFF and the broker listens on %s: any client that reaches it may "
+            "read, write and delete everything (aclEnable=false)",
             host,
         )
 
@@ -223,7 +226,7 @@ class BrokerSettings(Settings):
 def _check_controlled(
     broker: BrokerConfig, store: MessageStoreConfig, server: NettyServerConfig
 ) -> None:
-    """Refuse settings that controllers or the identity file exclude. Raises ConfigError."""
+    """Refuse settings that exclude controllers or the identity file. Raises ConfigError."""
     for name, text in (
         ("brokerName", broker.broker_name),
         ("brokerClusterName", broker.broker_cluster_name),
@@ -244,7 +247,7 @@ def _check_controlled(
     if store.ha_master_address:
         raise ConfigError(
             f"haMasterAddress={store.ha_master_address} with enableControllerMode=true: controllers"
-            " say who the master is"
+            " assign the master"
         )
     if broker.controller_heart_beat_timeout_mills <= broker.broker_heartbeat_interval:
         raise ConfigError(

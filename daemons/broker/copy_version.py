@@ -1,9 +1,10 @@
-"""What the offsets that a broker answers with are worth to another broker of its set.
+"""Versions of the offsets that a broker returns to other brokers of its replica set.
 
-A master that comes back takes those of a slave that has acted as the master; the version tells it
-which they are. A master of Java takes what has no lower version than its own, and does not start
-where there is none (BrokerPreOnlineService). That a slave has acted is kept with the offsets of
-groups (`ConsumerOffsets`): it may be asked when it has been started again and does not act yet.
+A master that returns copies the offsets of a slave that has acted as the master; the version
+identifies these. A master of Java copies offsets whose version is not lower than its own, and does
+not start without a version (BrokerPreOnlineService). Whether a slave has acted is stored with the
+offsets of groups (`ConsumerOffsets`), because it may be asked after a restart, before it acts
+again.
 """
 
 from mq.client.machine import clock
@@ -12,8 +13,9 @@ _NOT_ACTED = -1  # lower than that of any table
 
 
 class CopyVersion:
-    """``is_copy`` says whether the offsets are a slave's, ``has_acted`` whether that has acted as
-    the master since they were copied."""
+    """``is_copy`` says whether the offsets are a slave's, ``has_acted`` whether that slave has
+    acted as the master since they were copied.
+    """
 
     def __init__(self) -> None:
         self.is_copy = False
@@ -29,6 +31,6 @@ class CopyVersion:
 
 
 def is_worth_taking(fields: object) -> bool:
-    """Whether a returning master may be behind offsets with this version, as an answer has it."""
+    """Whether a returning master may lack offsets with this version, which a reply contains."""
     state = fields.get("stateVersion", 0) if isinstance(fields, dict) else 0
     return not isinstance(state, int) or state > _NOT_ACTED

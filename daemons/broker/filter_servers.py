@@ -1,10 +1,10 @@
-"""The filter servers of a broker: those that it starts, and those that have registered.
+"""The filter servers of a broker: those that it starts, and others that have registered.
 
-Sources: FilterServerManager of 4.2.0. There `sh` starts what is missing, and whoever connects may
-register. An address in this table is in the route of every topic of the broker, and consumers send
-their classes to it and take messages from it. So only those are taken that sign with the key which
-the broker has made for the processes that it starts, administrators (aclEnable), and addresses of
-filterServerAllowList.
+Sources: FilterServerManager of 4.2.0. There `sh` starts missing ones, and any client may register.
+An address in this table is in the route of every topic of the broker, and consumers send their
+classes to it and receive messages from it. So registrations are accepted only from the processes
+that the broker has started, which sign with a key that it made for them, from administrators
+(aclEnable), and from addresses in filterServerAllowList.
 """
 
 import logging
@@ -43,22 +43,24 @@ _MOST_ADDRESS = 255
 class _Entry:
     address: str
     seen: float
-    access_key: str  # that it was started with; "" for one that somebody else has started
+    # the key with which it was started; "" for one that this broker has not started
+    access_key: str
 
 
 class FilterServers:
-    """The table of registered filter servers. `on_change` is called when their list is another."""
+    """The table of registered filter servers. `on_change` is called when their list changes."""
 
     def __init__(self, settings: BrokerSettings, access: AccessControl | None) -> None:
         self._settings = settings
         self._access = access
         self._entries: dict[Channel, _Entry] = {}
         self._accounts: dict[str, Account] = {}  # of the processes that this broker has started
-        self._registered_at: dict[str, float] = {}  # of those, the last time, by access key
+        # last registration of those processes, by access key
+        self._registered_at: dict[str, float] = {}
         self.on_change: list[Callable[[], None]] = []
 
     def issue_key(self) -> AccessKey:
-        """What a process that is about to be started signs its requests to this broker with."""
+        """Make the key with which a process that is about to be started signs its requests."""
         key = AccessKey(
             f"filter-server-{random_ids.random_bytes(8).hex()}", random_ids.random_bytes(24).hex()
         )
@@ -67,7 +69,8 @@ class FilterServers:
             secret_key=key.secret_key.encode(),
             admin=False,
             matches=lambda parts: False,
-            default_topic_permission=SUB,  # it pulls for all consumers, whom it asks who they are
+            # it pulls for all consumers, which identify themselves to it
+            default_topic_permission=SUB,
             default_group_permission=DENY,
             permissions={retry_topic(FILTERSRV_CONSUMER_GROUP): SUB},
         )
@@ -76,29 +79,29 @@ class FilterServers:
         return key
 
     def revoke(self, key: AccessKey) -> bool:
-        """The process of a key has ended; whether it had registered."""
+        """Revoke the key of a process that has ended; returns whether it had registered."""
         self._accounts.pop(key.access_key, None)
         if self._access is not None:
             self._access.own_accounts.pop(key.access_key, None)
         return self._registered_at.pop(key.access_key, None) is not None
 
     def registered_at(self, key: AccessKey) -> float | None:
-        """When the process of a key has last registered, by the monotonic clock; None: never."""
+        """Monotonic time of the last registration of a key's process; None if there is none."""
         return self._registered_at.get(key.access_key)
 
     @property
     def started_elsewhere(self) -> int:
-        """How many are registered that this broker has not started."""
+        """The number of registered filter servers that this broker has not started."""
         return sum(entry.access_key not in self._accounts for entry in self._entries.values())
 
     @property
     def addresses(self) -> Sequence[str]:
-        """Where they are, each once, in order: as name servers are told."""
+        """Their addresses, sorted and without duplicates, as sent to name servers."""
         return sorted({entry.address for entry in self._entries.values()})
 
     @serves(RequestCode.REGISTER_FILTER_SERVER)
     def register(self, command: Command, channel: Channel) -> Command:
-        """Take a filter server into the table, or keep it there."""
+        """Register a filter server, or renew its registration."""
         header = command.read_header(RegisterFilterServerRequestHeader)
         access_key = self._sender(command, channel)
         address = header.filter_server_addr
@@ -120,17 +123,19 @@ class FilterServers:
             entry.address, entry.seen = address, clock.monotonic()
         if access_key:
             self._registered_at[access_key] = clock.monotonic()
-        self._tell(before)
+        self._notify_changed(before)
         fields = RegisterFilterServerResponseHeader(
             broker_name=self._settings.broker.broker_name, broker_id=self._settings.broker.broker_id
         ).encode()
         return command.reply(ResponseCode.SUCCESS, fields)
 
     def expire(self, seconds: float = EXPIRY_SECONDS) -> None:
-        """Drop those that have not registered for so long, with their connections."""
+        """Evict filter servers that have not registered for so long, and disconnect them."""
         oldest = clock.monotonic() - seconds
         for channel in [c for c, entry in self._entries.items() if entry.seen < oldest]:
-            log.warning("filter server %s is silent: dropped", self._entries[channel].address)
+            log.warning(
+                "evicting filter server %s: no registration", self._entries[channel].address
+            )
             self._closed(channel)
             channel.close()
 
@@ -138,24 +143,24 @@ class FilterServers:
         before = self.addresses
         entry = self._entries.pop(channel, None)
         if entry is not None:
-            log.info("filter server %s has gone", entry.address)
-            self._tell(before)
+            log.info("filter server %s has disconnected", entry.address)
+            self._notify_changed(before)
 
-    def _tell(self, before: Sequence[str]) -> None:
+    def _notify_changed(self, before: Sequence[str]) -> None:
         if self.addresses != before:
-            for hear in self.on_change:
-                hear()
+            for callback in self.on_change:
+                callback()
 
     def _sender(self, command: Command, channel: Channel) -> str:
-        """The key of a process that this broker has started, "" of another one that may register.
+        """The key of a process that this broker has started, "" for another one that may register.
 
-        Raises Refused for who may not.
+        Raises Refused if the sender may not register.
         """
         host = channel.remote_address[0]
         account = self._accounts.get(command.fields.get(ACCESS_KEY, ""))
         if account is not None and is_signed(account, command.fields, bytes(command.body)):
             return account.access_key
-        # As the guard has found: an administrator, or an address that may do everything.
+        # The guard has identified an administrator, or an address that may do everything.
         if self._access is not None and self._access.reads_all(command, channel):
             return ""
         allowed = self._settings.broker.filter_server_allow_list
@@ -164,7 +169,7 @@ class FilterServers:
         log.warning("%s may not register a filter server", channel.remote, extra={"peer": host})
         raise Refused(
             ResponseCode.NO_PERMISSION,
-            f"{host} may not register filter servers: this broker takes those that it has started "
-            "(filterServerNums), addresses of filterServerAllowList and, with aclEnable, "
+            f"{host} may not register filter servers: this broker accepts those that it has "
+            "started (filterServerNums), addresses of filterServerAllowList and, with aclEnable, "
             "administrators",
         )

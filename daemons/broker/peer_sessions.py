@@ -1,6 +1,6 @@
-"""Sessions of the broker's own: to name servers, controllers and other brokers (BrokerOuterAPI).
+"""The broker's own sessions to name servers, controllers and other brokers (BrokerOuterAPI).
 
-All are made here, so that each has the TLS, the key and the buffers that the settings name.
+All are made here, so that each has the configured TLS, key and buffers.
 """
 
 import logging
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class PeerSessions:
-    """Makes sessions with what the settings said when this was made.
+    """Makes sessions with the settings at its creation.
 
-    Raises ConfigError for a key file or certificates that cannot be used.
+    Raises ConfigError for an invalid key file or certificate.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -34,21 +34,22 @@ class PeerSessions:
         dead_after: float | None = None,
         **keywords: Unpack[ClientKeywords],
     ) -> Session:
-        """A session that is not open yet; see `Session` for what can be said of it."""
+        """A session that is not open yet; see `Session` for the keywords."""
         keywords["tls"], keywords["credentials"] = self._tls, self.key
         buffers = self._settings.client.buffers()
         return Session(addresses, dead_after=dead_after, buffers=buffers, **keywords)
 
     def connect_timeout(self, limit: float) -> float:
-        """connectTimeoutMillis in seconds, but no more than a limit."""
+        """connectTimeoutMillis in seconds, limited."""
         return min(self._settings.client.connect_timeout_millis / 1000, limit)
 
     def reload_key(self, peers: str) -> bool:
-        """Read namesrvAclFile again, for the sessions to come; those there are get `key` from whom
-        they belong to. One that cannot be used leaves the key as it was: False."""
+        """Read namesrvAclFile again, for new sessions; owners pass `key` to existing ones. Returns
+        False if the file is invalid; the key does not change then.
+        """
         try:
             self.key = self._settings.name_server_key()
         except ConfigError as error:
-            log.error("requests to %s are signed as before: %s", peers, error)
+            log.error("keeping the old key for requests to %s: %s", peers, error)
             return False
         return True

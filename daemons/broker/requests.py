@@ -1,4 +1,4 @@
-"""Request table: which request of a broker goes to which handler, on which of its ports."""
+"""Request table: the handler of each request of a broker, and the ports that serve it."""
 
 from collections.abc import Iterable
 
@@ -13,14 +13,15 @@ from mq.protocol.codes import Dialect
 
 def serve(
     settings: BrokerSettings,
-    groups: Iterable[Component],
+    components: Iterable[Component],
     services: Services,
     main: Dispatcher,
     fast: Dispatcher,
 ) -> None:
-    """Answer on both ports what all groups answer, the services among them. The fast one (Java:
-    listenPort - 2) answers what must not wait behind pulls."""
-    common = merge(*(group.handlers() for group in groups))
+    """Serve the requests of all components on both ports. The fast port (Java: listenPort - 2)
+    serves requests that must not wait behind pulls.
+    """
+    common = merge(*(component.handlers() for component in components))
     main.serve(
         merge(common, handlers_of(services.pulls), services.pop.handlers()),
         services.pulls.direct(),
@@ -29,9 +30,9 @@ def serve(
     main.serve_dialect(Dialect.SNODE, handlers_of(services.snode_handlers()))
 
     def serve_sends() -> None:
-        """Take sends on both ports, behind a limit of their rate if there is one."""
+        """Serve sends on both ports, behind a rate limit if there is one."""
         native = services.sends.native
-        native.settle()  # nobody else looks whether what comes is behind these
+        native.settle()  # later requests are not checked for their order after these
         handlers, direct = handlers_of(services.sends), services.sends.direct()
         bulk = native.bulk
         rate = settings.operation.client_send_rate

@@ -1,7 +1,7 @@
-"""What a slave refuses, so that it never has what its master has not.
+"""Requests that a slave refuses, so that it never has data that its master lacks.
 
-The codes and texts are those of Java's slaves (4.9.8). Everything that is not refused here is
-answered by a slave from what it has, which may be some seconds old.
+The codes and texts are those of Java's slaves (4.9.8). A slave serves all other requests from its
+own data, which may be some seconds old.
 """
 
 from mq.daemons.broker.config import BrokerSettings
@@ -24,19 +24,20 @@ def is_slave(settings: BrokerSettings) -> bool:
 
 
 def has_acting_slaves(settings: BrokerSettings) -> bool:
-    """Whether the broker is of a set in which a slave acts while the master is gone. Where
-    controllers elect a master none does."""
+    """Whether the broker belongs to a replica set in which a slave may act as the master. With
+    controllers, which elect a master, no slave does.
+    """
     broker = settings.broker
     return broker.enable_slave_acting_master and not broker.enable_controller_mode
 
 
 def may_act_as_master(settings: BrokerSettings) -> bool:
-    """Whether the broker is such a slave."""
+    """Whether the broker is a slave that may act as the master."""
     return is_slave(settings) and has_acting_slaves(settings)
 
 
 def check_may_modify(settings: BrokerSettings) -> None:
-    """Refuse a change of topics or groups on a slave: it has what its master has.
+    """Refuse a change of topics or groups on a slave, which copies those of its master.
 
     Source: AdminBrokerProcessor.validateSlave.
     """
@@ -51,9 +52,9 @@ def check_takes_messages(settings: BrokerSettings) -> None:
 
 
 def check_takes_back(settings: BrokerSettings) -> None:
-    """Refuse a message that a consumer gives back to a slave.
+    """Refuse a message that a consumer sends back to a slave.
 
-    Another code than for a send, and for a remark the name of the status
+    The code differs from that of a send, and the remark is the name of the status
     (SendMessageProcessor.asyncConsumerSendMsgBack).
     """
     if is_slave(settings):
@@ -70,7 +71,7 @@ def check_ends_transactions(settings: BrokerSettings) -> None:
 
 
 def check_recalls(settings: BrokerSettings) -> None:
-    """Refuse to take back a timed message on a slave (RecallMessageProcessor of 5.3)."""
+    """Refuse to recall a timed message on a slave (RecallMessageProcessor of 5.3)."""
     if is_slave(settings):
         raise Refused(
             ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"

@@ -1,4 +1,4 @@
-"""State dump: what a broker says of itself on SIGUSR1."""
+"""State dump: the broker's state, written on SIGUSR1."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,7 +16,7 @@ from mq.daemons.supervision import Tasks
 def state_of(
     listeners: Mapping[str, Listener], tasks: Tasks, stores: Stores, clients: Clients, stats: Stats
 ) -> Iterator[str]:
-    """Connections, groups, the store and its queues, held pulls: a line each."""
+    """Connections, groups, the store and its queues, suspended pulls: a line each."""
     for name, listener in listeners.items():
         yield from connections(name, listener)
     for name, group in sorted(clients.consumers.groups.items()):
@@ -62,5 +62,5 @@ def _store(store: MessageStore) -> Iterator[str]:
 
 
 def _held(queue: ConsumeQueue) -> int:
-    """Pulls of consumers; delayed messages and the like wait at queues, too."""
+    """The suspended pulls of consumers; delayed messages and other readers wait at queues, too."""
     return sum(1 for waiting in queue.waiting if isinstance(waiting, SuspendedPull))

@@ -1,5 +1,6 @@
-"""Settings of the message store: every name and default of MessageStoreConfig in 4.9.8, the
-few 5.x names that this store honours, and what is this broker's own."""
+"""Settings of the message store: every name and default of MessageStoreConfig in 4.9.8, the 5.x
+names that this store supports, and settings of this broker only.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,20 +11,20 @@ from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.config import ConfigError, Section, setting
 
 MIB = 1024 * 1024
-_MOST_BULK = 8 * MIB  # half of the largest frame that peers read; a message may come on top
+_MOST_BULK = 8 * MIB  # half of the largest frame that peers read; one message may be added
 CONSUME_QUEUE_UNIT = 20  # bytes of one consume queue entry
 
 
 class BrokerRole(StrEnum):
-    """What a broker of a group does; brokerId is 0 for a master."""
+    """The role of a broker; brokerId is 0 for a master."""
 
-    ASYNC_MASTER = "ASYNC_MASTER"  # answers a send before its slaves have the message
-    SYNC_MASTER = "SYNC_MASTER"  # answers when a slave has it
+    ASYNC_MASTER = "ASYNC_MASTER"  # acknowledges a send before its slaves have the message
+    SYNC_MASTER = "SYNC_MASTER"  # acknowledges when a slave has it
     SLAVE = "SLAVE"
 
 
 class FlushDiskType(StrEnum):
-    """When a send is answered: once the message is on the disk, or before."""
+    """When a send is acknowledged: once the message is on the disk, or before."""
 
     SYNC_FLUSH = "SYNC_FLUSH"
     ASYNC_FLUSH = "ASYNC_FLUSH"
@@ -76,13 +77,13 @@ class MessageStoreConfig(Section):
         True, "kind of lock around appends", effect=False
     )
     flush_commit_log_timed: bool = setting(
-        True, "flush on a timer rather than when woken", important=True, effect=False
+        True, "flush on a timer instead of on demand", important=True, effect=False
     )
     flush_interval_consume_queue: int = setting(
         1000, "pause between flushes of the consume queues", unit="ms", updatable=True
     )
     clean_resource_interval: int = setting(
-        10_000, "pause between looks for files to delete", unit="ms", updatable=True
+        10_000, "pause between checks for files to delete", unit="ms", updatable=True
     )
     delete_commit_log_files_interval: int = setting(
         100, "pause between two deletions of commit log files", unit="ms", updatable=True
@@ -94,7 +95,7 @@ class MessageStoreConfig(Section):
         120_000, "a file in use is deleted after this", unit="ms", effect=False
     )
     redelete_hanged_file_interval: int = setting(
-        120_000, "pause before a failed deletion is tried again", unit="ms", effect=False
+        120_000, "pause before a failed deletion is retried", unit="ms", effect=False
     )
     delete_when: str = setting(
         "04",
@@ -170,14 +171,14 @@ class MessageStoreConfig(Section):
     )
     max_transfer_bytes_on_bulk_pull: int = setting(
         MIB,
-        "bytes of a pull that asks for more than the above (this broker's own); 0: none gets more",
+        "bytes of a pull that asks for more than the above (this broker's own); 0: no bulk pulls",
         unit="bytes",
         updatable=True,
     )
     access_message_in_memory_max_ratio: int = setting(
         40,
-        "a new group begins at the first message of a queue that has kept all of them, if the log "
-        "behind it is no longer than this part of the memory",
+        "a new group starts at the first message of a queue that still has all its messages, if "
+        "the log from there is no longer than this part of the memory",
         unit="%",
         important=True,
         updatable=True,
@@ -201,19 +202,19 @@ class MessageStoreConfig(Section):
     )
     ha_flow_control_enable: bool = setting(
         False,
-        "slaves are sent maxHaTransferByteInSecond at most (a 5.x name)",
+        "limit replication to maxHaTransferByteInSecond per slave (a 5.x name)",
         updatable=True,
     )
     max_ha_transfer_byte_in_second: int = setting(
         100 * MIB,
-        "what each slave is sent in a second, with haFlowControlEnable (a 5.x name)",
+        "limit of bytes per second to each slave, with haFlowControlEnable (a 5.x name)",
         unit="bytes",
         long=True,
         updatable=True,
     )
     ha_master_address: str | None = setting(
         None,
-        "where a slave replicates from; empty: told by the name server",
+        "address from which a slave replicates; empty: from the name server",
         important=True,
     )
     ha_slave_fallbehind_max: int = setting(
@@ -221,29 +222,29 @@ class MessageStoreConfig(Section):
     )
     ha_max_gap_not_in_sync: int = setting(
         256 * MIB,
-        "with enableAutoInSyncReplicas a slave further behind is none (a 5.x name)",
+        "with enableAutoInSyncReplicas a slave further behind does not count (a 5.x name)",
         unit="bytes",
     )
     ha_max_time_slave_not_catchup: int = setting(
         15_000,
-        "a slave that has not had all for this long leaves the sync state set (a 5.x name)",
+        "a slave that has lagged for this long leaves the sync state set (a 5.x name)",
         unit="ms",
     )
     in_sync_replicas: int = setting(
         1,
-        "copies, this broker's among them, that a SYNC_MASTER's senders wait for: in controller "
-        "mode, else 2 at least (a 5.x name)",
+        "copies, including this broker's, that a SYNC_MASTER's senders wait for; outside "
+        "controller mode at least 2 (a 5.x name)",
         updatable=True,
     )
     min_in_sync_replicas: int = setting(
         1,
-        "with fewer in the sync state set, or near with enableAutoInSyncReplicas, nothing is "
-        "taken (a 5.x name)",
+        "with fewer in the sync state set, or near with enableAutoInSyncReplicas, sends are "
+        "refused (a 5.x name)",
         updatable=True,
     )
     enable_auto_in_sync_replicas: bool = setting(
         False,
-        "senders wait for as many copies of inSyncReplicas as there are near (a 5.x name)",
+        "senders wait for as many of the inSyncReplicas copies as are near (a 5.x name)",
         updatable=True,
     )
     all_ack_in_sync_state_set: bool = setting(
@@ -252,14 +253,14 @@ class MessageStoreConfig(Section):
         "(a 5.x name)",
     )
     sync_from_last_file: bool = setting(
-        False, "an empty slave begins with its master's last file (a 5.x name)"
+        False, "an empty slave starts with its master's last file (a 5.x name)"
     )
     async_learner: bool = setting(
-        False, "a slave that never is in the sync state set, nor a master (a 5.x name)"
+        False, "a slave that never joins the sync state set nor becomes the master (a 5.x name)"
     )
     store_path_broker_identity: str | None = setting(
         None,
-        "file of the id that controllers give; empty: brokerIdentity under the root (a 5.x name)",
+        "file of the id assigned by controllers; empty: brokerIdentity under the root (a 5.x name)",
         path=True,
     )
     store_path_epoch_file: str | None = setting(
@@ -270,7 +271,7 @@ class MessageStoreConfig(Section):
     ha_allowed_addresses: str = setting(
         "",
         "addresses and networks, separated by ;, that may replicate from this broker, and so read "
-        "all that it stores; empty: all, and with aclEnable this machine only (this broker's own)",
+        "everything; empty: all, and with aclEnable only this machine (this broker's own)",
     )
     broker_role: BrokerRole = setting(  # noqa: RUF009 - a StrEnum does not change
         BrokerRole.ASYNC_MASTER,
@@ -292,13 +293,13 @@ class MessageStoreConfig(Section):
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "delays of the levels 1, 2, …; units s, m, h, d",
     )
-    timer_wheel_enable: bool = setting(True, "take messages that are due at a time (a 5.x name)")
+    timer_wheel_enable: bool = setting(True, "accept timed messages (a 5.x name)")
     timer_precision_ms: int = setting(1000, "a slot of the timer's wheel (a 5.x name)", unit="ms")
     timer_max_delay_sec: int = setting(
         3 * 24 * 3600, "messages due later are refused (a 5.x name)", unit="s", updatable=True
     )
     timer_roll_window_slot: int = setting(
-        2 * 24 * 3600, "slots after which a message is put again (a 5.x name)"
+        2 * 24 * 3600, "slots after which a message is stored again (a 5.x name)"
     )
     timer_flush_interval_ms: int = setting(
         1000, "pause between flushes of the timer's files (a 5.x name)", unit="ms"
@@ -314,16 +315,16 @@ class MessageStoreConfig(Section):
     )
     warm_maped_file_enable: bool = setting(False, "touch every page of a new file", effect=False)
     offset_check_in_slave: bool = setting(
-        False, "a slave corrects offsets that it does not hold; else who asks waits for them"
+        False, "a slave corrects offsets that it does not have; false: pulls wait for them"
     )
     debug_lock_enable: bool = setting(False, "log threads when the store stalls", effect=False)
     duplication_enable: bool = setting(False, "confirm offsets of duplicated logs", effect=False)
-    disk_fall_recorded: bool = setting(True, "let consumers be stopped that are far behind")
+    disk_fall_recorded: bool = setting(True, "allow disabling groups with a large lag")
     os_page_cache_busy_time_out_mills: int = setting(
         1000, "an append that takes longer refuses sends", unit="ms", long=True, effect=False
     )
     default_query_max_num: int = setting(
-        32, "messages of one query by key unless told", updatable=True
+        32, "default number of messages of one query by key", updatable=True
     )
     transient_store_pool_enable: bool = setting(
         False, "append to memory first", important=True, effect=False
@@ -371,7 +372,7 @@ class MessageStoreConfig(Section):
     )
 
     def check(self) -> None:
-        """Refuse values that no store can work with.
+        """Refuse values with which no store can work.
 
         Raises:
             ConfigError: names the setting.
@@ -408,7 +409,7 @@ class MessageStoreConfig(Section):
                 f"must be at most {_MOST_BULK}"
             )
         if self.enable_dledger_commit_log:
-            raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
+            raise ConfigError("enableDLegerCommitLog=true: this broker does not support DLedger")
         self._check_rocksdb()
         try:
             delay_levels(self.message_delay_level)
@@ -455,12 +456,12 @@ class MessageStoreConfig(Section):
 
     @property
     def broker_identity_path(self) -> Path:
-        """The file of the id that controllers have given."""
+        """The file with the id that controllers have assigned."""
         if self.store_path_broker_identity:
             return Path(self.store_path_broker_identity)
         return Path(self.store_path_root_dir) / "brokerIdentity"
 
     @property
     def config_path(self) -> Path:
-        """Folder of topics.json, consumerOffset.json and their like."""
+        """Folder of topics.json, consumerOffset.json and similar files."""
         return Path(self.store_path_root_dir) / "config"

@@ -1,7 +1,7 @@
-"""Records that a peer names by their place in the log: only what is a message of its own there.
+"""Records at an offset that a peer names, verified to be messages of their own.
 
-Inside the body of a message there may be bytes that look like a record, with a topic, a length and
-an offset of their sender's making. What is one, only an entry of its queue tells.
+The body of a message may contain bytes that look like a record, with a topic, a length and an
+offset chosen by their sender. Only an entry of its queue proves that bytes are a record.
 """
 
 from mq.daemons.broker.store.message_store import MessageStore
@@ -10,9 +10,9 @@ from mq.protocol.message import StoredMessage, decode_record
 
 
 def verified_record(store: MessageStore, physical: int) -> tuple[bytes, StoredMessage] | None:
-    """The record at a physical offset that its queue says is there, and what it says of itself.
+    """Return the record at a physical offset, confirmed by its queue, and its decoded message.
 
-    The message has no body. None if no message begins there, or if its topic has been deleted.
+    The message has no body. None if no message starts there, or if its topic has been deleted.
     """
     record = store.record_at(physical)
     if record is None:

@@ -1,1 +1,1 @@
-"""Overload protection: refuse early, in few words, and cheaply."""
+"""Overload protection: refuses early, with short replies, and cheaply."""

@@ -1,12 +1,13 @@
-"""Backpressure: what a listener has read and cannot serve at once waits, and its senders with it.
+"""Backpressure: a listener's received data that cannot be served at once waits, and so do its
+senders.
 
-What was read and cannot be served in this turn of the loop waits here, so that one busy connection
-does not hold up the others. A connection that has its share waiting is not read from: refusing
-costs nearly as much as serving, so the best that can be done with more than can be served is to
-leave it with its sender. TCP tells that one to wait; who sends little is read all the while. Of
-many that send much each is read in turn, as many at a time as what they bring can be served soon.
+Data that cannot be served in this turn of the event loop waits in the backlog, so that one busy
+connection does not delay the others. Reading pauses for a connection whose share of the backlog is
+used up: refusing costs nearly as much as serving, so the best way to handle excess data is to leave
+it with its sender. TCP makes that sender wait; connections that send little are always read.
+Connections that send much are read in turn, as many at a time as can be served soon.
 
-A send that has waited for too long all the same is refused (see busy_reply.py).
+A send that has nevertheless waited for too long is refused (see busy_reply.py).
 """
 
 import asyncio
@@ -18,39 +19,40 @@ from weakref import WeakSet
 from mq.client.machine import clock
 from mq.client.machine.clock import perf_counter
 
-LARGE = 8192  # bytes; a smaller read is served at once where nothing waits
-TURN_BYTES = 256 * 1024  # served in one turn of the loop, of large reads
-# And no piece more after so many seconds: of requests that are small and cost much, such as pulls,
-# these bytes keep the loop for longer than others should wait.
+LARGE = 8192  # bytes; a smaller read is served at once if nothing waits
+TURN_BYTES = 256 * 1024  # limit of large reads served in one turn of the event loop
+# Limit of a turn in seconds: small requests with a high cost, such as pulls, would keep the event
+# loop for too long within the limit of bytes.
 _TURN_SECONDS = 0.004
-MOST_WAITING = 64 * 1024 * 1024  # bytes; more are left to TCP, whoever sends them
-# What waits is kept below what is served in this part of the longest wait, so that hardly any of it
-# is ever refused, but may be so many bytes; and so many where sends may wait for any time.
+MOST_WAITING = 64 * 1024 * 1024  # bytes; more is left to TCP
+# The backlog is limited to the data that can be served within this fraction of the longest wait, so
+# that very few sends are refused; but at least to _LEAST_TARGET bytes. Without a limit of the wait,
+# it is _TARGET_WITHOUT_LIMIT bytes.
 _OF_LONGEST_WAIT = 0.25
 _LEAST_TARGET = 2 * 1024 * 1024
 _TARGET_WITHOUT_LIMIT = 8 * 1024 * 1024
-_ONE_READ = 256 * 1024  # bytes that a connection brings at most before it can be paused
-_RATE_WEIGHT = 0.1  # of the latest turn, in the bytes that are served a second
-_STALE_COST = 8  # refusing takes so many times less than serving
+_ONE_READ = 256 * 1024  # upper bound of bytes from a connection before it can be paused
+_RATE_WEIGHT = 0.1  # weight of the latest turn in the average rate of bytes per second
+_STALE_COST = 8  # refusing is so many times cheaper than serving
 
 
 class Reader(Protocol):
-    """What the backlog needs of a connection."""
+    """The parts of a connection that the backlog uses."""
 
-    waits: bool  # some of what came lies in the backlog
+    waits: bool  # whether the backlog has data of it
 
     def throttle(self, on: bool) -> None:
-        """Read no more for now, or go on."""
+        """Pause or resume reading."""
 
     def read(self, data: bytes, stale: bool = False) -> None:
-        """Serve what came; of what is `stale`, refuse the sends."""
+        """Serve received data; sends in `stale` data are refused."""
 
 
 class Backlog:
-    """What a listener has read from its connections and not served yet.
+    """The data that a listener has read from its connections and not served yet.
 
-    ``longest_wait`` gives the seconds after which a send in it is refused; 0 never does.
-    ``channels`` are all connections: while it is ``full`` none of them is read from.
+    ``longest_wait`` returns the seconds after which a waiting send is refused; 0 never does.
+    ``channels`` are all connections: while the backlog is ``full``, none of them is read.
     """
 
     def __init__(
@@ -64,19 +66,21 @@ class Backlog:
         self._clock = clock
         self._waiting: dict[Reader, deque[tuple[bytes, float]]] = {}
         self._throttled: dict[Reader, None] = {}
-        self._bytes: dict[Reader, int] = {}  # that wait of each
-        self._paused: set[Reader] = set()  # those with their share waiting, or waiting for a turn
-        self._resting: dict[Reader, None] = {}  # of these: nothing of them waits any more
-        self._greedy: WeakSet[Reader] = WeakSet()  # sent much at once, and are being read
+        self._bytes: dict[Reader, int] = {}  # waiting bytes of each connection
+        # connections whose share is used up, or that wait for their turn to be read
+        self._paused: set[Reader] = set()
+        self._resting: dict[Reader, None] = {}  # paused connections without waiting data
+        # connections that sent much at once, and are being read
+        self._greedy: WeakSet[Reader] = WeakSet()
         self._left = TURN_BYTES
         self._scheduled = False
         self._rate = 0.0  # bytes a second
-        self._turned = 0.0  # when the last turn of a busy stretch ended; 0 before the first
-        self.size = 0  # bytes that wait
+        self._turned = 0.0  # end of the last turn of a busy period; 0 before the first
+        self.size = 0  # waiting bytes
         self.full = False
 
     def keeps(self, channel: "Reader", data: bytes) -> bool:
-        """Whether what a connection has got is kept for later; else it is to be served now."""
+        """Keep received data for later; False if it is to be served now."""
         pieces = self._waiting.get(channel)
         if not self._scheduled:
             self._scheduled = True
@@ -105,12 +109,12 @@ class Backlog:
         return True
 
     def throttle(self, channel: "Reader") -> None:
-        """Read no more from a connection until there is room again."""
+        """Pause reading from a connection until there is room again."""
         self._throttled[channel] = None
         channel.throttle(True)
 
     def rest(self, channel: "Reader") -> list[bytes]:
-        """What waits of a connection that closes; it waits no more."""
+        """Remove and return the waiting data of a connection that closes."""
         pieces = self._waiting.pop(channel, ())
         self._bytes.pop(channel, None)
         self._throttled.pop(channel, None)
@@ -130,7 +134,7 @@ class Backlog:
                 self._resting[channel] = None
 
     def _resume(self) -> None:
-        """Read again from those of whom nothing waits, the longest paused first."""
+        """Resume connections without waiting data, the longest paused first."""
         room = self._target() - self.size
         while self._resting and room > 0 and not self.full:
             channel = next(iter(self._resting))
@@ -141,13 +145,13 @@ class Backlog:
             room -= _ONE_READ
 
     def _target(self) -> int:
-        """Bytes that may wait, of all connections."""
+        """The target size of the backlog in bytes, for all connections."""
         limit = self._longest_wait()
         target = self._rate * limit * _OF_LONGEST_WAIT if limit else _TARGET_WITHOUT_LIMIT
         return int(min(max(target, _LEAST_TARGET), MOST_WAITING))
 
     def _measure(self, served: int) -> None:
-        """Note how fast it goes, over turns that follow each other without a rest."""
+        """Measure the rate, over consecutive turns without a pause."""
         now = self._clock()
         if served > 0 and now > self._turned > 0.0:
             rate = served / (now - self._turned)
@@ -155,7 +159,7 @@ class Backlog:
         self._turned = now if self._waiting else 0.0
 
     def _turn(self) -> None:
-        """Serve what waits, a piece of each connection in turn, until enough is done."""
+        """Serve waiting data, one piece of each connection in turn, until the limit of the turn."""
         self._scheduled = False
         self._left = TURN_BYTES
         limit = self._longest_wait()
@@ -166,7 +170,7 @@ class Backlog:
             while self._waiting and self._left > 0 and perf_counter() < until:
                 self._serve_next(oldest)
             if self._waiting:
-                self._left = 0  # what is read in this turn waits behind it
+                self._left = 0  # data read in this turn waits after it
         finally:
             self._measure(before - self.size)
             self._resume()
@@ -187,7 +191,7 @@ class Backlog:
         self.size -= len(data)
         self._bytes[channel] -= len(data)
         if pieces:
-            self._waiting[channel] = pieces  # behind the others
+            self._waiting[channel] = pieces  # after the others
         else:
             del self._bytes[channel]
             channel.waits = False

@@ -1,8 +1,8 @@
-"""Overload protection: the reply SYSTEM_BUSY, given without a look at more than a request's number.
+"""Overload protection: the reply SYSTEM_BUSY, made without decoding more than a request's number.
 
-A send that has waited for too long is refused before it is looked at: its sender has given it up
-or soon will, and the time is better spent on those behind it. Java does the same with requests in
-the queues of its threads (BrokerFastFailure).
+A send that has waited for too long is refused without being decoded: its sender has given it up or
+soon will, and the time is better spent on later sends. Java does the same with requests in its
+threads' queues (BrokerFastFailure).
 """
 
 import orjson
@@ -15,11 +15,11 @@ from mq.protocol.reply_template import ReplyTemplate
 
 WAIT_SETTING = "waitTimeMillsInSendQueue"
 
-# How headers of clients begin that write their fields in order, as Java's do.
+# Start of headers whose fields are in the usual order, as clients like Java's write them.
 _COMMON_START = header_start(RequestCode.SEND_MESSAGE_V2)
 _ANSWERED = b',"flag":0,'
 _OPAQUE = b'"opaque":'
-_MOST_DIGITS = 12  # of a request's number, which has 32 bits, and one
+_MOST_DIGITS = 12  # digits of a request's number, which has 32 bits, plus one
 
 
 class BusyReply:
@@ -29,7 +29,7 @@ class BusyReply:
         template = ReplyTemplate(ResponseCode.SYSTEM_BUSY, remark=remark)
         start, self.end = template.around_opaque()
         size = len(start) + len(self.end)
-        # What stands before a request's number, by its digits.
+        # The bytes before a request's number, by its number of digits.
         self.begins = [
             PREFIX.pack(size + digits + 4, size + digits) + start for digits in range(_MOST_DIGITS)
         ]
@@ -40,8 +40,7 @@ class BusyReply:
 
 
 def opaque_in(head: bytes) -> bytes | None:
-    """The number of the request that these first bytes of a frame begin, in digits, if it is among
-    them."""
+    """The request number in the first bytes of a frame, in digits; None if it is not among them."""
     found = head.find(_OPAQUE, 8)
     if found < 0:
         return None
@@ -53,10 +52,10 @@ def opaque_in(head: bytes) -> bytes | None:
 def refuse_sends(data: bytes, reply: BusyReply) -> tuple[bytes, int, bytes]:
     """Refuse every send.
 
-    Returns the replies, how many sends there were, and the rest: other requests, and the beginning
-    of a frame that has not come whole. Raises RemoteProtocolError for a length that no frame has.
+    Returns the replies, the number of sends, and the rest: other requests, and the start of an
+    incomplete frame. Raises RemoteProtocolError for an invalid length of a frame.
     """
-    # Refusing is what an overloaded broker does most: it must cost next to nothing.
+    # Refusing is the main work of an overloaded broker, so it must be very cheap.
     replies: list[bytes] = []
     others: list[bytes] = []
     begins, reply_end = reply.begins, reply.end
@@ -72,7 +71,7 @@ def refuse_sends(data: bytes, reply: BusyReply) -> tuple[bytes, int, bytes]:
         start = position + 8
         body = start + (word & HEADER_LENGTH)
         opaque: bytes | None = b""
-        # The flag and the number stand behind the fields, which are long.
+        # The flag and the number follow the fields, which are long.
         if data.startswith(_COMMON_START, start) and word >> 24 == JSON:
             at = data.rfind(_ANSWERED, start, body)
             if at >= 0:
@@ -92,7 +91,7 @@ def refuse_sends(data: bytes, reply: BusyReply) -> tuple[bytes, int, bytes]:
 
 
 def _opaque_of_send(data: bytes, start: int, body: int, word: int) -> bytes | None:
-    """The number of a request that is a send; empty for a one-way one; None if it is no send."""
+    """The number of a send; empty for a one-way send; None if the request is not a send."""
     if word >> 24 != JSON:
         return None
     try:
@@ -104,4 +103,4 @@ def _opaque_of_send(data: bytes, start: int, body: int, word: int) -> bytes | No
             return None
         return b"" if header["flag"] & ONE_WAY else opaque
     except (ValueError, TypeError, KeyError):
-        return None  # whoever reads it with care says what is wrong
+        return None  # the full decoder reports the error

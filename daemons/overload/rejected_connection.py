@@ -1,4 +1,4 @@
-"""Overload protection: what a connection gets that is one too many."""
+"""Overload protection: connections above the limit."""
 
 import asyncio
 from typing import cast
@@ -6,16 +6,18 @@ from typing import cast
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
 
 CONNECTIONS_SETTING = "maxConnections"
-# How long a connection that is one too many may take to say what it wants, in seconds, and how
-# many of those there may be; more are closed without a word.
-TURN_AWAY_SECONDS = 1.0
-MOST_TURNED_AWAY = 100
+# Seconds that a connection above the limit may take to send its request, and the limit of such
+# connections; more are closed without a reply.
+REJECT_SECONDS = 1.0
+MOST_REJECTED = 100
 
 
 class RejectedConnection(asyncio.Protocol):
-    """A connection over the limit: its first request is answered SYSTEM_BUSY, then it is closed."""
+    """A connection above the limit: its first request is answered with SYSTEM_BUSY, then it is
+    closed.
+    """
 
-    waiting = 0  # of all listeners of this process
+    waiting = 0  # in all listeners of this process
 
     def __init__(self, limit: int) -> None:
         self._reply = BusyReply(
@@ -27,13 +29,14 @@ class RejectedConnection(asyncio.Protocol):
         self._data = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not instances of it
+        # uvloop's transports are not instances of it
+        self._transport = cast(asyncio.Transport, transport)
         RejectedConnection.waiting += 1
-        if RejectedConnection.waiting > MOST_TURNED_AWAY:
+        if RejectedConnection.waiting > MOST_REJECTED:
             transport.close()
         else:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(TURN_AWAY_SECONDS, transport.close)
+            self._timer = loop.call_later(REJECT_SECONDS, transport.close)
 
     def connection_lost(self, error: Exception | None) -> None:
         RejectedConnection.waiting -= 1

@@ -27,7 +27,7 @@ CONTROLLER_PORT = 9878
 ETCD_PORT = 2379
 _NAME_SERVER = "name server"
 _READY = re.compile(r"boot success|Talk to it")
-_RELOADS = "SIGHUP: reading again"
+_RELOADS = "SIGHUP: reloading files"
 _STOP_SECONDS = 60
 # Some pages read whole logs, and copy them: a gigabyte, as by default, takes seconds each time.
 _LOG_FILE_BYTES = 16 << 20

@@ -37,12 +37,12 @@ async def turns(count: int = 3) -> None:
 
 async def miss(polling: BusyPolling, time: Clock) -> None:
     """Look in vain until the time is over."""
-    assert polling.is_looking
+    assert polling.is_polling
     await turns()
-    assert polling.is_looking
+    assert polling.is_polling
     time.now += 2 * SECONDS
     await turns()
-    assert not polling.is_looking
+    assert not polling.is_polling
 
 
 async def hit(polling: BusyPolling, time: Clock, seconds: float) -> None:
@@ -57,7 +57,7 @@ async def hit(polling: BusyPolling, time: Clock, seconds: float) -> None:
 async def attempts(polling: BusyPolling) -> int:
     """How many requests come until it looks behind one."""
     count = 0
-    while not polling.is_looking:
+    while not polling.is_polling:
         polling.served()
         count += 1
     return count
@@ -76,7 +76,7 @@ def test_it_looks_from_a_request_on_until_none_has_come_for_so_long(
             await turns()
             polling.served()
             await turns()
-            assert polling.is_looking
+            assert polling.is_polling
         await miss(polling, time)
 
     uvloop.run(script())
@@ -155,7 +155,7 @@ def test_an_even_stream_that_comes_late_each_time_is_soon_not_looked_for(
         for _ in range(hits):
             await attempts(polling)
             await hit(polling, time, seconds)
-        return polling.is_looking
+        return polling.is_polling
 
     assert uvloop.run(script(0.7 * SECONDS, 40))
     assert not uvloop.run(script(0.8 * SECONDS, 13))
@@ -170,7 +170,7 @@ def test_one_late_request_among_early_ones_ends_nothing(monkeypatch: pytest.Monk
         for _ in range(40):
             await hit(polling, time, 0.8 * SECONDS)
             await hit(polling, time, 0.1 * SECONDS)
-        assert polling.is_looking
+        assert polling.is_polling
 
     uvloop.run(script())
 
@@ -189,7 +189,7 @@ def test_what_a_request_itself_takes_is_no_time_that_was_looked_for_it(
             polling.served()
             time.now += 2 * SECONDS
             await turns()
-        assert polling.is_looking
+        assert polling.is_polling
 
     uvloop.run(script())
 
@@ -204,10 +204,10 @@ def test_told_not_to_it_stops_though_each_request_comes_in_time(
         polling = BusyPolling(lambda: seconds)
         polling.served()
         await hit(polling, time, 0.1 * SECONDS)
-        assert polling.is_looking
+        assert polling.is_polling
         seconds = 0.0
         await hit(polling, time, 0.1 * SECONDS)
-        assert not polling.is_looking
+        assert not polling.is_polling
 
     uvloop.run(script())
 
@@ -220,7 +220,7 @@ def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, 
         polling = BusyPolling(lambda: 0.0 if why == "told not to" else SECONDS)
         for _ in range(10_000):
             polling.served()
-        assert not polling.is_looking
+        assert not polling.is_polling
 
     if why == "one processor":
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})

@@ -11,7 +11,7 @@ from mq.daemons.broker.timer import service, wheel
 
 _WHEEL = 2 * 3600  # seconds; half of it is more than clocks jump and messages wait
 
-limits.FLUSH_LOOK_SECONDS = 2.0
+limits.FLUSH_CHECK_SECONDS = 2.0
 wheel.SLOTS = _WHEEL
 service.SLOTS = _WHEEL  # type: ignore[attr-defined]  # imported by its name
 pushes.PUSH_PATIENCE_SECONDS = 5.0

@@ -97,7 +97,7 @@ def test_the_brokers_end_with_the_process_that_runs_them(tmp_path: Path) -> None
         several.process.kill()
         assert several.process.stdout is not None
         rest = several.process.stdout.read()  # until both have closed it
-        assert rest.count("the process that has started this one has ended: stopping") == 2
+        assert rest.count("the parent process has ended; stopping") == 2
         assert rest.count("stopped") == 2
 
 

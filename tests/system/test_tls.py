@@ -219,7 +219,7 @@ def test_a_new_certificate_counts_without_a_restart_and_a_broken_one_does_not(
             certificates.key.write_text("broken")
             server.reload()
             assert await shown(server) == second
-            assert "TLS stays as it was" in caplog.text
+            assert "keeping the old TLS certificate" in caplog.text
 
     asyncio.run(main())
 

@@ -1,1 +1,1 @@
-"""Access control as plain_acl.yml describes it: who may do what."""
+"""Access control according to plain_acl.yml."""

@@ -1,8 +1,9 @@
-"""Access control: the check of every request, and the changes that administrators ask for.
+"""Access control: checks every request, and applies administrators' changes.
 
-Sources: PlainAccessValidator and PlainPermissionManager.validate (4.9.8). As there, an address of
-globalWhiteRemoteAddresses may do everything, and so may who names an access key from an address of
-its whiteRemoteAddress; everyone else signs, and needs the permissions that `needs` lists.
+Sources: PlainAccessValidator and PlainPermissionManager.validate (4.9.8). As there, addresses in
+globalWhiteRemoteAddresses may do everything, and so may a request that names an access key and
+comes from an address in its whiteRemoteAddress. All others must be signed, and need the permissions
+that `needs` lists.
 """
 
 import logging
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AccountChange:
-    """What UPDATE_AND_CREATE_ACL_CONFIG asks for; None leaves what there is."""
+    """The change in UPDATE_AND_CREATE_ACL_CONFIG; None leaves a value as it is."""
 
     access_key: str | None
     secret_key: str | None
@@ -43,7 +44,7 @@ class AccountChange:
     group_permissions: Sequence[str] | None = None
 
     def apply(self, account: dict[str, Any]) -> None:
-        """Write it into an account of a file (createAclAccessConfigMap)."""
+        """Apply the change to an account of a file (createAclAccessConfigMap)."""
         account["accessKey"] = self.access_key
         account["secretKey"] = self.secret_key
         account["admin"] = self.admin
@@ -60,22 +61,23 @@ class AccountChange:
 
 
 class AccessControl(Signers):
-    """The rules in force. Raises ConfigError where the files cannot be used at the start."""
+    """The rules in force. Raises ConfigError if the files are invalid at the start."""
 
     reads_body_of: Container[int] = BODIES
 
     # the check of a request ---------------------------------------------------------------------
 
     def guard(self, command: Command, channel: Channel) -> None:
-        """Raises Refused (NO_PERMISSION) unless who sent this may do it."""
+        """Raises Refused (NO_PERMISSION) unless the sender may make this request."""
         try:
             self.check(command, channel.remote_address[0])
         except AclError as error:
             raise self.refusal(command.code, channel, error) from None
 
     def guard_dialect(self, command: Command, channel: Channel) -> None:
-        """Of a snode: it is an administrator, or its address may do everything, or a
-        connection does not speak its dialect (`reads_all`); and each request is."""
+        """Check a request of a snode: each must come from an administrator, or from an address that
+        may do everything. A connection uses the snode dialect only for these (`reads_all`).
+        """
         try:
             account = self.signer(command.fields, bytes(command.body), channel.remote_address[0])
             if account is not None and not account.admin:
@@ -89,7 +91,7 @@ class AccessControl(Signers):
     def guard_direct(
         self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
     ) -> None:
-        """The same for a request of the hot path."""
+        """Like `guard`, for a request of the hot path."""
         try:
             account = self._account(code, fields, body, channel.remote_address[0])
             if account is not None:
@@ -106,9 +108,9 @@ class AccessControl(Signers):
     def _account(
         self, code: int, fields: Mapping[str, str], body: bytes, host: str
     ) -> Account | None:
-        """Whose permissions count for a request; None if its address may do everything.
+        """The account of a request; None if its address may do everything.
 
-        Raises AclError for what is not signed, or is for an administrator and from none.
+        Raises AclError for a request that is not signed, or is for administrators and not from one.
         """
         account = self.signer(fields, body, host)
         if account is None:
@@ -121,15 +123,16 @@ class AccessControl(Signers):
         return account
 
     def check_read(self, command: Command, channel: Channel, topic: str) -> None:
-        """For a request that has passed the guard and of which the topic was not known then.
+        """Check a topic that was not known when the request passed the guard.
 
-        Raises Refused unless its sender may read from the topic. Java does not ask.
+        Raises Refused unless its sender may read from the topic. Java does not check this.
         """
         self._check_topic(command, channel, topic, SUB)
 
     def reads_all(self, command: Command, channel: Channel) -> bool:
-        """Whether the sender of a request that has passed the guard may read from all topics, of
-        whatever they were: an administrator, as a slave has to be."""
+        """Whether the sender of a request that has passed the guard may read from all topics: an
+        administrator, as a slave must be.
+        """
         parts = parts_of(channel.remote_address[0])
         if any(matches(parts) for matches in self.rules.global_matchers):
             return True
@@ -137,7 +140,7 @@ class AccessControl(Signers):
         return account is not None and account.admin
 
     def check_write(self, command: Command, channel: Channel, topic: str) -> None:
-        """Likewise, unless its sender may send to the topic."""
+        """Like `check_read`, for sending to the topic."""
         self._check_topic(command, channel, topic, PUB)
 
     def _check_topic(self, command: Command, channel: Channel, topic: str, needed: int) -> None:
@@ -155,7 +158,9 @@ class AccessControl(Signers):
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
 
     def may_have(self, client: Client, topic: str) -> bool:
-        """Whether a producer may be handed what it, or another of its group, sent to a topic."""
+        """Whether a producer may receive messages that it, or another member of its group, sent to
+        a topic.
+        """
         parts = parts_of(client.channel.remote_address[0])
         if any(matches(parts) for matches in self.rules.global_matchers):
             return True
@@ -172,7 +177,9 @@ class AccessControl(Signers):
     # changes by request -------------------------------------------------------------------------
 
     def update_account(self, change: AccountChange) -> None:
-        """Create or change an account. Raises AclError, and changes nothing, if that cannot be."""
+        """Create or change an account. Raises AclError if that is not possible; nothing has changed
+        then.
+        """
         check_keys(change.access_key, change.secret_key)
         assert change.access_key is not None
         check_permissions(change.topic_permissions or ())
@@ -192,7 +199,9 @@ class AccessControl(Signers):
         self._write(path, data)
 
     def delete_account(self, access_key: str) -> bool:
-        """Delete an account; False if there is none. Raises AclError if the file resists."""
+        """Delete an account; False if it does not exist. Raises AclError if the file cannot be
+        changed.
+        """
         path = self.rules.files.get(access_key)
         if path is None:
             return False
@@ -208,7 +217,7 @@ class AccessControl(Signers):
     def update_global_addresses(self, addresses: Sequence[str], file: str) -> None:
         """Set the addresses that may do everything, in one of the files or the default one.
 
-        Raises AclError for a file that is not one of ours: no path is built from what a peer sends.
+        Raises AclError for any other file: no path is built from a peer's data.
         """
         path = self.files.default
         if file:
@@ -234,6 +243,6 @@ class AccessControl(Signers):
 
 def _check_needs(account: Account, needed: Iterable[Need]) -> None:
     for resource, permission in needed:
-        if resource == TRACE_TOPIC and permission == PUB:  # any account may send traces
+        if resource == TRACE_TOPIC and permission == PUB:  # every account may send traces
             continue
         account.check(resource, permission)

@@ -1,4 +1,4 @@
-"""The accounts as an administrator may see them: all but the secret keys."""
+"""The accounts in the form shown to administrators: without the secret keys."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mq.protocol.bodies import AclConfig, PlainAccessConfig
 
 
 def shown(files: AclFiles) -> AclConfig:
-    """What the files say now (PlainPermissionManager.getAllAclConfig of 4.9.7).
+    """The current content of the files (PlainPermissionManager.getAllAclConfig of 4.9.7).
 
     Raises AclError for a file that cannot be read.
     """

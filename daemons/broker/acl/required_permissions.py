@@ -1,9 +1,9 @@
-"""What a request needs: permissions on topics and groups, or an administrator.
+"""The permissions that a request needs: on topics and groups, or an administrator.
 
-Java's lists (PlainAccessValidator.parse, Permission.ADMIN_CODE of 4.9.8) have holes through which
-an account goes around its permissions: batches, orders to the offsets of other groups, and the
-changing of accounts itself are not in them. In the rows of mq.protocol.codes they are; here the
-names are found that a row's rights are about. docs/decisions/0010 has the differences from Java.
+Java's lists (PlainAccessValidator.parse, Permission.ADMIN_CODE of 4.9.8) have gaps through which an
+account can bypass its permissions: they lack batches, changes of other groups' offsets, and changes
+of accounts. The rows of mq.protocol.codes include them; this module finds the names to which a
+row's rights refer. docs/decisions/0010 lists the differences from Java.
 """
 
 from collections.abc import Mapping
@@ -30,17 +30,17 @@ from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.requests import BROKER, FILTER_SERVER, NamedIn
 
-#: A topic, or the retry topic that stands for a group, and PUB or SUB.
+# A topic, or the retry topic that stands for a group, and PUB or SUB.
 Need = tuple[str, int]
 
-# A filter server asks who pulls as its broker does.
+# A filter server checks pulls like its broker.
 _ASKED = [code for code in RequestCode if code.answered_by & (BROKER | FILTER_SERVER)]
 
-#: What accounts other than administrators may ask for, where they have the rights that it needs.
-#: Every other code is for administrators, one without a row among them.
+# The requests of accounts other than administrators, if they have the required rights. All other
+# codes, including those without a row, are for administrators.
 OPEN = frozenset(int(code) for code in _ASKED if code.rights is not None)
 
-#: The requests that name topics and groups in their bodies.
+# The requests with topics and groups in their bodies.
 BODIES = frozenset(
     int(code)
     for code in _ASKED
@@ -51,7 +51,7 @@ _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 
 
 def _attribute(code: RequestCode, permission: str, resource: str) -> str | None:
-    """Where a header has the topic, or group, that a request sends to or reads as."""
+    """The header attribute with the topic, or group, that a request sends to or reads as."""
     for right in code.rights or ():
         if right[:3] == (permission, resource, NamedIn.HEADER):
             return right.attribute
@@ -59,13 +59,13 @@ def _attribute(code: RequestCode, permission: str, resource: str) -> str | None:
 
 
 def _sending() -> dict[int, tuple[type[Header], str]]:
-    """Which requests send to the topic that their header names, and its attribute."""
+    """The requests that send to the topic in their header, and its attribute."""
     named = {code: _attribute(code, "PUB", "topic") for code in _ASKED}
     return {int(code): (HEADERS[code], name) for code, name in named.items() if name}
 
 
 def _reading() -> dict[int, tuple[type[Header], str | None, str | None]]:
-    """Which read, with the attributes of their header that hold the topic and the group."""
+    """The requests that read, with the header attributes of the topic and the group."""
     named = {
         code: (_attribute(code, "SUB", "topic"), _attribute(code, "SUB", "group"))
         for code in _ASKED
@@ -76,24 +76,25 @@ def _reading() -> dict[int, tuple[type[Header], str | None, str | None]]:
 _SENDS = _sending()
 _READS = _reading()
 
-# What was popped is acknowledged in the topic that it lies in: one of retries belongs to the topic
-# that was popped. Nobody else names such a topic: to others %RETRY%a_b is what group a_b failed in.
+# Popped messages are acknowledged in the topic in which they are stored: a retry topic belongs to
+# the topic that was popped. Only these requests name such a topic; in others %RETRY%a_b is the
+# retry topic of group a_b.
 _ACKNOWLEDGE = frozenset((RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
 
 
 def needs(command: Command) -> list[Need]:
     """The permissions that a request needs.
 
-    Raises AclError for a request of which that cannot be read.
+    Raises AclError for a malformed request.
     """
     try:
         return _needs(command)
     except RemoteProtocolError as error:
-        raise AclError(f"the request cannot be read: {error}") from None
+        raise AclError(f"cannot read the request: {error}") from None
 
 
 def needs_direct(code: int, fields: Mapping[str, str]) -> list[Need]:
-    """The same for a request of the hot path, by the fields that its handler reads."""
+    """Like `needs`, for a request of the hot path, by the fields that its handler reads."""
     if code in _SENDS:
         return _to_send(fields[Letter.TOPIC], fields.get(Letter.PROPERTIES))
     return [(fields["topic"], SUB), (RETRY_PREFIX + fields["consumerGroup"], SUB)]
@@ -121,9 +122,9 @@ def _needs(command: Command) -> list[Need]:
 def _to_send(topic: str, properties: str | None) -> list[Need]:
     if not topic.startswith(RETRY_PREFIX):
         return [(topic, PUB)]
-    # A consumer sends a copy of a message that it could not consume. The group is the one of the
-    # topic: Java takes it from another field, which the sender can choose freely. Consumers get
-    # the copy as a message of the topic in RETRY_TOPIC, so the sender must be able to read that.
+    # A consumer sends a copy of a message that it could not consume. The group is that of the
+    # topic: Java takes it from another field, which the sender can choose freely. Consumers get the
+    # copy as a message of the topic in RETRY_TOPIC, so the sender must be allowed to read that.
     origin = decode(properties or "").get(PropertyKey.RETRY_TOPIC)
     return [(topic, SUB)] if origin is None else [(topic, SUB), (origin, SUB)]
 
@@ -139,7 +140,7 @@ def _of_body(command: Command) -> list[Need]:
     code = command.code
     if code == RequestCode.HEART_BEAT:
         if len(command.body) > MOST_HEARTBEAT_BYTES:
-            return []  # its handler refuses it, unread
+            return []  # its handler refuses it without decoding
         found = []
         for consumer in command.read_body(HeartbeatData).consumer_data_set:
             found.append((RETRY_PREFIX + consumer.group_name, SUB))
@@ -154,7 +155,7 @@ def _of_body(command: Command) -> list[Need]:
     if code == RequestCode.QUERY_ASSIGNMENT:
         asked = command.read_body(QueryAssignmentRequestBody)
         topic, group = asked.topic or "", asked.consumer_group or ""
-        # A consumer asks for its own retries, too: the group stands for them.
+        # A consumer requests its own retry topic, too: the group stands for it.
         return _to_read(None if topic.startswith(RETRY_PREFIX) else topic, group)
     if code in _LOCKS and len(command.body) > lock.MOST_BYTES:
         return []  # likewise

@@ -172,7 +172,7 @@ class PreOnline:
         """Raises OSError and ValueError."""
         store = stores.messages
         table = await asyncio.to_thread(copied_answers.read_changed_offsets, offsets)
-        stores.offsets.go_on_from(table, store.max_offset)
+        stores.offsets.advance(table, store.max_offset)
         await stores.offsets.save()
         config = store.root / "config"
         await asyncio.to_thread(

@@ -1,1 +1,1 @@
-"""Clients of the broker: who is connected in which group, and who has locked which queue."""
+"""Clients of the broker: members of groups, and queue locks."""

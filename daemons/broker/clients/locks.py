@@ -1,7 +1,7 @@
-"""Locks on queues, with which an ordered consumer makes sure that it is the only one of its group.
+"""Queue locks, which ensure that one ordered consumer of a group consumes a queue.
 
 A lock lasts for a minute from its last renewal, or as the settings say; consumers renew theirs
-every 20 s. One that expired may be taken by another member (RebalanceLockManager).
+every 20 s. Another member may take an expired lock (RebalanceLockManager).
 """
 
 import logging
@@ -14,10 +14,10 @@ from mq.protocol.bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 60.0
-# Locks of all groups; each takes some 300 bytes. Who asks for more holds none.
+# Limit of the locks of all groups; each takes about 300 bytes. Above it, new locks are refused.
 MOST_LOCKS = 200_000
-# Locks taken by one request that are logged each by itself.
-_MOST_TOLD = 20
+# Limit of locks per request that are logged individually.
+_MOST_LOGGED = 20
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class QueueLocks:
         self._count = 0  # of all groups
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock or renew; returns the queues that the client holds now."""
+        """Lock or renew queues; returns those that the client holds now."""
         locks = self._groups.get(group, {})
         now = self._clock()
         held: set[MessageQueue] = set()
@@ -67,17 +67,17 @@ class QueueLocks:
             locks.update((queue, _Lock(client_id, now)) for queue in new)
             self._count += len(new)
             held.update(new)
-            for queue in new[:_MOST_TOLD]:
+            for queue in new[:_MOST_LOGGED]:
                 log.info("group %s: %s locks %s", group, client_id, queue)
-            if len(new) > _MOST_TOLD:
-                log.info("group %s: and %d queues more", group, len(new) - _MOST_TOLD)
+            if len(new) > _MOST_LOGGED:
+                log.info("group %s: and %d more queues", group, len(new) - _MOST_LOGGED)
         if self._count >= MOST_LOCKS:
-            log.error("there are %d locks on queues, the most there may be", self._count,
+            log.error("queue lock limit reached (%d); refusing new locks", self._count,
                       extra={"failure": "locks"})  # fmt: skip
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give up locks; those of other clients stay."""
+        """Release locks of a client; those of other clients stay."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)
@@ -87,13 +87,13 @@ class QueueLocks:
                 del locks[queue]
                 self._count -= 1
             else:
-                log.warning("group %s: %s may not unlock %s of %s", group, client_id, queue,
+                log.warning("group %s: %s must not unlock %s of %s", group, client_id, queue,
                             lock.client_id, extra={"failure": f"unlocks of {group}"})  # fmt: skip
         if not locks:
             self._groups.pop(group, None)
 
     def expire(self) -> None:
-        """Drop expired locks, so that groups which are gone leave nothing behind."""
+        """Drop expired locks, so that groups without members leave no locks."""
         oldest = self._clock() - self._lifetime
         for group, locks in list(self._groups.items()):
             for queue in [q for q, lock in locks.items() if lock.renewed < oldest]:
@@ -103,7 +103,7 @@ class QueueLocks:
                 del self._groups[group]
 
     def holder(self, group: str, queue: MessageQueue) -> str | None:
-        """Who holds a queue, unless the lock has expired."""
+        """The holder of a queue's lock; None if there is no lock or it has expired."""
         lock = self._groups.get(group, {}).get(queue)
         if lock is None or self._clock() - lock.renewed > self._lifetime:
             return None

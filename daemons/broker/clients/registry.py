@@ -1,9 +1,9 @@
 """Client registry: producers and consumers by group, each with its connection.
 
-A client is known from its heartbeat until it unregisters, its connection closes, or it sends no
-heartbeat for the expiry time. Whenever the members or the subscriptions of a consumer group change,
-`on_change` is called with the group, so that its members are told to rebalance. Java tells them not
-when a member expires (ConsumerManager.scanNotActiveChannel); here they are told then too.
+A client is registered from its heartbeat until it unregisters, its connection closes, or it sends
+no heartbeat for the expiry time. When the members or subscriptions of a consumer group change,
+`on_change` is called with the group, so that its members are notified and rebalance. Java does not
+notify them when a member expires (ConsumerManager.scanNotActiveChannel); this registry does.
 """
 
 import logging
@@ -25,16 +25,16 @@ from mq.protocol.headers.group import NotifyConsumerIdsChangedRequestHeader
 
 log = logging.getLogger(__name__)
 
-# Groups of one connection whose comings and goings are logged each by itself.
-MOST_TOLD = 20
+# Limit of groups per connection whose changes are logged individually.
+MOST_LOGGED = 20
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A member of a group; `last_seen` is of `time.monotonic`, in seconds: a clock that is set
-    forward makes nobody silent.
+    """A member of a group.
 
-    `account` is the access key that its heartbeat was signed with, "" without access control.
+    `last_seen` is in seconds of `time.monotonic`, so that setting the clock forward expires no
+    client. `account` is the access key that signed its heartbeat, "" without access control.
     """
 
     channel: Channel
@@ -45,13 +45,13 @@ class Client:
     account: str = ""
 
     def last_seen_ms(self) -> int:
-        """When it was heard of last, in ms since 1970."""
+        """Time of the last heartbeat, in ms since 1970."""
         return int((clock.time() - clock.monotonic() + self.last_seen) * 1000)
 
 
 @dataclass(slots=True, eq=False)
 class ConsumerGroup:
-    """A consumer group that has members now."""
+    """A consumer group that has members."""
 
     name: str
     consume_type: ConsumeType | None = None
@@ -59,15 +59,17 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere | None = None
     clients: dict[Channel, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)  # by topic
-    # Of each client id the member that sent the last heartbeat, and the ids of several members.
+    # For each client id, the member that sent the last heartbeat, and the ids that several members
+    # share.
     last_by_id: dict[str, Client] = field(default_factory=dict)
     shared_ids: set[str] = field(default_factory=set)
 
     def beat(self, client: Client) -> None:
-        """Take in the heartbeat of a member, and log once if another member has its client id.
+        """Register the heartbeat of a member, and log once if another member has its client id.
 
-        A client that connects again leaves an old connection, which may stay open for minutes but
-        sends nothing. So both must have sent a heartbeat after the other one's.
+        A client that reconnects leaves an old connection, which may stay open for minutes but sends
+        nothing. So the id counts as shared only after both connections have sent a heartbeat after
+        the other's.
         """
         known, name = self.clients.get(client.channel), client.client_id
         self.clients[client.channel] = client
@@ -95,14 +97,14 @@ class ConsumerGroup:
         )
 
     def remove(self, channel: Channel) -> Client | None:
-        """A member has left; returns it if it was one."""
+        """Remove a member; returns it, or None if it was not a member."""
         client = self.clients.pop(channel, None)
         if client is not None:
             self._forget(client)
         return client
 
     def _forget(self, client: Client) -> None:
-        """A client id is no longer that of this member."""
+        """Release the client id of this member."""
         self.shared_ids.discard(client.client_id)
         last = self.last_by_id.get(client.client_id)
         if last is not None and last.channel is client.channel:
@@ -112,18 +114,18 @@ class ConsumerGroup:
         return [client.client_id for client in self.clients.values()]
 
     def find(self, client_id: str) -> Client | None:
-        """The member of that id."""
+        """The member with that id."""
         for client in self.clients.values():
             if client.client_id == client_id:
                 return client
         return None
 
     def subscribe(self, subscriptions: list[SubscriptionData], tell: bool = True) -> bool:
-        """Take over what a heartbeat subscribes to; returns whether topics came or went. The log
-        is only told of it with `tell`.
+        """Apply the subscriptions of a heartbeat; returns whether topics were added or removed.
+        Changes are logged only with `tell`.
 
-        Of two members that disagree the newer subscription (subVersion) counts, whoever speaks
-        last (ConsumerGroupInfo.updateSubscription).
+        If two members disagree, the newer subscription (subVersion) counts, whichever heartbeat is
+        later (ConsumerGroupInfo.updateSubscription).
         """
         changed = False
         topics = set()
@@ -156,17 +158,17 @@ class Consumers:
         self.on_change: list[Callable[[ConsumerGroup], None]] = []
 
     def register(self, name: str, client: Client, data: ConsumerData) -> bool:
-        """Take in what a heartbeat says of group `name`; returns whether the group has changed."""
+        """Register a heartbeat for group `name`; returns whether the group has changed."""
         group = self.groups.get(name)
         channel = client.channel
         names = self._groups_of.setdefault(channel, set())
         names.add(name)
         if group is None:
             group = self.groups[name] = ConsumerGroup(name)
-            if len(names) <= MOST_TOLD:
+            if len(names) <= MOST_LOGGED:
                 log.info("group %s: first member %s", name, client.client_id)
-            elif len(names) == MOST_TOLD + 1:
-                log.info("%s has more groups, which are not named here", client.client_id)
+            elif len(names) == MOST_LOGGED + 1:
+                log.info("%s has more groups, which are not logged", client.client_id)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -180,14 +182,14 @@ class Consumers:
                 extra={"peer": channel.remote},
             )
         group.beat(client)
-        tell = len(names) <= MOST_TOLD
+        tell = len(names) <= MOST_LOGGED
         changed = group.subscribe(data.subscription_data_set, tell) or known is None
         if changed:
             self._changed(group)
         return changed
 
     def unregister(self, name: str, channel: Channel) -> None:
-        """A member leaves one group."""
+        """Remove a member from one group."""
         group = self.groups.get(name)
         self._groups_of.get(channel, set()).discard(name)
         if group is not None and group.remove(channel) is not None:
@@ -199,9 +201,9 @@ class Consumers:
         return self._groups_of.get(channel, frozenset())
 
     def connection_lost(self, channel: Channel) -> None:
-        """A member's connection has closed: it leaves all its groups."""
+        """Remove a member from all its groups, because its connection has closed."""
         names = self._groups_of.pop(channel, ())
-        tell = len(names) <= MOST_TOLD
+        tell = len(names) <= MOST_LOGGED
         if not tell:
             log.info("connection of %s closed: it leaves %d groups", channel.remote, len(names))
         for name in names:
@@ -212,12 +214,14 @@ class Consumers:
                 self._changed(group, tell)
 
     def expire(self, timeout: float) -> None:
-        """Forget members without a heartbeat for `timeout` seconds and close their connections."""
+        """Evict members without a heartbeat for `timeout` seconds and close their connections."""
         oldest = self._clock() - timeout
         for group in list(self.groups.values()):
             silent = [c for c in group.clients.values() if c.last_seen < oldest]
             for client in silent:
-                log.warning("group %s: %s is silent, removed", group.name, client.client_id)
+                log.warning(
+                    "group %s: evicting %s, which sends no heartbeats", group.name, client.client_id
+                )
                 group.remove(client.channel)
             if silent:
                 self._changed(group)
@@ -225,12 +229,12 @@ class Consumers:
                 client.channel.close()
 
     def find(self, group: str, client_id: str) -> Client | None:
-        """A member by its id."""
+        """The member with an id."""
         known = self.groups.get(group)
         return None if known is None else known.find(client_id)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What a group has subscribed to of a topic."""
+        """A group's subscription to a topic."""
         known = self.groups.get(group)
         return None if known is None else known.subscriptions.get(topic)
 
@@ -248,7 +252,7 @@ class Consumers:
 
 
 def notify_members(group: ConsumerGroup) -> None:
-    """Tell every member that the group has changed; they rebalance."""
+    """Notify all members that the group has changed, so that they rebalance."""
     fields = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name).encode()
     for channel in group.clients:
         if not channel.closed:
@@ -263,7 +267,7 @@ class Producers:
         clock: Callable[[], float] = clock.monotonic,
         may_have: Callable[[Client, str], bool] = lambda client, topic: True,
     ) -> None:
-        """``may_have`` tells whether a client may have a message that is for a topic."""
+        """``may_have`` reports whether a client may receive messages of a topic."""
         self._clock = clock
         self._may_have = may_have
         self.groups: dict[str, dict[Channel, Client]] = {}
@@ -272,7 +276,7 @@ class Producers:
         self._turn = 0
 
     def register(self, group: str, client: Client) -> None:
-        """Take in that a heartbeat names a group."""
+        """Register that a heartbeat names a group."""
         clients = self.groups.setdefault(group, {})
         if client.channel not in clients:
             log.info("producer group %s: new member %s", group, client.client_id)
@@ -282,10 +286,10 @@ class Producers:
         if owner is None or owner.channel.closed or owner.account == client.account:
             self._clients[client.client_id] = client
         else:
-            # It would get the replies to the other's requests. Who is there keeps the id.
+            # The new client would get the replies to the other's requests. The first one keeps the
+            # id.
             log.warning(
-                "%s says it is client %s, as another account's connection %s does: it gets no "
-                "replies",
+                "%s uses the client id %s of another account's connection %s; it gets no replies",
                 client.channel.remote,
                 client.client_id,
                 owner.channel.remote,
@@ -293,7 +297,7 @@ class Producers:
             )
 
     def unregister(self, group: str, channel: Channel) -> None:
-        """A member leaves one group."""
+        """Remove a member from one group."""
         clients = self.groups.get(group)
         if clients is not None:
             client = clients.pop(channel, None)
@@ -304,7 +308,7 @@ class Producers:
                 self._forget(client)
 
     def connection_lost(self, channel: Channel) -> None:
-        """A member's connection has closed: it leaves all its groups."""
+        """Remove a member from all its groups, because its connection has closed."""
         for group in self._groups_of.pop(channel, ()):
             client = self.groups.get(group, {}).pop(channel, None)
             self._drop_if_empty(group)
@@ -312,20 +316,25 @@ class Producers:
                 self._forget(client)
 
     def expire(self, timeout: float) -> None:
-        """Forget members without a heartbeat for `timeout` seconds and close their connections."""
+        """Evict members without a heartbeat for `timeout` seconds and close their connections."""
         oldest = self._clock() - timeout
         for group, clients in list(self.groups.items()):
             for client in [c for c in clients.values() if c.last_seen < oldest]:
-                log.warning("producer group %s: %s is silent, removed", group, client.client_id)
+                log.warning(
+                    "producer group %s: evicting %s, which sends no heartbeats",
+                    *(group, client.client_id),
+                )
                 del clients[client.channel]
                 self._forget(client)
                 client.channel.close()
             self._drop_if_empty(group)
 
     def any_channel(self, group: str, topic: str) -> Channel | None:
-        """A live connection of a group, of its members in turn; for a transaction check.
+        """A live connection of a group, chosen round robin among its members; for a transaction
+        check.
 
-        Only of a member that may have what is for `topic`: anybody can say that he is of a group.
+        Only members that may receive messages of `topic` are chosen, because any client can claim
+        to belong to a group.
         """
         clients = [c for c in self.groups.get(group, {}).values() if not c.channel.closed]
         self._turn += 1
@@ -336,7 +345,7 @@ class Producers:
         return None
 
     def find(self, client_id: str) -> Channel | None:
-        """The connection of a client, for a reply to it."""
+        """The connection of a client, to push a reply to it."""
         client = self._clients.get(client_id)
         return None if client is None else client.channel
 
@@ -346,7 +355,7 @@ class Producers:
             del self._clients[client.client_id]
 
     def members(self) -> Iterator[tuple[str, Client]]:
-        """Every group and member."""
+        """All groups and members."""
         for group, clients in self.groups.items():
             for client in clients.values():
                 yield group, client

@@ -1,1 +1,1 @@
-"""Wiring: the parts of a broker, in groups of one subject, each made by one function."""
+"""Components of a broker: each groups the objects of one subject and is made by one function."""

@@ -1,4 +1,4 @@
-"""Acting: the broker's side of a set whose slave acts as the master while that is gone."""
+"""Acting component: a slave acts as the master while the master is absent."""
 
 import asyncio
 import contextlib
@@ -28,14 +28,17 @@ from mq.daemons.supervision import Tasks
 
 
 def asks_before_it_starts(settings: BrokerSettings) -> bool:
-    """Whether a broker asks the others of its set what has become of it meanwhile."""
+    """Whether a broker asks the other members of its replica set before it starts."""
     return has_acting_slaves(settings) and not settings.broker.skip_pre_online
 
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """``heartbeats`` are there where a slave acts while the master is gone, ``members`` and
-    ``master`` on such a slave, ``bridge`` if it delivers then."""
+    """The objects of the component.
+
+    ``heartbeats`` exists if slaves may act as the master, ``members`` and ``master`` exist on such
+    a slave, and ``bridge`` if that slave also delivers.
+    """
 
     heartbeats: Heartbeats | None = None
     members: Members | None = None
@@ -57,7 +60,7 @@ class Acting:
         return {}
 
     def metrics(self) -> Metrics:
-        from mq.daemons.metrics import counter, gauge  # only where somebody reads them
+        from mq.daemons.metrics import counter, gauge  # imported only for a scrape
 
         if self.master is None:
             return
@@ -70,7 +73,7 @@ class Acting:
             yield counter("mq_escaped_messages_total", doc, self.bridge.escaped)
 
     def info(self) -> dict[str, str]:
-        """For GET_BROKER_RUNTIME_INFO, of a slave that may act."""
+        """The runtime info of a slave that may act, for GET_BROKER_RUNTIME_INFO."""
         if self.master is None:
             return {}
         info = {"actingMaster": str(self.master.is_acting).lower()}
@@ -79,22 +82,22 @@ class Acting:
         return info
 
     def look(self) -> None:
-        """Somebody says that the lowest id of the set is another."""
+        """Query the members again: another broker is reported to have the lowest id."""
         if self.members is not None:
             self.members.look()
 
     @property
     def knows_better(self) -> bool:
-        """Whether this slave may be further than its master."""
+        """Whether this slave may have newer data than its master."""
         return self.master is not None and self.master.knows_better
 
     async def stop(self) -> None:
-        """Stop acting, while the connections that it needs are open still."""
+        """Stop acting, while the connections that it needs are still open."""
         if self.master is not None:
             await self.master.stop()
 
     async def make_way(self) -> None:
-        """A master of the set says that it starts."""
+        """Stop acting, because a master of the replica set starts."""
         if self.master is not None:
             await self.master.make_way()
 
@@ -102,7 +105,7 @@ class Acting:
 def open_bridge(
     settings: BrokerSettings, registration: Callable[[], Registration], parts: AsyncExitStack
 ) -> EscapeBridge | None:
-    """The way to other brokers of a slave that may act as the master; None for any other."""
+    """The connections of an acting master to other brokers; None if this broker never is one."""
     if not may_act_as_master(settings) or not settings.broker.enable_remote_escape:
         return None
     bridge = EscapeBridge(settings, lambda: registration().links())
@@ -113,7 +116,7 @@ def open_bridge(
 def outward_writer(
     settings: BrokerSettings, stores: Stores, bridge: EscapeBridge | None
 ) -> EscapeWriter | None:
-    """What puts messages into the logs of others; None for a broker that never does."""
+    """The writer for the logs of other brokers; None if this broker never writes to them."""
     if bridge is None:
         return None
     return EscapeWriter(settings, stores.messages, stores.topics, bridge)
@@ -130,7 +133,7 @@ def make_acting(
     bridge: EscapeBridge | None,
     tasks: Tasks,
 ) -> Acting:
-    """The part of a broker."""
+    """Make the component."""
     if not has_acting_slaves(settings):
         return Acting()
     heartbeats = Heartbeats(settings, registration)
@@ -157,16 +160,17 @@ def make_acting(
             ActingRevival(points, outward),
         ]
     number = settings.broker.broker_id
-    on_master = registration.look_for_master
+    on_master = registration.query_master
     master = ActingMaster(number, members, hears_master, duties, bridge, tasks, on_master)
     return Acting(heartbeats, members, master, bridge)
 
 
-async def go_on_where_slaves_are(
+async def take_over_from_slaves(
     settings: BrokerSettings, stores: Stores, address: str, ha_address: str
 ) -> None:
-    """Before the services of a master start: have it know what slaves have delivered that acted for
-    it. Raises OSError."""
+    """Before the services of a master start, take over the progress of the slaves that acted for
+    it. Raises OSError.
+    """
     if asks_before_it_starts(settings) and not is_slave(settings):
         async with PreOnline(settings, address, ha_address) as online:
             await online.take_over(stores)
@@ -175,7 +179,7 @@ async def go_on_where_slaves_are(
 async def wait_for_log(
     settings: BrokerSettings, registration: Registration, replication: Replication
 ) -> None:
-    """Before a slave registers: wait, but not for long, until the log of a living master comes."""
+    """Before a slave registers, wait a limited time for the log of a live master."""
     slave = replication.slave
     if not asks_before_it_starts(settings) or slave is None:
         return

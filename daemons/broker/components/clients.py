@@ -1,4 +1,4 @@
-"""Clients: who is connected."""
+"""Clients component: connected clients and their locks."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from mq.daemons.broker.handlers.relay import RelayHandlers
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 
-# How often channels are looked at that have sent no heartbeat for channelExpiredTimeout.
+# Seconds between checks for channels without a heartbeat for channelExpiredTimeout.
 EXPIRY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Who is connected, what they may do, and what they have locked."""
+    """Connected clients, their permissions, and their queue locks."""
 
     settings: BrokerSettings
     address: str  # of the broker, host:port

@@ -1,4 +1,4 @@
-"""What a group of parts says of itself."""
+"""The interface of a component."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
 
 Works = Iterator[tuple[Work, str]]
-# At each None anything else may happen: a broker has metrics of each topic and group.
+# At each None other work may run: a broker has metrics of each topic and group.
 Metrics = Iterator["Metric | None"]
 
 
 class Component(Protocol):
-    """A group of parts."""
+    """One part of a broker."""
 
     def works(self) -> Works:
-        """Its periodic tasks, each until cancelled, and their names."""
+        """Its tasks, each of which runs until cancelled, and their names."""
 
     def handlers(self) -> dict[int, Handler]:
-        """What it answers on both ports, by request code."""
+        """Its handlers for both ports, by request code."""
 
     def metrics(self) -> Metrics:
-        """What it tells of itself to monitoring."""
+        """Its metrics."""

@@ -1,4 +1,4 @@
-"""Delivery: what puts messages into queues beside plain sends."""
+"""Delivery component: writers of messages other than plain sends."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -25,10 +25,11 @@ from mq.daemons.supervision import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What puts messages into queues beside plain sends: at once, later, or with a transaction.
+    """Stores messages other than plain sends: at once, later, or in a transaction.
 
-    ``outward`` is where what has waited goes: the same as ``writer`` but on a slave that may act as
-    the master."""
+    ``outward`` is the writer for messages that have waited: the same as ``writer``, except on a
+    slave that may act as the master.
+    """
 
     settings: BrokerSettings
     stores: Stores
@@ -41,7 +42,7 @@ class Delivery:
     checks: TransactionChecks
 
     def works(self) -> Works:
-        if is_slave(self.settings):  # its master delivers; what that puts comes with the log
+        if is_slave(self.settings):  # its master delivers, and the results come with the log
             return
         yield from self.delayed.works()
         yield saving(
@@ -67,13 +68,13 @@ class Delivery:
     def metrics(self) -> Metrics:
         timer = self.timer.timer
         if timer is not None:
-            from mq.daemons.metrics import counter  # only for a scrape
+            from mq.daemons.metrics import counter  # imported only for a scrape
 
             doc = "Times that the timer went back because the clock was set back."
             yield counter("mq_timer_clock_corrections_total", doc, timer.clock_corrections)
 
     def start_used_timer(self) -> None:
-        """Start the timer of a broker that has had messages for it."""
+        """Start the timer of a broker that has stored messages for it before."""
         if Timer.is_used(self.stores.messages) and not is_slave(self.settings):
             self.timer.start(self.writer)
 
@@ -86,8 +87,9 @@ def open_delivery(
     parts: AsyncExitStack,
     outward: MessageWriter | None = None,
 ) -> Delivery:
-    """Open what waits for its time; `parts` saves and closes it, in reverse. ``outward`` is where
-    that goes if not into this store."""
+    """Open the component; `parts` saves and closes it, in reverse order. ``outward`` is the writer
+    for messages that have waited, if not this store's.
+    """
     store, aside, topics = stores.messages, stores.aside, stores.topics
     timer = TimerOnDemand(settings, store, aside, tasks)
     writer = MessageWriter(settings, store, topics, on_timed=timer.start)

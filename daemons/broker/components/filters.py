@@ -1,4 +1,4 @@
-"""Filters: the filter servers that are registered, and the processes that this broker starts."""
+"""Filters component: registered filter servers, and the filter servers that this broker starts."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 SCAN_SECONDS = 10.0
 FIRST_START_SECONDS = 5.0
 START_SECONDS = 30.0
-# One that has not registered for so long is replaced. One whose connection has just broken is not:
-# it is about to register again, and has its classes.
+# A filter server that has not registered for this many seconds is replaced. If only its connection
+# has broken, it is not: it will register again, and keeps its classes.
 MUTE_SECONDS = 60.0
 
-# What a filter server finds in its broker's file for itself, and what is the broker's alone.
+# Settings of the broker that its filter servers must not use.
 _OF_THE_BROKER = frozenset(("listenPort", "metricsPort", "statsdAddress", "namesrvAddr"))
 
 
@@ -63,7 +63,7 @@ class Filters:
             self.servers.expire()
 
     async def _keep_running(self) -> None:
-        """Start what is missing, every 30 s, and sooner when one has ended."""
+        """Start missing filter servers every 30 s, and sooner when one has ended."""
         await asyncio.sleep(FIRST_START_SECONDS)
         while True:
             self.helpers.ended.clear()
@@ -79,7 +79,7 @@ class Filters:
         oldest = clock.monotonic() - MUTE_SECONDS
         for helper in list(self.helpers.running):
             if max(helper.began, self.servers.registered_at(helper.ticket) or 0.0) < oldest:
-                log.error("%s does not register: it is ended, for another one", helper.name)
+                log.error("%s does not register; replacing it", helper.name)
                 self.helpers.kill(helper)
         there = self.servers.started_elsewhere + len(self.helpers.running)
         for _ in range(self.settings.broker.filter_server_nums - there):
@@ -88,7 +88,7 @@ class Filters:
                 return
 
 
-# Read by mq.daemons.filtersrv.app, which a broker need not import.
+# The variable is read by mq.daemons.filtersrv.app, which a broker need not import.
 KEY_VARIABLE = "MQ_FILTER_SERVER_KEY"
 
 
@@ -99,7 +99,7 @@ def _text(key: AccessKey) -> str:
 def make_filters(
     settings: BrokerSettings, servers: FilterServers, registration: Registration, port: int
 ) -> Filters:
-    """The filter servers of a broker that listens on this port."""
+    """Make the component of a broker that listens on this port."""
     registration.filter_servers = lambda: servers.addresses
     servers.on_change.append(registration.filter_servers_changed)
     return Filters(
@@ -110,8 +110,9 @@ def make_filters(
 
 
 def filter_server_command(settings: BrokerSettings, port: int) -> list[str]:
-    """The words that start a filter server of this broker: its file, and what it has from
-    elsewhere. Secrets are never among them, so that those of a file have to be in it."""
+    """The command line of a filter server of this broker: its file, and settings from elsewhere.
+    Secrets are never on it, so they must be in the file.
+    """
     words = [*this_mq(), "filtersrv"]
     if settings.path is not None and not settings.section:
         words += ["-c", str(settings.path)]
@@ -130,7 +131,9 @@ def filter_server_command(settings: BrokerSettings, port: int) -> list[str]:
 
 
 def _known(settings: BrokerSettings) -> dict[str, str]:
-    """What a filter server has of the broker's settings, in force now or meant for it alone."""
+    """The broker's settings that a filter server has, too: those in force, and those meant for it
+    alone.
+    """
     theirs = FiltersrvSettings()
     names = {name for section in theirs.sections for name in section.settings()}
     fresh = {name: text for section in theirs.sections for name, text in section.properties()}

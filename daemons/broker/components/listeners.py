@@ -1,4 +1,4 @@
-"""The two ports of a broker: how many connections they take, and how long a send waits there."""
+"""The two ports of a broker: their limits of connections, and of the time that a send waits."""
 
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.config import BrokerSettings
@@ -11,8 +11,7 @@ from mq.daemons.tls import ServerTls
 def make_listeners(
     settings: BrokerSettings, access: AccessControl | None, tls: ServerTls | None
 ) -> tuple[Listener, Listener]:
-    """The port for all clients and the fast one, neither of them bound; memory is theirs
-    together."""
+    """The main listener and the fast one, both unbound. They share one memory budget."""
     memory = MemoryBudget(
         lambda: settings.operation.connection_memory_max_bytes,
         lambda: settings.operation.client_memory_max_bytes,
@@ -50,7 +49,7 @@ def _make_listener(
 
 
 def _longest_wait(settings: BrokerSettings) -> float:
-    """Seconds that a send may wait to be read; 0 for any time."""
+    """Limit in seconds of a send's wait before it is read; 0 for no limit."""
     config = settings.broker
     if not config.broker_fast_failure_enable:
         return 0.0

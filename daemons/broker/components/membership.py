@@ -1,4 +1,4 @@
-"""Membership: what controllers and other members tell and ask."""
+"""Membership component: requests of controllers and of other members of the replica set."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mq.daemons.request_codes import handlers_of
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A broker's side of its set."""
+    """Answers the requests of a replica set."""
 
     answers: MembershipHandlers
     member: Callable[[], Metrics]
@@ -38,9 +38,12 @@ def make_membership(
     member: Callable[[], Metrics],
     acting: Callable[[], Acting],
 ) -> Membership:
-    """The membership of a broker that starts. ``on_notice`` as MembershipHandlers has it,
-    ``member`` gives what the member, which outlives the broker, tells to monitoring; ``acting`` is
-    what is told who of the set lives."""
+    """The membership component of a broker that starts.
+
+    ``on_notice`` is that of MembershipHandlers. ``member`` returns the metrics of the membership
+    object, which outlives the broker. ``acting`` returns the component that is notified of changes
+    of the members.
+    """
     end = stores.messages.log.written
 
     async def master_comes(address: str, ha_address: str) -> None:

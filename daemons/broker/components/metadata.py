@@ -1,4 +1,4 @@
-"""Metadata: what a slave copies from its master beside the log."""
+"""Metadata component: the data that a slave copies from its master in addition to the log."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from mq.daemons.metrics import gauge
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The copies of a slave; a master has none."""
+    """Copies the master's metadata on a slave; does nothing on a master."""
 
     synchronize: SlaveSynchronize | None
 
     def works(self) -> Works:
         if self.synchronize is not None:
-            yield self.synchronize.run, "copies of what the master has"
+            yield self.synchronize.run, "copies of the master's metadata"
 
     def handlers(self) -> dict[int, Handler]:
         return {}
@@ -48,8 +48,9 @@ def make_metadata(
     replication: Replication,
     knows_better: Callable[[], bool] = lambda: False,
 ) -> Metadata:
-    """The copies of a broker, which are not made while it knows better than its master. Raises
-    ConfigError for a key file that cannot be used."""
+    """Make the component. Nothing is copied while ``knows_better`` returns true. Raises ConfigError
+    for an invalid key file.
+    """
     slave = replication.slave
     if slave is None:
         return Metadata(None)
@@ -61,7 +62,7 @@ def make_metadata(
         services.pop.modes,
         endings=lambda: slave.endings,
         follows=lambda: slave.connection is not None,
-        on_silence=registration.look_for_master,
+        on_silence=registration.query_master,
         knows_better=knows_better,
     )
     slave.copy_ahead = synchronize.copy_ahead

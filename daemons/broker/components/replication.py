@@ -1,4 +1,6 @@
-"""Replication: the port for slaves, who waits for them, and the connection to a master."""
+"""Replication component: the port for slaves, the waits for their acks, and the connection to a
+master.
+"""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -28,13 +30,13 @@ from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 
-# How often the epochs of deleted files are forgotten: there are few of either.
+# Seconds between removals of the epochs of deleted files; both are few.
 EPOCHS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerReplication:
-    """What a broker has whose set controllers keep."""
+    """The objects of a broker whose replica set has controllers."""
 
     role: ControlledRole
     controllers: Controllers
@@ -42,16 +44,18 @@ class ControllerReplication:
 
 
 def bound_of(settings: BrokerSettings, role: ControlledRole) -> ConfirmOffset:
-    """What a store shows at its start in a role: a master that waits for nobody shows all."""
+    """The initial confirm offset of a role: a master that waits for no slave confirms all."""
     waits = settings.store.all_ack_in_sync_state_set and role.members - {role.broker_id}
     return ConfirmOffset(is_open=role.is_master and not waits)
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What moves the log from a master to its slaves. ``slave`` is there on a slave, ``acks`` on a
-    master whose senders wait for slaves; ``epochs`` where controllers keep the set, and ``state``
-    on its master."""
+    """Moves the log from a master to its slaves.
+
+    ``slave`` exists on a slave, ``acks`` on a master whose senders wait for slaves, ``epochs`` with
+    controllers, and ``state`` with controllers on the master.
+    """
 
     settings: BrokerSettings
     master: HaMaster
@@ -63,13 +67,13 @@ class Replication:
 
     @property
     def last_epoch(self) -> int:
-        """The number of the last epoch in the log, -1 without any."""
+        """The number of the last epoch in the log, -1 if there is none."""
         last = None if self.epochs is None else self.epochs.last
         return -1 if last is None else last.number
 
     @property
     def confirmed(self) -> int:
-        """Up to which physical offset consumers may read."""
+        """The physical offset up to which consumers may read."""
         return self.master.log.written if self.bound is None else self.bound.offset
 
     def works(self) -> Works:
@@ -98,7 +102,7 @@ class Replication:
             yield from controlled(self.master, self.epochs, self.bound, self.state)
 
     async def settle(self, seconds: float) -> None:
-        """Before the connections close: let slaves have what was sent, but not for long."""
+        """Before the connections close, let slaves receive the log, for a limited time."""
         if self.state is not None:
             self.state.close()
         if self.acks is not None:
@@ -114,14 +118,15 @@ async def open_replication(
     delayed: DelayedMessages,
     control: ControllerReplication | None = None,
 ) -> Replication:
-    """Let slaves connect to a port that is bound; `parts` closes it. Raises OSError."""
+    """Open the port for slaves, which is bound already; `parts` closes it. Raises OSError."""
     store, appender = stores.messages, stores.messages.appender
     master.log = store.log
     appender.on_written = master.written
 
     def cut() -> None:
-        """The store has lost its end: slaves of this slave, groups and delay levels may be beyond
-        it."""
+        """The store has lost its end: slaves of this slave, groups and delay levels may be after
+        it.
+        """
         master.drop_all()
         stores.offsets.go_back_to_ends(store.max_offset if control is None else store.end_offset)
         delayed.go_back_to_ends()
@@ -185,8 +190,9 @@ def _controlled(
 
 
 def _wait_for_the_disk(appender: Appender, master: HaMaster) -> None:
-    """With SYNC_FLUSH a batch is published when it is on the disk. (Where there is a controller
-    slaves show nothing before it is confirmed.)"""
+    """With SYNC_FLUSH a batch is published when it is on the disk. (With controllers, slaves
+    deliver nothing before it is confirmed.)
+    """
     master.waits_for_disk = True
     on_published = appender.publisher.on_published
 

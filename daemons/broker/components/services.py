@@ -1,4 +1,4 @@
-"""Services: what answers sends, pulls and pops."""
+"""Services component: sends, pulls and pops."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,23 +32,23 @@ from mq.daemons.request_codes import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import MessageQueue
 
-# How often consumerOrderInfo.json is written if it has changed.
+# Seconds between writes of consumerOrderInfo.json if it has changed.
 POP_SAVE_SECONDS = 5.0
 
 
 class NameServers(Protocol):
-    """What a broker tells name servers, and asks them: its Registration."""
+    """The name servers as services use them: the broker's Registration."""
 
     async def announced(self) -> None:
-        """Wait until they know of the changes of topics so far."""
+        """Wait until name servers have all topic changes so far."""
 
     async def queues_of(self, topic: str) -> Sequence[MessageQueue] | None:
-        """The queues of a topic in the whole cluster; None for one that nobody knows."""
+        """The queues of a topic in the whole cluster; None for a topic that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What answers sends, pulls and pops, and what keeps them within limits."""
+    """Serves sends, pulls and pops, and keeps them within limits."""
 
     settings: BrokerSettings
     stores: Stores
@@ -66,12 +66,12 @@ class Services:
     topic_sizes: TopicSizes
     moved_events: OffsetMovedEvents
     slow_consumers: SlowConsumers
-    #: What other parts tell in the runtime info.
+    # Runtime info of other components.
     runtime_info: list[Callable[[], Mapping[str, str]]] = field(default_factory=list)
 
     def works(self) -> Works:
         yield self.topic_sizes.run, "sizes of topics"
-        if is_slave(self.settings):  # its groups are its master's, and so is what they popped
+        if is_slave(self.settings):  # the groups and their pops are those of the master
             return
         yield self.slow_consumers.run, "guard against slow consumers"
         yield self.pop.run, "popped messages"
@@ -96,7 +96,7 @@ class Services:
         )
 
     def snode_handlers(self) -> SnodeHandlers:
-        """What answers snodes in their dialect."""
+        """The handlers of the snodes' dialect."""
         stores = self.stores
         return SnodeHandlers(self.settings, stores.groups, stores.topics, self.pulls)
 
@@ -110,12 +110,12 @@ class Services:
             **self.tasks.info(),
             **self.stores.aside.info(),
         }
-        for tell in self.runtime_info:
-            info.update(tell())
+        for report in self.runtime_info:
+            info.update(report())
         return info
 
     async def end_reads(self) -> None:
-        """Finish what is being read for connections."""
+        """Finish the reads in progress."""
         await self.pulls.close()
         await self.pop.close()
         await self.pop.save()
@@ -130,7 +130,7 @@ def make_services(
     name_servers: NameServers,
     tasks: Tasks,
 ) -> Services:
-    """The services of a broker."""
+    """Make the component."""
     store, counters = stores.messages, stats.counters
     sizes = TopicSizes(store.queues, settings)
     targets = SendTargets(settings, stores.topics, stores.groups, store, sizes.refused)

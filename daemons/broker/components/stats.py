@@ -1,4 +1,4 @@
-"""Stats: what is counted, and how far groups have come."""
+"""Stats component: counters, and the progress of groups."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from mq.daemons.request_codes import handlers_of
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What is counted."""
+    """The broker's statistics."""
 
     settings: BrokerSettings
     stores: Stores
@@ -55,7 +55,7 @@ class Stats:
 
 
 def make_stats(settings: BrokerSettings, stores: Stores, clients: Clients) -> Stats:
-    """Counters from the start of the process on."""
+    """Make the component; it counts from the start of the process on."""
     store, topics = stores.messages, stores.topics
     counters = BrokerStats(
         lambda: (store.appender.publisher.messages, store.appender.publisher.size)
@@ -63,7 +63,7 @@ def make_stats(settings: BrokerSettings, stores: Stores, clients: Clients) -> St
     items = StatItems(lambda: totals(store.queues, counters, settings), settings)
 
     def forget_deleted(topic: str) -> None:
-        """Drop what was counted of a topic that has been deleted, if it shall go with it."""
+        """Drop the counters of a deleted topic, if autoDeleteUnusedStats is set."""
         is_deleted = bool(topic) and topics.get(topic) is None
         if is_deleted and settings.broker.auto_delete_unused_stats:
             counters.forget_topic(topic)

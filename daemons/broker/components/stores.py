@@ -1,4 +1,4 @@
-"""Stores: what is on the disk."""
+"""Stores component: all data on the disk."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -28,16 +28,17 @@ from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 
-# How soon topics and groups that could not be saved are saved again.
+# Seconds after which topics and groups that could not be saved are saved again.
 SAVE_AGAIN_SECONDS = 1.0
-# How often consumerFilter.json is written if a filter has changed (BrokerController.initialize).
+# Seconds between writes of consumerFilter.json if a filter has changed
+# (BrokerController.initialize).
 FILTER_SAVE_SECONDS = 10.0
 ASIDE_SAVE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What is on the disk: messages, and what is known of topics and groups."""
+    """The data on the disk: messages, topics, groups, offsets and filters."""
 
     settings: BrokerSettings
     messages: MessageStore
@@ -59,11 +60,11 @@ class Stores:
             lambda: settings.broker.flush_consumer_offset_interval / 1000,
             "consumer offsets",
         )
-        # What could not be saved when it was made.
+        # Topics that could not be saved when they were changed.
         yield saving(self.topics.save_pending, lambda: SAVE_AGAIN_SECONDS, "topics")
         yield saving(self.groups.save_pending, lambda: SAVE_AGAIN_SECONDS, "subscription groups")
         yield saving(self.filters.save, lambda: FILTER_SAVE_SECONDS, "filters")
-        yield saving(self.aside.save, lambda: ASIDE_SAVE_SECONDS, "what was set aside")
+        yield saving(self.aside.save, lambda: ASIDE_SAVE_SECONDS, "quarantine")
 
     def handlers(self) -> dict[int, Handler]:
         return handlers_of(
@@ -87,10 +88,11 @@ async def open_stores(
     parts: AsyncExitStack,
     bound: ConfirmOffset | None = None,
 ) -> Stores:
-    """Open what is on the disk; `parts` saves and closes it, in reverse.
+    """Open the component; `parts` saves and closes it, in reverse order.
 
-    ``host`` is the address that every record holds, ``bound`` keeps messages from consumers. Raises
-    StoreError, and ConfigError for a store that keeps its configuration in RocksDB.
+    ``host`` is the address in every record. ``bound`` is the confirm offset, which limits what
+    consumers may read. Raises StoreError, and ConfigError for a store whose configuration is in
+    RocksDB.
     """
     folder = Path(settings.store.store_path_root_dir) / "config"
     check_rocksdb(folder)
@@ -100,10 +102,10 @@ async def open_stores(
     store = await parts.enter_async_context(
         MessageStore(lambda: settings.store, host, extend if has_extension else None, bound)
     )
-    # What is not confirmed is there all the same, mostly, and its groups may have read it from one
-    # of the other brokers.
+    # The unconfirmed end of the log usually stays, and groups may have read it from another broker.
     end_of = store.max_offset if bound is None else store.end_offset
-    # Files are read when the store is ours: another broker may have written them until then.
+    # Files are read once the store is locked by this process: another broker may have written them
+    # until then.
     topics = Topics(folder / "topics.json", settings)
     topics.adopt(store.queue_counts())
     parts.push_async_callback(topics.file.close)
@@ -111,18 +113,20 @@ async def open_stores(
     parts.push_async_callback(groups.file.close)
     offsets = ConsumerOffsets(folder / "consumerOffset.json", store.flusher.drain)
     parts.push_async_callback(offsets.save)
-    # Else a slave that is made master would put groups behind what has come there since.
-    store.on_queues_restarted.append(offsets.begin_anew)
+    # Otherwise a slave that becomes the master would put groups after the messages stored since
+    # then.
+    store.on_queues_restarted.append(offsets.reset_cleared)
     offsets.version.is_copy = is_slave(settings)
     if is_slave(settings):
-        # They may be ahead of what has come from the master: started as a master it would put what
-        # is sent next where its groups have been already.
+        # Offsets may be after the end of the copied log. If this broker became the master, the next
+        # messages would get offsets that the groups have passed.
         parts.callback(offsets.go_back_to_ends, end_of)
     else:
         offsets.end_acting()
     if store.report.crashed:
-        # Also behind a kill: the start behind the power cut may have got no further, and damage
-        # takes the end of a log, too. And before what comes next has these offsets again.
+        # Also after a mere kill: the start after a power cut may have got no further, and damage
+        # removes the end of a log, too. This must happen before new messages get these offsets
+        # again.
         offsets.go_back_to_ends(end_of)
         await offsets.save()
     filters.load()

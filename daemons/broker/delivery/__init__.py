@@ -1,1 +1,1 @@
-"""Messages that the broker itself delivers: delayed, retried, put back, set aside."""
+"""Messages that the broker itself delivers: delayed, retried, restored, quarantined."""

@@ -1,10 +1,10 @@
-"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX and are put where they belong when due.
+"""Delay levels: messages wait in SCHEDULE_TOPIC_XXXX until they are due, then go to their real
+topic.
 
-Each level is a queue of that topic, so its messages are due in the order in which they came; the
-tags code of a queue entry is the time at which its message is due. One task for each level sleeps
-until the first message of its queue is due. How far each has come is kept in
-config/delayOffset.json, which Java reads too; after a crash, what was delivered since the last save
-is delivered again.
+Each level is a queue of that topic, so its messages are due in the order of storing; the tags code
+of a queue entry is the time at which its message is due. One task for each level sleeps until the
+first message of its queue is due. The offset of each level is kept in config/delayOffset.json,
+which Java reads, too. After a crash, messages delivered since the last save are delivered again.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from mq.protocol import fastjson, names
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 256  # messages delivered in one turn of the loop
-# Sleeps are cut, so that a clock that was set forward is noticed.
+_AT_ONCE = 256  # messages delivered in one turn of the event loop
+# Longest sleep in seconds, so that a clock that was set forward is noticed.
 _LONGEST_SLEEP = 1.0
-# The longest wait that is believed of a message in a level that messageDelayLevel no longer has.
+# Longest plausible delay in ms of a message in a level that messageDelayLevel no longer has.
 _LONGEST_DELAY = 7 * 24 * 3600 * 1000
 
 
 class DelayedMessages:
-    """Delivers what has waited long enough."""
+    """Delivers messages whose delay is over."""
 
     def __init__(
         self, path: Path, store: MessageStore, writer: MessageWriter, aside: Quarantine
@@ -57,36 +57,38 @@ class DelayedMessages:
         self.go_back_to_ends()
 
     def go_back_to_ends(self) -> None:
-        """Keep the offsets within their queues, of which the end may be lost: what comes next has
-        these offsets again."""
+        """Keep the offsets within their queues after the queues lost their ends, because the next
+        messages get the lost offsets again.
+        """
         for level in self._levels():
             self._correct(level)
         self._save_corrected()
 
     def _levels(self) -> list[int]:
-        """The levels of messageDelayLevel, and others in which messages wait."""
+        """The levels of messageDelayLevel, and other levels in which messages wait."""
         queues = self._store.queues_of(names.SCHEDULE_TOPIC)
         removed = [n + 1 for n in queues if n + 1 not in self._writer.delays and self._left(n + 1)]
         return sorted([*self._writer.delays, *removed])
 
     def _left(self, level: int) -> int:
-        """The number of messages that wait in a level."""
+        """Number of messages that wait in a level."""
         queue = self._queue(level)
         return queue.appended - max(self.offsets.get(level, 0), queue.minimum)
 
     def _save_corrected(self) -> None:
-        """Save what was corrected before a message comes: a kill would leave an offset that is
-        behind it then."""
+        """Save corrected offsets before a message arrives; otherwise a kill would leave an offset
+        that is then after it.
+        """
         if self.offsets == self._saved:
             return
         try:
             write_atomically(self._path, self.encode())
             self._saved = dict(self.offsets)
         except OSError as error:
-            log.error("delay offsets cannot be saved now: %s", error)
+            log.error("cannot save delay offsets: %s", error)
 
     def works(self) -> Iterator[tuple[Work, str]]:
-        """What is to be done until the broker stops, and its name: for each level."""
+        """The task of each level, which runs until the broker stops, and its name."""
         for level in self._levels():
             if level not in self._writer.delays:
                 log.warning(
@@ -101,16 +103,18 @@ class DelayedMessages:
         if self.offsets == self._saved:
             return
         offsets = dict(self.offsets)
-        # What the offsets have passed is on the disk: where it belongs, or aside.
+        # Messages before the offsets must be on the disk: in their topic or in quarantine.
         await self._aside.save()
         if not await self._store.flusher.drain():
-            return  # an fsync has failed, which was told: after a restart they come once more
+            # the failed fsync has been logged: the messages are delivered again after a restart
+            return
         await self._saves.run(lambda: write_atomically(self._path, _encode(offsets)))
         self._saved = offsets
 
     async def take_copy(self, offsets: Mapping[int, int]) -> None:
-        """Have the offsets that the master of this slave has, from which it delivers when it is
-        started as a master. Raises OSError; nothing has changed."""
+        """Copy the offsets of this slave's master, from which this broker delivers when it is
+        started as a master. Raises OSError; nothing has changed then.
+        """
         self.version.has_acted = False
         copied = dict(sorted(offsets.items()))
         if copied == self._saved and self.is_known:
@@ -120,15 +124,15 @@ class DelayedMessages:
 
     @property
     def is_known(self) -> bool:
-        """Whether this broker, or a master that it has copied from, has ever said how far it is."""
+        """Whether this broker, or a master that it has copied from, has ever saved offsets."""
         return files.exists(self._path)
 
     def encode(self) -> bytes:
-        """The file."""
+        """The content of the file."""
         return _encode(self.offsets)
 
     def answer(self) -> bytes:
-        """The answer to GET_ALL_DELAY_OFFSET: the file, and what it is worth."""
+        """The reply to GET_ALL_DELAY_OFFSET: the file and the version of the copy."""
         table = dict(sorted(self.offsets.items()))
         return fastjson.dumps_pretty({"dataVersion": self.version.fields(), "offsetTable": table})
 
@@ -142,14 +146,15 @@ class DelayedMessages:
         }
 
     def _correct(self, level: int) -> None:
-        """Keep an offset within its queue (ScheduleMessageService.correctDelayOffset), of which the
-        end may not be confirmed any more behind a start."""
+        """Keep an offset within its queue (ScheduleMessageService.correctDelayOffset). After a
+        start, the end of the queue may not be confirmed any more.
+        """
         offset = self.offsets.get(level)
         queue = self._queue(level)
         if offset is None or queue.minimum <= offset <= queue.appended:
             return
         self.offsets[level] = min(max(offset, queue.minimum), queue.appended)
-        log.error("delay level %d: offset %d is outside of %r, corrected", level, offset, queue)
+        log.error("delay level %d: offset %d is outside of %r; correcting it", level, offset, queue)
 
     def _queue(self, level: int) -> ConsumeQueue:
         return self._store.queue(names.SCHEDULE_TOPIC, level - 1)
@@ -161,7 +166,7 @@ class DelayedMessages:
             offset = max(self.offsets.get(level, 0), queue.minimum)
             entries = queue.entries(offset, _AT_ONCE)
             if not entries:
-                if offset < queue.readable:  # the end of a file that is not there any more
+                if offset < queue.readable:  # the end of a deleted file
                     self.offsets[level] = queue.next_file_index(offset)
                     continue
                 await news.wait(queue)
@@ -173,12 +178,13 @@ class DelayedMessages:
                 await asyncio.sleep(self._seconds_left(level, entries))
 
     def _due(self, level: int, entries: bytes) -> list[int]:
-        """The physical offsets of the first entries whose time has come."""
+        """The physical offsets of the first entries that are due."""
         now = _now()
         latest = now + self._writer.delays.get(level, _LONGEST_DELAY)
         found = []
         for physical, _, at in layout.ENTRY.iter_unpack(entries):
-            # A time further off than the level's delay: the levels or the clock were changed.
+            # A time further away than the level's delay means that the levels or the clock were
+            # changed.
             if now < at <= latest:
                 break
             found.append(physical)
@@ -189,8 +195,8 @@ class DelayedMessages:
         return min(max((at - _now()) / 1000, 0.001), _LONGEST_SLEEP)
 
     async def _deliver(self, level: int, offset: int, due: list[int]) -> None:
-        """Put messages where they belong; the offset moves over those that are."""
-        done: set[int] = set()  # of the positions in `due`
+        """Deliver messages; the offset moves past those that are done."""
+        done: set[int] = set()  # positions in `due`
 
         def put(position: int, outcome: OnStored) -> None:
             def stored(refusal: StoreRefused | None) -> None:
@@ -217,8 +223,9 @@ class DelayedMessages:
             self.delivered += moved
 
     def _put(self, level: int, index: int, physical: int, outcome: OnStored) -> None:
-        """Put one. Raises StoreRefused, OSError, and LookupError or NoTarget for what has no place
-        to be put at."""
+        """Deliver one message. Raises StoreRefused, OSError, and LookupError or NoTarget for a
+        message that cannot be delivered.
+        """
         message = self._writer.read_entry(names.SCHEDULE_TOPIC, level - 1, index, physical)
         if message is None:
             raise LookupError("the message of this queue entry is not in the log")
@@ -235,8 +242,9 @@ def _encode(offsets: dict[int, int]) -> bytes:
 
 
 def advance_saved(path: Path, offsets: Mapping[int, int]) -> None:
-    """Have the file of a broker that has not opened it yet say at least these offsets. For a
-    thread. Raises OSError."""
+    """Advance the offsets in the file of a broker that has not opened it yet to at least these.
+    Called in a thread. Raises OSError.
+    """
     own = read_with_backup(path, decode_delay_offsets) or {}
     reached = {level: max(own.get(level, 0), at) for level, at in offsets.items()}
     if any(own.get(level) != at for level, at in reached.items()):
@@ -244,7 +252,7 @@ def advance_saved(path: Path, offsets: Mapping[int, int]) -> None:
 
 
 def decode_delay_offsets(data: bytes) -> dict[int, int]:
-    """The offsets of a file, or of an answer to GET_ALL_DELAY_OFFSET. Raises ValueError."""
+    """The offsets of a file, or of a reply to GET_ALL_DELAY_OFFSET. Raises ValueError."""
     plain = fastjson.loads(data)
     table = plain.get("offsetTable") if isinstance(plain, dict) else None
     if not isinstance(table, dict):

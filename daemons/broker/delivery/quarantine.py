@@ -1,15 +1,15 @@
-"""What the broker's own work could not handle, set aside where a person can look at it.
+"""Quarantine: entries that the broker's own services could not process, kept for inspection.
 
-The broker reads what it has stored itself: delayed and timed messages, halves, check points. One
-that it cannot handle, whatever is wrong with it, must hold up no other, and must not be lost
-without a word. So it is passed over, and a line about it goes to `config/setAside.jsonl`:
+The broker reads some of its own messages: delayed and timed messages, half messages, check points.
+One that it cannot process, for whatever reason, must not block others, and must not be lost
+silently. So it is skipped, and a line about it is appended to `config/setAside.jsonl`:
 
-    time            when, ms since 1970
-    service, why    who could not handle it, and the error
-    topic, queueId, queueOffset, physicalOffset    where it is, as far as that is known
-    record          the record as it stands in the log, in Base64; null if it cannot be read
+  time            when, ms since 1970
+  service, why    the service that failed, and the error
+  topic, queueId, queueOffset, physicalOffset    its location, as far as it is known
+  record          the record as stored in the log, in Base64; null if it cannot be read
 
-The file is bounded: over MOST_BYTES it becomes `setAside.jsonl.1`, in the place of the one before.
+The file is bounded: above MOST_BYTES it is renamed to `setAside.jsonl.1`, replacing an earlier one.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from mq.daemons.supervision import describe
 log = logging.getLogger(__name__)
 
 FILE_NAME = "setAside.jsonl"  # in the folder config
-# Of one file, of which there are two: some thousands of usual messages, or four of the largest.
+# Limit of each of the two files: some thousands of usual messages, or four of the largest.
 MOST_BYTES = 32 * 1024 * 1024
-# What waits for the disk. Beyond it only the log tells of more.
+# Limit of entries that wait to be written, in bytes. Entries beyond it are only logged.
 MOST_WAITING = 16 * 1024 * 1024
 
 
 class Quarantine:
-    """Takes items, and writes them in `save`. ``counts`` has how many, by service."""
+    """Collects entries, and writes them in `save`. ``counts`` has their number by service."""
 
     def __init__(self, store: MessageStore) -> None:
         self.path = store.root / "config" / FILE_NAME
@@ -55,11 +55,11 @@ class Quarantine:
         queue_offset: int = -1,
         physical: int = -1,
     ) -> None:
-        """Set aside what lies at a queue offset, or at a physical one. Raises nothing."""
+        """Quarantine the message at a queue offset or a physical offset. Raises nothing."""
         self.counts[service] += 1
         text = describe(why) if isinstance(why, BaseException) else why
         log.error(
-            "%s: what is at %s queue %d offset %d (physical %d) is set aside in %s: %s",
+            "%s: the message at %s queue %d offset %d (physical %d) is set aside in %s: %s",
             service, topic, queue_id, queue_offset, physical, self.path.name, text,
             exc_info=why if isinstance(why, BaseException) else None,
             extra={"failure": f"set aside by {service}"},
@@ -77,21 +77,21 @@ class Quarantine:
         }
         try:
             data = orjson.dumps(line) + b"\n"
-        except TypeError as error:  # a number of it needs more than 64 bits
+        except TypeError as error:  # a number in it needs more than 64 bits
             data = orjson.dumps({"service": service, "why": f"{text}; {error}"}) + b"\n"
         if self._size + len(data) <= MOST_WAITING:
             self._waiting.append(data)
             self._size += len(data)
 
     def info(self) -> dict[str, str]:
-        """For GET_BROKER_RUNTIME_INFO: how many since the start."""
+        """The number of entries since the start, for GET_BROKER_RUNTIME_INFO."""
         return {"setAside": str(self.counts.total())}
 
     async def save(self) -> None:
-        """Write what waits. Raises OSError; it waits on then.
+        """Write the waiting entries. Raises OSError; they keep waiting then.
 
-        Whoever is cancelled in here leaves the write to the next one: its thread goes on, and lines
-        that were given back now would be there twice.
+        A cancelled call leaves the write to the next call: the thread continues, and returning the
+        lines to the list would write them twice.
         """
         async with self._saving:
             while self._writing is not None or self._waiting:
@@ -112,14 +112,14 @@ class Quarantine:
     def _written(self, task: "asyncio.Task[None]") -> None:
         self._writing = None
         if not task.cancelled():
-            task.exception()  # whoever saves is told; after a cancellation nobody may be there
+            task.exception()  # `save` raises it; after a cancellation there may be no caller left
 
     def _write(self, data: bytes) -> None:
         make_folder(self.path.parent)
         if files.exists(self.path) and files.size(self.path) + len(data) > MOST_BYTES:
             files.replace(self.path, self.path.with_name(FILE_NAME + ".1"))
         files.append(self.path, data)
-        files.sync_folder(self.path.parent)  # rarely is anything set aside: each time
+        files.sync_folder(self.path.parent)  # fsync each time, because quarantine is rare
 
     def _record(self, topic: str, queue_id: int, queue_offset: int, physical: int) -> bytes | None:
         try:
@@ -127,6 +127,6 @@ class Quarantine:
                 entry = self._store.entries.at(topic, queue_id, queue_offset)
                 physical = -1 if entry is None else entry[0]
             return None if physical < 0 else self._store.record_at(physical)
-        except Exception as error:  # it is set aside because something is wrong with it
-            log.error("its record cannot be read: %s", describe(error))
+        except Exception as error:  # the message is here because something is wrong with it
+            log.error("cannot read the record of a quarantined message: %s", describe(error))
             return None

@@ -1,4 +1,4 @@
-"""What the broker's own readers of queues need: to wait for messages, and for what they put."""
+"""Helpers of the broker's own queue readers: waiting for messages and for store results."""
 
 import asyncio
 import logging
@@ -14,22 +14,22 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A reader looks again after so long even if nothing woke it.
+# Seconds after which a reader checks its queue even if nothing woke it.
 _LONGEST_WAIT = 10.0
-# Between two attempts to store what was refused.
+# Seconds between two attempts to store refused messages.
 RETRY_SECONDS = 0.1
-# Attempts with an item that the disk will not give: 10 s, for an error of the disk may pass.
+# Attempts to read an item that the disk fails to return: 10 s, because disk errors may pass.
 MOST_ATTEMPTS = 100
 
 
 class NextMessage:
-    """Waits for the next message of a queue, as a held pull does."""
+    """Waits for the next message of a queue, like a suspended pull."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     async def wait(self, queue: ConsumeQueue, seconds: float = _LONGEST_WAIT) -> None:
-        """Return when the queue has got messages, or after so many seconds."""
+        """Return when the queue has new messages, or after so many seconds."""
         self._event.clear()
         queue.waiting[self] = None
         try:
@@ -45,17 +45,19 @@ class NextMessage:
 
 
 def is_stored(refusal: StoreRefused | None) -> bool:
-    """Whether a message is in the log, if only not known to be on the disk, or with a slave."""
+    """Whether a message is in the log, even if not confirmed on the disk or on a slave."""
     return refusal is None or refusal.code in STORED_ALL_THE_SAME
 
 
 def is_hopeless(refusal: StoreRefused) -> bool:
-    """Whether it is the message that is refused, and would be again: not the store that waits."""
+    """Whether the message itself is refused, so that a retry is useless; False if the store is
+    busy.
+    """
     return refusal.code == ResponseCode.MESSAGE_ILLEGAL
 
 
 class StoreResults:
-    """What has become of messages that were put: nothing yet, while they are on their way."""
+    """The results of messages that are being stored."""
 
     def __init__(self) -> None:
         self.missing = 0
@@ -64,24 +66,23 @@ class StoreResults:
 
     @property
     def all_well(self) -> bool:
-        """Whether every one of them is stored."""
+        """Whether all of them are stored without any refusal."""
         return not self.missing and not self._refusals
 
     @property
     def all_stored(self) -> bool:
-        """Whether every one of them is in the log, if only not known to be on the disk, or with a
-        slave."""
+        """Whether all of them are in the log, even if not confirmed on the disk or on a slave."""
         return not self.missing and all(map(is_stored, self._refusals))
 
     @property
     def refusal(self) -> StoreRefused | None:
-        """Why the first of those that are not stored is not."""
+        """The first refusal, or None."""
         return self._refusals[0] if self._refusals else None
 
     def put(self, put: Callable[[OnStored], object]) -> None:
-        """Put one more: `put` gets what is to be called with its result.
+        """Store one more message: `put` gets the callback for its result.
 
-        Raises what `put` raises; no result is expected then.
+        Raises whatever `put` raises; no result is expected then.
         """
         self.missing += 1
         try:
@@ -93,7 +94,7 @@ class StoreResults:
     async def wait(self) -> None:
         """Return when no result is missing."""
         while self.missing:
-            # It may be set: some may have been stored before the next of them was put.
+            # It may be set already, if some were stored before the next one was put.
             self._complete.clear()
             await self._complete.wait()
 
@@ -111,11 +112,11 @@ async def store_all(
     set_aside: Callable[[T, BaseException], None],
     what: str,
 ) -> None:
-    """Put items until all of them are stored, those that were refused again and again.
+    """Store items, and retry refused ones until all are stored.
 
-    ``put`` stores one, or calls back with None if there is nothing to store. One that it raises an
-    error for, or that no store would take, is given to ``set_aside``; a store that takes nothing
-    now is waited for, and a disk that gives errors for a while. ``what`` is for the log.
+    ``put`` stores one item, or calls back with None if there is nothing to store. An item for which
+    it raises an error, or which no store would accept, is passed to ``set_aside``. If the store is
+    busy or the disk returns errors, this function waits and retries. ``what`` is for the log.
     """
     left = list(items)
     attempts = 0

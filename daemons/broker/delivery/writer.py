@@ -1,8 +1,7 @@
-"""Messages that the broker itself puts into its store: delayed, retried, committed, reported.
+"""Messages that the broker itself stores: delayed, retried, committed, reported.
 
-The hot path of plain sends (handlers/send.py) does not come here. What comes here has its record
-built from a StoredMessage, mostly one that was read from the log and is put again under another
-topic.
+The hot path of plain sends (handlers/send.py) does not use this module. Here a record is built from
+a StoredMessage, which was mostly read from the log and is stored again under another topic.
 """
 
 import logging
@@ -34,7 +33,7 @@ _MOST_INT = (1 << 31) - 1
 
 
 class NoTarget(ValueError):
-    """A message that waited does not say where it belongs, or that may not be. The text says."""
+    """The real topic or queue of a waiting message is missing or not allowed; the text says why."""
 
 
 class MessageWriter:
@@ -47,7 +46,7 @@ class MessageWriter:
         topics: Topics,
         on_timed: Callable[["MessageWriter"], None] = lambda writer: None,
     ) -> None:
-        """``on_timed`` is called when a message is put for the timer."""
+        """``on_timed`` is called when a message is stored for the timer."""
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -56,22 +55,23 @@ class MessageWriter:
         self.configure()
 
     def configure(self) -> None:
-        """Read the delay levels again. Raises ValueError if they cannot be read."""
+        """Read the delay levels again. Raises ValueError if they are malformed."""
         self.delays = delay_levels(self._settings.store.message_delay_level)
 
     def read(self, physical: int) -> StoredMessage | None:
         """The message at a physical offset with its body as stored; None if there is none.
 
-        Raises RemoteProtocolError for bytes that are no message, or one whose body is damaged.
+        Raises RemoteProtocolError for bytes that are not a message, or a message with a damaged
+        body.
         """
         record = self._store.record_at(physical)
         if record is None:
             return None
-        # It is stored again, with a checksum of its own: of a damaged body that would be right.
+        # The message is stored again with a new checksum, which would be valid for a damaged body.
         return decode_record(record, decompress=False, check_crc=True)
 
     def read_of(self, topic: str, physical: int) -> StoredMessage | None:
-        """The message of a topic that begins at a physical offset; None if there is no such."""
+        """The message of a topic at a physical offset; None if there is no such message."""
         try:
             message = self.read(physical)
         except RemoteProtocolError:
@@ -85,8 +85,8 @@ class MessageWriter:
     ) -> StoredMessage | None:
         """The message of a queue entry, None if it cannot be read.
 
-        ``physical`` is where the entry says that it is. An entry that is damaged may name another
-        message: it is mended then, and a filler for one that is lost is None.
+        ``physical`` is the entry's physical offset. A damaged entry may name another message: then
+        the entry is repaired. The result is None for the filler of a lost message.
         """
         message = self.read_of(topic, physical)
         if message is None or (message.queue_id, message.queue_offset) != (queue_id, index):
@@ -95,22 +95,23 @@ class MessageWriter:
         return message
 
     def restore_target(self, message: StoredMessage) -> None:
-        """Give a message that waited its real topic and queue. Raises NoTarget."""
+        """Restore the real topic and queue of a waiting message. Raises NoTarget."""
         message.topic, message.queue_id = self.target_of(message.properties)
 
     def target_of(self, properties: Mapping[str, str]) -> tuple[str, int]:
-        """The real topic and queue of a message that waited.
+        """The real topic and queue of a waiting message.
 
-        Its properties stay as they are stored, as with Java. They are not believed: a store may be
-        older than the checks of what is stored, or another's. A queue that its topic has no more is
-        another one of the topic; a topic that is not there is made again as if it were sent to.
+        Its properties stay as stored, as with Java. They are checked, because the store may be
+        older than the checks at storing, or may come from another broker. If the topic does not
+        have the queue any more, another queue of the topic is used; a missing topic is created
+        again as for a send.
 
         Raises NoTarget.
         """
         topic, queue_id = real_target(properties)
         config = self._topics.find_or_remake(topic)
         if config is None:
-            raise NoTarget(f"there is no topic {topic} (REAL_TOPIC)")
+            raise NoTarget(f"topic {topic} (REAL_TOPIC) does not exist")
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues and self._store.queues.get(topic, queue_id) is None:
             if queues <= 0:
@@ -119,11 +120,12 @@ class MessageWriter:
         return topic, queue_id
 
     def put_or_delay(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
-        """Like `put`, but one that is delayed waits first (HookUtils.handleScheduleMessage).
+        """Like `put`, but a delayed message waits first (HookUtils.handleScheduleMessage).
 
-        With a delay level it becomes a message of the level's queue in SCHEDULE_TOPIC_XXXX, with a
-        time of delivery one of rmq_sys_wheel_timer, and remembers where it belongs. A level over
-        the highest is the highest; one that is not a number is ignored.
+        With a delay level it becomes a message of the level's queue in SCHEDULE_TOPIC_XXXX; with a
+        delivery time it becomes a message of rmq_sys_wheel_timer. It keeps its real topic in its
+        properties. A level above the highest counts as the highest; one that is not a number is
+        ignored.
         """
         check_length(message.topic)
         level = self._level(message)
@@ -144,7 +146,8 @@ class MessageWriter:
             PropertyKey.REAL_TOPIC: message.topic,
             PropertyKey.REAL_QUEUE_ID: str(message.queue_id),
         }
-        # A retry comes at once rather than never. (Any other is refused for its sender to know.)
+        # A retry is delivered at once rather than never. (Other messages are refused, so that the
+        # sender knows.)
         if message.topic.startswith(names.RETRY_PREFIX) and not _fits({**properties, **added}):
             properties.pop(PropertyKey.DELAY_LEVEL, None)
             return
@@ -155,10 +158,10 @@ class MessageWriter:
     def put(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
         """Append a message to the queue that it names; returns its physical offset.
 
-        Its `queue_offset` and `physical_offset` are set. ``on_stored`` is called with None once it
-        is stored as the flush mode promises, or with why it is not.
+        Sets its `queue_offset` and `physical_offset`. ``on_stored`` is called with None once it is
+        stored as the flush mode promises, or with the refusal.
 
-        Raises StoreRefused when the store takes no messages, or not this one (MESSAGE_ILLEGAL).
+        Raises StoreRefused if the store accepts no messages, or not this one (MESSAGE_ILLEGAL).
         """
         check_length(message.topic)
         if not 0 <= message.queue_id <= _MOST_INT:
@@ -215,8 +218,8 @@ class MessageWriter:
 def check_length(topic: str) -> None:
     """Raises StoreRefused (MESSAGE_ILLEGAL) for a topic whose name does not fit into a record.
 
-    Retry and dead letter topics are longer than the name of their group. A message that waited
-    for such a topic could never be delivered.
+    Retry and dead letter topics are longer than the name of their group. A message that waits for
+    such a topic could never be delivered.
     """
     if len(topic) > names.MAX_TOPIC_LENGTH:
         raise StoreRefused(
@@ -228,15 +231,16 @@ def check_length(topic: str) -> None:
 
 
 def real_target(properties: Mapping[str, str]) -> tuple[str, int]:
-    """The topic and queue that the properties of a message name which waited, whether or not there
-    are such. Raises NoTarget for what nothing that waited may name."""
+    """The real topic and queue in the properties of a waiting message, whether or not they exist.
+    Raises NoTarget if a waiting message may not name them.
+    """
     topic = properties.get(PropertyKey.REAL_TOPIC, "")
     text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
     try:
         names.check_topic(topic)
     except names.IllegalName as error:
         raise NoTarget(f"REAL_TOPIC: {error}") from None
-    # Nothing that has waited belongs there: a half would commit itself, for one
+    # No waiting message belongs there: a half message, for example, would commit itself
     # (ScheduleMessageService).
     if topic in names.NOT_SENDABLE_TOPICS or names.is_internal_topic(topic):
         raise NoTarget(f"REAL_TOPIC={topic} is the broker's own")
@@ -246,11 +250,12 @@ def real_target(properties: Mapping[str, str]) -> tuple[str, int]:
 
 
 def add_what_fits(properties: dict[str, str], added: Mapping[str, str]) -> None:
-    """Set properties that say how a message fared, and that it can do without: those for which
-    there is room. What was sent with properties of nearly the most that a record holds is still
-    delivered so."""
+    """Set optional properties about the history of a message, as far as there is room. So a message
+    whose properties are nearly as long as a record allows is still delivered.
+    """
     size = 4 * sum(len(name) + len(value) + 2 for name, value in properties.items())
-    if size > MAX_LENGTH // 2:  # the most it can be in UTF-8 says nothing: count
+    # the upper bound of the UTF-8 length is too high to tell: count exactly
+    if size > MAX_LENGTH // 2:
         size = len(encode(properties).encode()) + 1
     for name, value in added.items():
         more = len(name.encode()) + len(value.encode()) + 2
@@ -264,7 +269,7 @@ def _fits(properties: dict[str, str]) -> bool:
 
 
 def properties_field(properties: dict[str, str]) -> bytes:
-    """Properties as a record holds them, their length first. Raises StoreRefused."""
+    """Properties as a record holds them, length first. Raises StoreRefused."""
     try:
         raw = encode(properties).encode()
     except UnicodeEncodeError as error:

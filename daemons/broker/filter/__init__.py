@@ -1,1 +1,1 @@
-"""SQL92 filters of consumers: the language, and the table of which group filters how."""
+"""SQL92 filters of consumers: the language, and the table of filters by topic and group."""

@@ -1,8 +1,8 @@
-"""Writing, with each message, which groups' filters it matches.
+"""Stores, with each message, which groups' filters it matches.
 
-Source: CommitLogDispatcherCalcBitMap of Java 4.9.8. Java makes a unit in the queue's extension for
-every message once enableConsumeQueueExt is set; here only a message with a map gets one, for
-without a map the unit says nothing that the entry and the record do not say.
+Source: CommitLogDispatcherCalcBitMap of Java 4.9.8. Java creates a unit in the queue's extension
+for every message once enableConsumeQueueExt is set. Here only a message with a bit map gets one,
+because without a bit map the unit has only data that the entry and the record have.
 """
 
 from mq.daemons.broker.config import BrokerSettings
@@ -16,11 +16,13 @@ from mq.protocol.names import is_system_topic
 
 
 def extender(settings: BrokerSettings, filters: ConsumerFilters, queues: Queues) -> Extend:
-    """What an Appender calls for each message: gives the tags code of its queue entry."""
+    """The function that an Appender calls for each message; it returns the tags code of the queue
+    entry.
+    """
 
     def extend(queue: ConsumeQueue, tags_code: int, timestamp: int, properties_field: bytes) -> int:
         groups = filters.table.get(queue.topic)
-        # The tags code of a delayed message is when it is due: read by others than consumers.
+        # The tags code of a delayed message is its due time, and consumers do not read it.
         if (
             groups is None
             or is_system_topic(queue.topic)

@@ -1,4 +1,4 @@
-"""The bloom filter that says in a queue's extension which groups' filters a message may pass.
+"""The bloom filter in a queue's extension: which groups' filters a message may match.
 
 Each group with a filter on a topic has a few bits of a map; the map of a message has the bits of
 all groups whose filter it matched when it was stored. Source: filter.util.BloomFilter of Java.
@@ -14,11 +14,11 @@ _SECOND = 0x4CF5AD432745937F
 
 
 class BloomFilter:
-    """A filter for `groups` groups of which `error_rate` percent may be taken for others.
+    """A filter for `groups` groups, with a rate of false matches of `error_rate` percent.
 
     Attributes:
         bits: the length of a map, a multiple of 8.
-        hashes: the bits that a group has.
+        hashes: the number of bits of a group.
 
     Raises ValueError for a rate outside 1..99 or fewer groups than 1.
     """
@@ -30,14 +30,14 @@ class BloomFilter:
             raise ValueError(f"an error rate of {error_rate} % is not in 1..99")
         if groups < 1:
             raise ValueError(f"{groups} groups: at least 1 is needed")
-        # Divided logarithms as in Java: rounding up must see the same last bit.
+        # Logarithms are divided as in Java: rounding up must see the same last bit.
         rate = error_rate / 100.0
         self.hashes = math.ceil(_logarithm(0.5, rate))
         bits = math.ceil(groups * _logarithm(2, 1 / rate) * _logarithm(2, math.e))
         self.bits = 8 * math.ceil(bits / 8)
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """The bits of a text; of group and topic it is `group#topic`."""
+        """The bits of a text; that of a group and a topic is `group#topic`."""
         value = murmur3_64(text.encode("utf-8", "replace"))
         low, high = value & 0xFFFFFFFF, value >> 32
         positions = []
@@ -57,7 +57,7 @@ class BloomFilter:
 
 
 def has_bits(bit_map: bytes, positions: Iterable[int]) -> bool:
-    """Whether all these bits are in a map."""
+    """Whether a map has all these bits."""
     return all(bit_map[position >> 3] & 1 << (position & 7) for position in positions)
 
 
@@ -66,7 +66,7 @@ def _logarithm(base: float, value: float) -> float:
 
 
 def murmur3_64(data: bytes) -> int:
-    """The first 64 bits of murmur3_128 with seed 0, as Guava's HashCode.asLong gives them."""
+    """The first 64 bits of murmur3_128 with seed 0, as returned by Guava's HashCode.asLong."""
     first = second = 0
     whole = len(data) & ~15
     for low, high in struct.iter_unpack("<QQ", data[:whole]):

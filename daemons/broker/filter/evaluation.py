@@ -1,16 +1,16 @@
-"""What filters are made of: functions from the properties of a message to a value.
+"""The building blocks of filters: functions from the properties of a message to a value.
 
-The properties come as they are stored, behind a separator: `b"\\x02" + stored`. Only what a filter
-asks for is looked up in them, and nothing else is decoded. A value is
+The properties are passed as stored, after a separator: `b"\\x02" + stored`. Only the properties
+that a filter names are searched in them, and nothing else is decoded. A value is
 
     text      bytes, in UTF-8: a property or a literal
     numbers   int or float: literals only
     booleans  bool
     NULL      None
 
-Which of them an operand has, unless NULL, is known when the filter is made (`Kind`), for
-properties are text and nothing turns text into a number but a comparison. So each comparison is
-made for its two kinds. Sources: the classes of org.apache.rocketmq.filter.expression in 4.9.8.
+The type of an operand, unless NULL, is known when the filter is built (`Kind`), because properties
+are text and only comparisons convert text to numbers. So each comparison is built for its two
+kinds. Sources: the classes of org.apache.rocketmq.filter.expression in 4.9.8.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ _VALUE_OF: dict[Kind, Callable[[bytes], Any]] = {
 
 
 def property_value(name: str) -> Evaluate:
-    """The text of a property; of two with the same name the last counts, an empty one not."""
+    """The text of a property; the last of equal names counts, and empty values are ignored."""
     key = _SEPARATOR + name.encode() + b"\x01"
     size = len(key)
 
@@ -69,7 +69,7 @@ def constant(value: object) -> Evaluate:
 
 
 def null_of(operand: Evaluate) -> Evaluate:
-    """NULL, but for what happens on the way there."""
+    """Always NULL, but the operand is evaluated, because that may raise an error."""
 
     def evaluate(raw: bytes) -> None:
         operand(raw)
@@ -117,7 +117,7 @@ def negation(operand: Evaluate) -> Evaluate:
 
 
 def truth_of_text(operand: Evaluate) -> Evaluate:
-    """A property where a condition is wanted: text is never true (createBooleanCast)."""
+    """A property used as a condition: text is never true (createBooleanCast)."""
     return lambda raw: None if operand(raw) is None else False
 
 
@@ -192,7 +192,7 @@ def ordered(
     right_kind: Kind,
     accepts: Callable[[int, int], bool],
 ) -> Evaluate:
-    """Left < right and its like; `accepts` is of operator, for the order of both and 0."""
+    """Left < right and similar; `accepts` is a function of `operator`, called with order and 0."""
     order = _order(left_kind, right_kind)
 
     def evaluate(raw: bytes) -> bool | None:
@@ -208,7 +208,7 @@ def ordered(
 def ordered_to_whole_number(
     left: Evaluate, kind: Kind, number: int, accepts: Callable[[int, int], bool]
 ) -> Evaluate:
-    """Property < 5 and its like, the most frequent comparison after equality."""
+    """Property < 5 and similar, the most frequent comparison after equality."""
     read = _VALUE_OF[kind]
 
     def evaluate(raw: bytes) -> bool | None:
@@ -239,7 +239,7 @@ def _compare(first: float, second: float) -> int:
 
 
 def _compare_doubles(first: float, second: float) -> int:
-    """Double.compareTo: NaN is above all and equal to itself, -0.0 below 0.0."""
+    """Double.compareTo: NaN is above all numbers and equal to itself, -0.0 is below 0.0."""
     if first < second:
         return -1
     if first > second:
@@ -264,7 +264,9 @@ def one_of(left: Evaluate, values: frozenset[bytes], wanted: bool) -> Evaluate:
 def text_test(
     left: Evaluate, kind: Kind, test: Callable[[bytes, bytes], bool], part: bytes, wanted: bool
 ) -> Evaluate:
-    """CONTAINS, STARTSWITH and ENDSWITH: FALSE, negated or not, for NULL and what is no text."""
+    """CONTAINS, STARTSWITH and ENDSWITH: FALSE, negated or not, for NULL and for values that are
+    not text.
+    """
     if not part:
         return constant(False)
     if kind is not Kind.TEXT:

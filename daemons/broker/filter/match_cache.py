@@ -1,12 +1,12 @@
-"""What a filter has said, remembered by the values of the properties that it names.
+"""Remembers the results of a filter by the values of the properties that it names.
 
-Most messages of a topic name their properties in the same order, and the values that filters ask
-for are few: types, regions, levels. So a filter learns the shape of the properties it meets, as a
-regular expression whose groups are the values it needs. One match of it in the record then takes
-the place of a search for each property, and a look into a table that of the evaluation.
+Most messages of a topic have their properties in the same order, and the values that filters test
+are few: types, regions, levels. So a filter learns the shape of the properties it meets, as a
+regular expression whose groups are the values it needs. Then one match in the record replaces a
+search for each property, and a table lookup replaces the evaluation.
 
-A shape is only learned where it says the same as the filter's own search does: no property that the
-filter names is there twice, or empty.
+A shape is learned only if it gives the same result as the filter's own search: no property that the
+filter names occurs twice or is empty.
 """
 
 import re
@@ -16,12 +16,12 @@ Subject = bytes | memoryview
 Shape = Callable[[Subject, int, int], "re.Match[bytes] | None"]
 Known = dict[tuple[bytes, ...], bool]
 
-# Bounds of the memory of one filter, of which a broker remembers a thousand.
+# Bounds of the memory of one filter; a broker remembers a thousand filters.
 _MOST_SHAPES = 8
 _MOST_ANSWERS = 256
 _LONGEST_VALUES = 128
 _MOST_PROPERTIES = 64
-# Learning a shape takes as long as evaluating some hundred messages.
+# Messages between two learned shapes: learning takes as long as evaluating some hundred messages.
 _BETWEEN_LESSONS = 200
 
 _SEPARATOR = b"\x02"
@@ -29,18 +29,18 @@ _EQUALS = b"\x01"
 
 
 class MatchCache:
-    """What a filter has said.
+    """The remembered results of a filter.
 
     Attributes:
         shape: matches the properties between two positions if they look like the last ones; its
-            groups are the values that the filter asks for.
+          groups are the values that the filter tests.
         known: by these values, whether the filter matches.
     """
 
     __slots__ = ("_matches", "_names", "_shapes", "_until_lesson", "known", "shape")
 
     def __init__(self, names: Iterable[str], matches: Callable[[Subject], bool]) -> None:
-        """For a filter that names these properties; `matches` asks it."""
+        """``names`` are the properties that the filter tests; ``matches`` evaluates it."""
         self._names = frozenset(name.encode() for name in names)
         self._matches = matches
         self._until_lesson = 0
@@ -66,7 +66,7 @@ class MatchCache:
         return answer
 
     def _other_shape(self, view: Subject, start: int, end: int) -> "re.Match[bytes] | None":
-        """Go over to a shape that fits, or learn it; None where there is none."""
+        """Switch to a shape that matches, or learn one; None if there is none."""
         for shape, known in self._shapes:
             values = shape(view, start, end)
             if values is not None:
@@ -86,7 +86,7 @@ class MatchCache:
         return self.shape(view, start, end)
 
     def _pattern(self, properties: bytes) -> bytes | None:
-        """A regular expression for properties that are named like these, or None."""
+        """A regular expression for properties with these names, or None."""
         parts = properties.removesuffix(_SEPARATOR).split(_SEPARATOR) if properties else []
         if len(parts) > _MOST_PROPERTIES:
             return None
@@ -104,4 +104,4 @@ class MatchCache:
 
 
 def _nothing(view: Subject, start: int, end: int) -> None:
-    """The shape before the first message."""
+    """The initial shape, which matches nothing."""

@@ -1,8 +1,8 @@
-"""From the rules of sql92.lark to functions, with the checks that Java makes on the way.
+"""Builds functions from the rules of sql92.lark, with the checks that Java makes while parsing.
 
-lark calls a method of Builder for each rule as soon as it has read it, innermost first, so a
-filter is made without recursion however it is nested; the depth limit keeps its evaluation from
-recursing too far.
+lark calls a method of Builder for each rule as soon as it has parsed it, innermost first, so a
+filter is built without recursion however deep it is nested. The depth limit keeps its evaluation
+from recursing too deep.
 """
 
 import operator
@@ -17,10 +17,10 @@ from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.evaluation import NUMBERS, Evaluate, Kind
 from mq.daemons.broker.filter.numbers import INTEGER_LIMIT, LONG_LIMIT
 
-# Parentheses and operators within each other. Python calls a function per level, and its stack
-# has room for 1000; Java's own limit is its stack, some thousands.
+# Limit of nested parentheses and operators. Python calls a function per level, and its stack has
+# room for 1000; Java's only limit is its stack, some thousands.
 MOST_NESTED = 100
-_MOST_DIGITS = 19  # of a long; int() refuses some thousands
+_MOST_DIGITS = 19  # digits of the largest long; int() refuses some thousands
 
 _ORDERS: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
@@ -35,10 +35,10 @@ _TEXT_TESTS: dict[str, Callable[[bytes, bytes], bool]] = {
 }
 
 
-# The same for the native path: a word and its parts (mq.daemons.broker.filter.program).
+# The expression for the native path: a word and its operands (mq.daemons.broker.filter.program).
 Form = tuple[Any, ...]
 
-# Of literals.
+# The words of literals.
 _WORDS = {
     Kind.TEXT: "text",
     Kind.INTEGER: "integer",
@@ -53,13 +53,13 @@ class Node:
     """A part of an expression.
 
     Attributes:
-        kind: what it evaluates to.
-        evaluate: how.
-        form: how, for the native path.
+        kind: the type of its value.
+        evaluate: the function that evaluates it.
+        form: the same for the native path.
         depth: levels of functions in it.
-        at: its first token that is of use in an error.
+        at: its first token that is useful in an error.
         literal: whether it is a literal and not, for example, minus a literal.
-        value: of a number, a literal.
+        value: of a number or literal.
         is_property: whether it is a property and nothing else.
         names: of the properties in it.
     """
@@ -77,7 +77,7 @@ class Node:
 
 @v_args(inline=True)
 class Builder(Transformer[Token, Node]):
-    """The method of each rule: nodes of its parts in, its own node out."""
+    """One method for each rule: gets the nodes of its parts and returns its own node."""
 
     def start(self, node: Node) -> Node:
         return _condition(node)
@@ -155,7 +155,7 @@ class Builder(Transformer[Token, Node]):
     def equal(self, left: Node, right: Node) -> Node:
         for node in (left, right):
             if node.literal and node.value is None:
-                raise _error(node.at, "NULL equals nothing: write IS NULL or IS NOT NULL")
+                raise _error(node.at, "no value equals NULL: write IS NULL or IS NOT NULL")
         if left.literal and right.literal and left.kind is Kind.BOOLEAN is not right.kind:
             raise _error(right.at, f"{left.at} cannot be compared with {right.at}")
         if left.is_property and right.literal and right.kind is Kind.TEXT:
@@ -183,7 +183,8 @@ class Builder(Transformer[Token, Node]):
     def between(self, node: Node, low: Node, high: Node) -> Node:
         _check_range(low, high)
         first, second = _ordered(node, ">=", low), _ordered(node, "<=", high)
-        if node.kind is Kind.NOTHING:  # asked once: a BETWEEN of a BETWEEN must not double the work
+        # evaluated once: a BETWEEN of a BETWEEN must not double the work
+        if node.kind is Kind.NOTHING:
             return first
         return self.both(first, second)
 
@@ -228,13 +229,13 @@ def _made(kind: Kind, evaluate: Evaluate, form: Form, *parts: Node) -> Node:
 
 
 def _condition(node: Node) -> Node:
-    """The node where a condition is wanted (SelectorParser.asBooleanExpression)."""
+    """The node as a condition (SelectorParser.asBooleanExpression)."""
     if node.kind is Kind.BOOLEAN:
         return node
     if node.is_property:
         form = ("text is true", node.form)
         return _made(Kind.BOOLEAN, evaluation.truth_of_text(node.evaluate), form, node)
-    raise _error(node.at, f"{_shown(node.at)} is no condition: compare it with something")
+    raise _error(node.at, f"{_shown(node.at)} is not a condition: compare it with a value")
 
 
 def _ordered(left: Node, symbol: str, right: Node) -> Node:
@@ -256,7 +257,7 @@ def _ordered(left: Node, symbol: str, right: Node) -> Node:
 
 
 def _check_range(low: Node, high: Node) -> None:
-    """Refuse a BETWEEN of two literals that no value lies between (createBetween)."""
+    """Refuse a BETWEEN of two literals that no value can match (createBetween)."""
     if not (low.literal and high.literal and low.kind in NUMBERS and high.kind in NUMBERS):
         return
     assert isinstance(low.value, int | float) and isinstance(high.value, int | float)

@@ -1,4 +1,4 @@
-"""Numbers in text, read as Java's Integer.valueOf, Long.valueOf and Double.valueOf do."""
+"""Numbers in text, parsed like Java's Integer.valueOf, Long.valueOf and Double.valueOf."""
 
 import re
 
@@ -7,7 +7,7 @@ from mq.daemons.broker.filter.errors import NotComparableError
 INTEGER_LIMIT = 1 << 31
 LONG_LIMIT = 1 << 63
 
-# Text of so many digits is within the limits; no need to compare.
+# Text with at most so many digits is within the limits without a comparison.
 _SURELY_INTEGER = 9
 _SURELY_LONG = 18
 
@@ -37,11 +37,11 @@ def long_value(text: bytes) -> int:
 def _whole_number(raw: bytes, limit: int) -> int:
     text = raw.decode("utf-8", "replace")
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # Digits of any script count, but Java looks at UTF-16 units and so sees only the first plane.
+    # Digits of any script count, but Java reads UTF-16 units and so accepts only the first plane.
     if not digits.isdecimal() or max(digits) > "\uffff":
         raise NotComparableError
     digits = digits.lstrip("0") or "0"
-    if len(digits) > 40:  # out of range, and int() may refuse to read it
+    if len(digits) > 40:  # out of range, and int() may refuse it
         raise NotComparableError
     number = -int(digits) if text[0] == "-" else int(digits)
     if not -limit <= number < limit:
@@ -53,7 +53,7 @@ def double_value(raw: bytes) -> float:
     """Double.valueOf. Raises NotComparableError."""
     text = raw.decode("utf-8", "replace").strip(_BLANKS)
     if _DECIMAL.fullmatch(text):
-        # float() knows Java's spellings of a decimal number but not the type at its end.
+        # float() accepts Java's spellings of a decimal number, but not the type suffix.
         return float(text if text[-1] in "Ny" else text.rstrip("fFdD"))
     if _HEXADECIMAL.fullmatch(text):
         try:
@@ -64,4 +64,4 @@ def double_value(raw: bytes) -> float:
 
 
 def _has_type(text: str) -> bool:
-    return text[-1] in "fFdD"  # behind the exponent, whose digits are decimal
+    return text[-1] in "fFdD"  # after the exponent, whose digits are decimal

@@ -1,8 +1,8 @@
 """Filtering the entries of a queue by the properties of their messages.
 
-A pull and a wait for messages know filters by tags: a set of codes that an entry must have one of.
-A filter by properties looks into the records that entries point at (`PropertyExpression.select`),
-which is also the check that an entry is true.
+Pulls and suspended pulls know filters by tags: an entry must have one of a set of codes. A filter
+by properties reads the records of the entries (`PropertyExpression.select`), which also verifies
+that an entry matches the log.
 """
 
 from collections.abc import Callable
@@ -47,19 +47,19 @@ _NOTHING = memoryview(b"")
 _NO_LIMIT = 1 << 62
 _NO_MEMORY = MatchCache((), lambda _: False)
 
-# Looking at one message takes a time for each of its bytes and each character of the filter, and a
-# pull as long for each that it looks at: by this product 50 ms on the native path at most, and half
-# a second in Python. A filter of 75 characters never comes to it.
+# Limit of bytes times filter characters of one pull. Checking a message takes a time for each of
+# its bytes and each character of the filter: this product takes at most 50 ms on the native path,
+# and half a second in Python. A filter of up to 75 characters never reaches it.
 _MOST_WORK = 2_000_000_000
-_MOST_LOOKED_AT = MAX_LENGTH + 256  # bytes of a message: not its body
+_MOST_LOOKED_AT = MAX_LENGTH + 256  # bytes of a message without its body
 
-# (Physical offset, size) of what lies in one piece, messages, bytes, and the number of entries that
-# need not be looked at again.
+# (Physical offset, size) of contiguous ranges, messages, bytes, and the number of entries that need
+# not be checked again.
 MatchedRanges = tuple[list[tuple[int, int]], int, int, int]
 
 
 class PropertyExpression:
-    """What a consumer wants, by the properties of messages."""
+    """A consumer's filter by the properties of messages."""
 
     __slots__ = ("_data", "_matches", "_memory", "_store", "_tags", "source")
 
@@ -73,9 +73,10 @@ class PropertyExpression:
         data: FilterData | None = None,
         source: Sql92Filter | None = None,
     ) -> None:
-        """`matches` is asked for messages that `tags` lets through; `memory` knows what it said.
-        The queue's extension may say that a message does not match the filter ``data``.
-        ``source`` is the filter that all of it was made from, which others may share."""
+        """`matches` is called for messages that `tags` lets through; `memory` caches its results.
+        The queue's extension may rule out messages for the filter ``data``. ``source`` is the
+        filter that all of these belong to, which other expressions may share.
+        """
         self.source = source
         self._store = store
         self._matches = matches
@@ -85,11 +86,11 @@ class PropertyExpression:
 
     @property
     def program(self) -> Any:
-        """The filter on the native path; None where Python has to look at messages."""
+        """The compiled filter for the native path; None if Python must check messages."""
         return None if programs.select is None or self.source is None else self.source.program
 
     def affordable(self, entries: bytes) -> bytes:
-        """The first of these entries, as many as one pull may look at; one in any case."""
+        """The first of these entries, as many as one pull may check; at least one."""
         if self.source is None:
             return entries
         most = _MOST_WORK // max(1, len(self.source.text))
@@ -110,12 +111,13 @@ class PropertyExpression:
         return self._store.present.require(entries, _NO_LIMIT)
 
     def has_maps(self, queue: ConsumeQueue) -> bool:
-        """Whether the queue's extension may know messages that do not match."""
+        """Whether the queue's extension may rule out messages."""
         return self._data is not None and queue.extension is not None
 
     def sift(self, queue: ConsumeQueue, entries: bytes, most: int) -> tuple[bytes, bytes]:
-        """The first of these entries, up to so many that the queue's extension does not rule out,
-        and those of them that it does not."""
+        """Return the first of these entries, up to the `most`-th one that the queue's extension
+        does not rule out, and those of them that it does not rule out.
+        """
         kept = bytearray()
         for at in range(0, len(entries), layout.ENTRY_SIZE):
             entry = entries[at : at + layout.ENTRY_SIZE]
@@ -135,17 +137,17 @@ class PropertyExpression:
         *,
         by_maps: bool = False,
     ) -> MatchedRanges:
-        """Look for messages that match among some entries, the first of which has an index.
+        """Select the messages that match among some entries, the first of which has an index.
 
-        At most so many are taken and so large together, though one in any case. ``by_maps`` leaves
-        those alone that the queue's extension rules out. The records of the others are present
-        (Residency), for they are read through the mapping.
+        Limits their number and total size, but selects at least one. With ``by_maps``, entries that
+        the queue's extension rules out are skipped. The records of the other entries must be in
+        memory (Residency), because they are read through the mapping.
         """
         begun: MatchedRanges = [], 0, 0, 0
-        goes_on = True
+        continues = True
         if self.program is not None and not by_maps:
-            begun, goes_on = self._select_natively(queue, index, entries, wanted, most_bytes)
-        if not goes_on or begun[3] * layout.ENTRY_SIZE == len(entries):
+            begun, continues = self._select_natively(queue, index, entries, wanted, most_bytes)
+        if not continues or begun[3] * layout.ENTRY_SIZE == len(entries):
             return begun
         return self._select_on(queue, index, entries, wanted, most_bytes, by_maps, begun)
 
@@ -159,7 +161,7 @@ class PropertyExpression:
         by_maps: bool,
         begun: MatchedRanges,
     ) -> MatchedRanges:
-        """The same behind what was begun with: the reference of the native path."""
+        """Continue a selection in Python: the reference of the native path."""
         log = self._store.log
         ranges, count, total, passed = begun
         index = first + passed
@@ -170,13 +172,14 @@ class PropertyExpression:
         shape, recall = memory.shape, memory.known.get
         fixed = RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
         queue_id = queue.queue_id
-        # The last range, which is not in the list: before the first message an empty one.
+        # The last range is not in the list yet; before the first message it is empty.
         begin, length = ranges.pop() if ranges else (-1, 0)
-        base = least = limit = 0  # the file, and where in it the usual way is taken
+        # the file, and the part of it for which the fast path below is used
+        base = least = limit = 0
         view = _NOTHING
         for physical, size, code in _iterate(entries):
             answer: bool | None = None
-            # What is usual is decided here, in line: this loop is what a filter costs.
+            # Usual messages are decided inline: this loop is the cost of a filter.
             if least <= physical <= limit - size and size >= _MINIMUM:
                 at = physical - base
                 there, magic, its_queue, offset, flag, body = _HEAD(view, at)
@@ -199,7 +202,7 @@ class PropertyExpression:
                     least = _NO_LIMIT if by_maps else base
                 place = None
                 if not (by_maps and self._ruled_out(queue, code)):
-                    place = self._look(queue, index, physical, size, code)
+                    place = self._locate_match(queue, index, physical, size, code)
                     shape, recall = memory.shape, memory.known.get
                 if place is not None:
                     physical, size = place
@@ -232,14 +235,15 @@ class PropertyExpression:
         wanted: int,
         most_bytes: int,
     ) -> tuple[MatchedRanges, bool]:
-        """The same for the first of these entries, as many as the native path can take, and whether
-        the others are to be looked at."""
+        """Select natively among the first of these entries, as many as the native path can handle;
+        also returns whether the remaining entries must be checked.
+        """
         (physical,) = layout.LONG.unpack_from(entries)
         file = self._store.log.file_at(physical)
         if file is None or programs.select is None:
             return ([], 0, 0, 0), True
         try:
-            *begun, goes_on = programs.select(
+            *begun, continues = programs.select(
                 self.program,
                 file.view,
                 file.start,
@@ -247,18 +251,18 @@ class PropertyExpression:
                 index,
                 queue.queue_id,
                 len(queue.topic_field) + layout.SHORT.size,
-                max(wanted, 1),  # one in any case, also for who asks for none
+                max(wanted, 1),  # at least one, even if none is requested
                 most_bytes,
             )
         except failures:
             programs.end()
             return ([], 0, 0, 0), True
-        return (begun[0], begun[1], begun[2], begun[3]), goes_on
+        return (begun[0], begun[1], begun[2], begun[3]), continues
 
-    def _look(
+    def _locate_match(
         self, queue: ConsumeQueue, index: int, physical: int, size: int, code: int
     ) -> tuple[int, int] | None:
-        """Where the message of an entry lies, if it matches."""
+        """The location of an entry's message, if it matches."""
         codes = self._tags.codes
         if codes and code not in codes:
             return None
@@ -279,7 +283,7 @@ class PropertyExpression:
         return (physical, size) if matches else None
 
     def _ruled_out(self, queue: ConsumeQueue, code: int) -> bool:
-        """Whether the queue's extension says that the message of an entry does not match."""
+        """Whether the queue's extension rules out the message of an entry."""
         if self._data is None or queue.extension is None or code > layout.EXTENSION_LAST:
             return False
         unit = queue.extension.unit(code)
@@ -287,9 +291,10 @@ class PropertyExpression:
 
 
 def is_ruled_out(unit: Unit, data: FilterData) -> bool:
-    """Whether the map of a message says that it did not match the group's filter when it was
-    stored (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
-    # A message that is older than the filter has no bits of it.
+    """Whether the bit map of a message says that it did not match the group's filter when it was
+    stored (ExpressionMessageFilter.isMatchedByConsumeQueue).
+    """
+    # The bit map of a message that is older than the filter has no bits of it.
     if unit.store_timestamp <= data.born_time or len(unit.bit_map) * 8 != data.bits:
         return False
     return not has_bits(unit.bit_map, data.bit_positions)
@@ -298,8 +303,9 @@ def is_ruled_out(unit: Unit, data: FilterData) -> bool:
 def _properties(
     queue: ConsumeQueue, index: int, file: MappedFile | None, physical: int, size: int
 ) -> memoryview | None:
-    """The stored properties of the message that an entry points at: what stands in the record
-    behind body, topic and their own length. None if it is not that message."""
+    """The stored properties of an entry's message: the bytes of the record after body, topic and
+    the length of the properties. None if the record is not that message.
+    """
     if file is None or physical + size > file.end or size < SMALLEST_RECORD:
         return None
     view, at = file.view, physical - file.start
@@ -320,7 +326,7 @@ def _properties(
 
 
 def filter_of_retries(filters: ConsumerFilters, group: str) -> Matches:
-    """A test of messages of the group's retry topic by the filter of the topic they come from.
+    """A test of messages of the group's retry topic by the filter of their original topic.
 
     Source: ExpressionForRetryMessageFilter, for filterSupportRetry.
     """

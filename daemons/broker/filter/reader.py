@@ -1,8 +1,8 @@
-"""Reading expressions of requests outside of the event loop.
+"""Parses expressions of requests outside of the event loop.
 
-Reading takes 15 us a character. A request whose expression was not read yet raises NotReady; the
-dispatcher calls its handler again once a thread has read the expression. One is read at a time,
-and after each other work has the interpreter for longer than reading took (`OneAtATime`).
+Parsing takes 15 us per character. A request whose expression is not parsed yet raises NotReady; the
+dispatcher calls its handler again once a thread has parsed the expression. One is parsed at a time,
+and after each, other work has the interpreter for longer than parsing took (`OneAtATime`).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from mq.daemons.time_slices import OneAtATime
 
 
 class FilterReader:
-    """The expressions that requests bring."""
+    """The expressions in requests."""
 
     def __init__(self) -> None:
         self._turns = OneAtATime()
@@ -23,7 +23,7 @@ class FilterReader:
         """The filter of an expression.
 
         Raises:
-            NotReady: it has to be read first.
+            NotReady: it must be parsed first.
             FilterSyntaxError: it is invalid.
         """
         known = known_filter(text)
@@ -32,13 +32,13 @@ class FilterReader:
         return valid(known)
 
     def need(self, texts: Iterable[str]) -> None:
-        """Raises NotReady if one of these has to be read first."""
+        """Raises NotReady if one of these must be parsed first."""
         if unknown := [text for text in texts if known_filter(text) is None]:
             raise self._not_ready(unknown)
 
     def _not_ready(self, texts: list[str]) -> NotReady:
         async def prepare(channel: Channel) -> list[Read]:
-            # The list keeps what was read alive until the handler has been called again.
+            # The list keeps the parsed filters alive until the handler has been called again.
             return [await self._read(text, channel) for text in texts]
 
         return NotReady(prepare)

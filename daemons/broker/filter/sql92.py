@@ -1,7 +1,7 @@
 """SQL92 filters: from the text of a consumer to a test of a message's properties.
 
-The language is in sql92.lark. lark is imported, and its parser made, when the first expression
-comes: a broker without such consumers pays nothing for it.
+The language is defined in sql92.lark. lark is imported, and its parser built, when the first
+expression arrives: a broker without such consumers does not pay for it.
 """
 
 from collections import OrderedDict
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from mq.daemons.broker.filter.evaluation import Evaluate
     from mq.daemons.broker.filter.nodes import Form, Node
 
-# A parser reads ten thousand characters in 0.15 s. Java has no limit but that of a frame.
+# A parser reads ten thousand characters in 0.15 s. Java's only limit is that of a frame.
 MOST_CHARACTERS = 16 * 1024
 # At each -- the lexer searches for the end of a line comment, perhaps through the whole text.
 _MOST_DASHES = 500
-# Expressions remembered, invalid ones among them: a client that was refused asks again.
+# Limit of remembered expressions, including invalid ones: a refused client sends its expression
+# again.
 _MOST_REMEMBERED = 1000
-# Of those with more characters only so many: what is read of one takes two hundred bytes for each.
+# Limit of remembered expressions with more than _LONG characters: a parsed one takes two hundred
+# bytes per character.
 _LONG = 1000
 _MOST_LONG_REMEMBERED = 32
 
-# What terminals of the grammar are called in errors, where their own name does not do.
+# Names of the grammar's terminals in errors, if their own names are unsuitable.
 _NAMES = {
     "STRING": "a string",
     "INTEGER": "a number",
@@ -51,27 +53,27 @@ _NAMES = {
 
 
 class Sql92Filter:
-    """A filter that was read.
+    """A parsed filter.
 
     Attributes:
-        text: what it was read from.
-        memory: what it has said of messages.
-        program: the same on the native path; None where there is none.
+        text: the expression.
+        memory: its cached results.
+        program: the compiled filter of the native path; None if there is none.
     """
 
     __slots__ = ("__weakref__", "_evaluate", "memory", "program", "text")
 
     def __init__(self, text: str, evaluate: "Evaluate", form: "Form", names: Iterable[str]) -> None:
-        """For an expression that names these properties."""
+        """``names`` are the properties in the expression."""
         self.text = text
         self.program = programs.compile(names, form)
         self.memory = MatchCache(names, self.matches)
         self._evaluate = evaluate
 
     def matches(self, properties: bytes | memoryview) -> bool:
-        """Whether a message is wanted, by its properties as they are stored.
+        """Whether a message matches, by its properties as stored.
 
-        Never raises: a message that the filter cannot compare is not wanted.
+        Never raises: a message that the filter cannot compare does not match.
         """
         try:
             return self._evaluate(b"\x02" + properties) is True
@@ -83,7 +85,7 @@ class Sql92Filter:
 
 
 class Invalid:
-    """A text that is not an expression, and the reason."""
+    """A text that is not a valid expression, and the reason."""
 
     __slots__ = ("__weakref__", "reason")
 
@@ -95,7 +97,7 @@ Read = Sql92Filter | Invalid
 
 
 class _Cache:
-    """What was read, by text: the last ones, and all that something else still refers to."""
+    """Parsed expressions by text: the last ones, and all that are still referenced elsewhere."""
 
     def __init__(self) -> None:
         self.short: OrderedDict[str, Read] = OrderedDict()
@@ -125,7 +127,7 @@ _cache = _Cache()
 
 
 def read_filter(text: str) -> Sql92Filter:
-    """Read an expression, in this thread.
+    """Parse an expression, in this thread.
 
     Raises:
         FilterSyntaxError: it is invalid; the text says in one line where and why.
@@ -134,23 +136,23 @@ def read_filter(text: str) -> Sql92Filter:
 
 
 def known_filter(text: str) -> Read | None:
-    """The result of reading this text, if it was read before."""
+    """The result of parsing this text, if it was parsed before."""
     if len(text) > MOST_CHARACTERS:
         return Invalid(f"the filter has {len(text)} characters, and {MOST_CHARACTERS} are allowed")
     if text.count("--") > _MOST_DASHES:
-        return Invalid(f"the filter has more than {_MOST_DASHES} times --")
+        return Invalid(f"the filter has more than {_MOST_DASHES} occurrences of --")
     return _cache.get(text)
 
 
 def valid(read: Read) -> Sql92Filter:
-    """The filter. Raises FilterSyntaxError if it is none."""
+    """The filter. Raises FilterSyntaxError if the expression is invalid."""
     if isinstance(read, Invalid):
         raise FilterSyntaxError(read.reason)
     return read
 
 
 def parse(text: str) -> "Node | Invalid":
-    """The first and long part of reading. It may run in a thread, one at a time."""
+    """The first, long part of parsing. It may run in a thread, one at a time."""
     from lark.exceptions import UnexpectedInput
 
     try:
@@ -163,7 +165,7 @@ def parse(text: str) -> "Node | Invalid":
 
 
 def finish(text: str, parsed: "Node | Invalid") -> Read:
-    """The second part of reading, in the thread of the event loop."""
+    """The second part of parsing, in the thread of the event loop."""
     read: Read
     if isinstance(parsed, Invalid):
         read = parsed
@@ -182,7 +184,7 @@ def _parser() -> "Lark":
     from mq.daemons.broker.filter.nodes import Builder
 
     grammar = files(__package__).joinpath("sql92.lark").read_text("utf-8")
-    # lark would keep a parser in a pickle; making one takes less than a tenth of a second.
+    # lark could cache a parser in a pickle, but building one takes less than a tenth of a second.
     return Lark(grammar, parser="lalr", lexer="contextual", transformer=Builder())
 
 
@@ -194,7 +196,7 @@ def _explain(text: str, error: "UnexpectedInput") -> str:
     if isinstance(error, UnexpectedCharacters):
         found = text[error.pos_in_stream or 0]
         if found == "'":
-            return f"line {line}, column {column}: the string that begins here does not end"
+            return f"line {line}, column {column}: the string that starts here does not end"
         expected = error.allowed or expected
     elif isinstance(error, UnexpectedToken):
         found = error.token[:40]
@@ -204,4 +206,4 @@ def _explain(text: str, error: "UnexpectedInput") -> str:
             line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
     words = ", ".join(sorted({_NAMES.get(name, name.lstrip("_")) for name in expected}))
     there = repr(str(found)) if found else "the end"
-    return f"line {line}, column {column}: {there} is not expected here, but one of {words}"
+    return f"line {line}, column {column}: {there} is unexpected; expected one of {words}"

@@ -1,4 +1,4 @@
-"""What a pull wants, read from the request itself or from what its group's heartbeats said."""
+"""The expression of a pull, from the request itself or from the heartbeats of its group."""
 
 from collections.abc import Mapping
 
@@ -23,15 +23,16 @@ from mq.protocol.tags import TagExpression
 Expression = TagExpression | PropertyExpression
 
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
-# Of an expression of blanks: its consumer keeps every message, but Java's broker finds none for it
-# (ExpressionMessageFilter.isMatchedByConsumeQueue). A tags code has 32 bits: this is not one.
+# The codes of an expression of blanks: its consumer keeps every message, but Java's broker finds
+# none for it (ExpressionMessageFilter.isMatchedByConsumeQueue). Tags codes have 32 bits, so this
+# one never occurs.
 _NO_CODES = frozenset((1 << 62,))
-# Characters of the expressions remembered, which take some twenty times as many bytes; beyond it
-# all are forgotten and read again.
+# Limit of characters of the remembered expressions, which take about twenty times as many bytes; at
+# the limit all are dropped and parsed again.
 _MOST_REMEMBERED = 1024 * 1024
-# Longer ones are read again each time: peers can make up as many as they like.
+# Longer expressions are parsed each time, because peers can make up any number of them.
 _LONGEST_REMEMBERED = 1000  # characters
-#: Of an expression over tags: some ten thousand of them.
+# Limit of an expression over tags: about ten thousand tags.
 MOST_CHARACTERS = 64 * 1024
 
 
@@ -50,7 +51,7 @@ def refuse_unsupported(kind: str | None, allowed: bool) -> None:
 
 
 def read_or_refuse(reader: FilterReader, text: str | None) -> Sql92Filter:
-    """The filter. Raises Refused if the expression is invalid, NotReady if it is not read yet."""
+    """The filter. Raises Refused if the expression is invalid, NotReady if it is not parsed yet."""
     try:
         return reader.filter(text or "")
     except FilterSyntaxError as error:
@@ -86,7 +87,7 @@ class Subscriptions:
 
         Raises:
             Refused: the subscription is unknown, outdated or invalid.
-            NotReady: the expression has to be read first.
+            NotReady: the expression must be parsed first.
         """
         if sys_flag & _SUBSCRIPTION:
             text, kind = fields.get("subscription"), fields.get("expressionType")
@@ -106,7 +107,7 @@ class Subscriptions:
                 raise Refused(
                     ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
                 )
-            if subscription.class_filter_mode:  # a filter server chooses, not its broker
+            if subscription.class_filter_mode:  # a filter server filters, not the broker
                 return self._all
             text, kind = subscription.sub_string, subscription.expression_type
             if not is_tag_type(kind):
@@ -143,7 +144,7 @@ class Subscriptions:
         return expression
 
     def _registered(self, group: str, topic: str, kind: str, version: int) -> PropertyExpression:
-        """The filter that the group's heartbeats have brought (PullMessageProcessor)."""
+        """The filter from the heartbeats of the group (PullMessageProcessor)."""
         data = self._filters.get(topic, group)
         if data is not None and data.expression_type == SQL92:
             self._filters.reader.need([data.expression] if data.is_unread else [])

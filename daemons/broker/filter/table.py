@@ -1,7 +1,7 @@
-"""Which consumer groups filter which topics by what, kept in config/consumerFilter.json.
+"""The filters of consumer groups by topic, stored in config/consumerFilter.json.
 
-A filter comes with a heartbeat and dies when the last member of its group has gone; it is kept for
-filterDataCleanTimeSpan more, for a group that comes back has its bits in the maps of messages.
+A filter comes with a heartbeat and dies when its group has no members. It is kept for another
+filterDataCleanTimeSpan, because the bits of a group that returns are in the bit maps of messages.
 Source: ConsumerFilterManager and ConsumerFilterData of Java 4.9.8.
 """
 
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 TAG = "TAG"
 SQL92 = "SQL92"
 
-# Groups whose members may still be there after a restart count as dead since then.
+# Groups that had members at the last stop count as dead since this many ms before the start.
 _ALIVE_BEFORE_START = 30_000
-# New expressions of one heartbeat are read up to so many characters, the others with the next
-# heartbeats: reading is work for a thread that all clients share.
+# Limit of characters of new expressions that are parsed for one heartbeat; the others are parsed
+# with the next heartbeats, because all clients share the thread that parses.
 MOST_UNREAD = 64 * 1024
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether a subscription is one by tags (ExpressionType.isTagType)."""
+    """Whether a subscription filters by tags (ExpressionType.isTagType)."""
     return not expression_type or expression_type == TAG
 
 
@@ -45,9 +45,9 @@ class FilterData:
     """The filter of a group on a topic; times are in ms since 1970.
 
     Attributes:
-        client_version: subVersion of the subscription that it comes from.
-        dead_time: since when the group has no members, 0 while it has.
-        bit_positions: its bits in the map of a message, of which there are `bits`.
+        client_version: subVersion of its subscription.
+        dead_time: since when the group has no members, 0 while it has some.
+        bit_positions: the group's bits in the bit map of a message, which has `bits` bits.
     """
 
     group: str
@@ -67,12 +67,12 @@ class FilterData:
 
     @property
     def is_unread(self) -> bool:
-        """Whether `filter` would read the expression, as after a start."""
+        """Whether `filter` would parse the expression, as after a start."""
         return self._filter is None
 
     @property
     def filter(self) -> Sql92Filter | None:
-        """The expression, read when it is first needed; None if it is not one."""
+        """The filter, parsed when it is first needed; None if the expression is invalid."""
         if self._filter is None and self.expression_type == SQL92:
             try:
                 self._filter = read_filter(self.expression)
@@ -81,9 +81,9 @@ class FilterData:
         return self._filter
 
     def to_plain(self) -> dict[str, Any]:
-        """As Java writes it: names in order, isDead() among them."""
+        """The JSON object in Java's form: names in order, isDead() among them."""
         return {
-            # A tuple, for Java has an array there: it is written in one line.
+            # A tuple, which is written in one line, because Java has an array there.
             "bloomFilterData": {"bitNum": self.bits, "bitPos": self.bit_positions},
             "bornTime": self.born_time,
             "clientVersion": self.client_version,
@@ -105,7 +105,7 @@ class ConsumerFilters:
         settings: BrokerSettings,
         clock: Callable[[], float] = clock.time,
     ) -> None:
-        """Empty until `load`. Raises ValueError for settings no bloom filter can be made with."""
+        """Empty until `load`. Raises ValueError for settings invalid for a bloom filter."""
         self._path = path
         self._settings = settings
         self._clock = clock
@@ -124,13 +124,14 @@ class ConsumerFilters:
         return None if groups is None else groups.get(group)
 
     def describe(self, topic: str, group: str) -> str:
-        """A filter as administrators are shown it; "null" for a group that has none."""
+        """A filter in the form for administrators; "null" for a group that has none."""
         data = self.get(topic, group)
         return "null" if data is None else fastjson.dumps_pretty(data.to_plain()).decode()
 
     def unread(self, groups: Iterable[tuple[str, Iterable[SubscriptionData]]]) -> list[str]:
-        """The expressions of a heartbeat that have to be read first, MOST_UNREAD characters at
-        most. The others come with the next heartbeats."""
+        """The expressions of a heartbeat that must be parsed first, at most MOST_UNREAD characters.
+        The others are parsed with the next heartbeats.
+        """
         unread: dict[str, None] = {}
         characters = 0
         for group, subscriptions in groups:
@@ -152,9 +153,9 @@ class ConsumerFilters:
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], *, read: bool = True
     ) -> None:
-        """Take over the filters that a heartbeat names; those of other topics die.
+        """Register the filters of a heartbeat; the group's filters of other topics die.
 
-        Without `read` expressions that were not read yet are left out.
+        Without `read`, expressions that are not parsed yet are left out.
         """
         subscriptions = list(subscriptions)
         for subscription in subscriptions:
@@ -187,16 +188,16 @@ class ConsumerFilters:
         now = self._now()
         new = FilterData(group, topic, text, version, now, self.bloom.bits, positions, kind)
         if new.filter is None or not _is_legal(topic):
-            if old is not None:  # the client is told when it pulls
+            if old is not None:  # the client gets the error when it pulls
                 self._remove(old)
-            log.warning("group %s: its filter of topic %s is invalid: %.200s", group, topic, text)
+            log.warning("group %s: the filter of topic %s is invalid: %.200s", group, topic, text)
             return
         self.table.setdefault(topic, {})[group] = new
         self._dirty = True
         log.info("group %s filters topic %s by %.200s", group, topic, text)
 
     def unregister(self, group: str) -> None:
-        """A group has no members any more."""
+        """Let the filters of a group without members die."""
         for data in self.of_group(group):
             self._die(data)
 
@@ -229,15 +230,17 @@ class ConsumerFilters:
     # the file -------------------------------------------------------------------------------------
 
     def clean(self) -> None:
-        """Forget what has been dead for filterDataCleanTimeSpan."""
+        """Remove filters that have been dead for filterDataCleanTimeSpan."""
         oldest = self._now() - self._settings.broker.filter_data_clean_time_span
         for data in [d for groups in self.table.values() for d in groups.values()]:
             if data.is_dead and data.dead_time <= oldest:
-                log.info("the filter of group %s on topic %s is forgotten", data.group, data.topic)
+                log.info(
+                    "removed the expired filter of group %s on topic %s", data.group, data.topic
+                )
                 self._remove(data)
 
     def encode(self) -> bytes:
-        """The file's content, indented as Java writes it."""
+        """The file's content, indented like Java's."""
         return fastjson.dumps_pretty(
             {
                 "filterDataByTopic": {
@@ -251,7 +254,7 @@ class ConsumerFilters:
         )
 
     async def save(self) -> None:
-        """Write the file if anything has changed; a failure is logged and tried again next time."""
+        """Write the file if anything has changed; a failure is logged and the next call retries."""
         async with self._saving:
             self.clean()
             if not self._dirty:
@@ -262,18 +265,20 @@ class ConsumerFilters:
                 await self._saves.run(lambda: write_atomically(self._path, content))
             except OSError as error:
                 self._dirty = True
-                log.error("consumer filters cannot be saved: %s", error)
-            except BaseException:  # cancelled by a stop, which saves once more
+                log.error("cannot save consumer filters: %s", error)
+            except BaseException:  # cancelled by a stop, which saves again
                 self._dirty = True
                 raise
 
     def load(self) -> None:
-        """Read the file, if there is one."""
+        """Read the file, if it exists."""
         table = read_with_backup(self._path, _decode) or {}
         for data in (data for groups in table.values() for data in groups.values()):
             if (data.bits, len(data.bit_positions)) != (self.bloom.bits, self.bloom.hashes):
-                # Maps in the queues' extensions were made for another filter.
-                log.warning("consumer filters are not taken over: the bloom filter was another")
+                # The bit maps in the queues' extensions were made with other parameters.
+                log.warning(
+                    "ignoring the saved consumer filters: the bloom filter's settings have changed"
+                )
                 return
             if data.dead_time == 0:
                 data.dead_time = max(data.born_time, self._now() - _ALIVE_BEFORE_START)

@@ -1,22 +1,22 @@
-"""What the filters of waiting requests cost, told to the connection that they wait on.
+"""Accounts the memory of suspended requests' filters to their connection.
 
 Many requests of a client share one filter, which is in memory once: it is counted once for each
-connection, for as long as a request there waits with it.
+connection, for as long as a request there is suspended with it.
 """
 
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.channel import Channel
 
-# What is read of a character of SQL92, at most: a comparison takes some 1600 bytes, those of the
-# native path among them, and seven characters, `a=1 OR `.
+# Upper bound of parsed bytes per SQL92 character: a comparison takes about 1600 bytes, including
+# the native path, and seven characters, `a=1 OR `.
 BYTES_OF_A_CHARACTER = 230
 
-_KEPT = "filters of what waits"  # among what a connection makes us keep
+_KEPT = "filters of what waits"  # key in `Channel.kept`
 
 
 def keep_filter(channel: Channel, expression: Expression) -> None:
-    """A request begins to wait with this filter."""
+    """Count the filter of a request that is being suspended."""
     source = _source(expression)
     if source is None:
         return
@@ -27,7 +27,7 @@ def keep_filter(channel: Channel, expression: Expression) -> None:
 
 
 def release_filter(channel: Channel, expression: Expression) -> None:
-    """A request waits with it no more."""
+    """Release the filter of a request that is not suspended any more."""
     source = _source(expression)
     if source is None:
         return
@@ -39,7 +39,9 @@ def release_filter(channel: Channel, expression: Expression) -> None:
 
 
 def _source(expression: Expression) -> object | None:
-    """What is shared by those who have the same filter; None where it costs nothing of its own."""
+    """The object that requests with the same filter share; None if the filter needs no memory of
+    its own.
+    """
     return expression.source if type(expression) is PropertyExpression else None
 
 

@@ -1,7 +1,8 @@
-"""Changing ACL files by request. Each is for administrators only; none returns a secret.
+"""Changes ACL files by request. All requests are for administrators only; none returns a secret
+key.
 
-Request 54 returned all accounts with their secret keys to whoever was let in (CVE-2024-23321), and
-is gone in 4.9.8. Here it is answered as the others are, and without the secret keys.
+Request 54 returned all accounts with their secret keys to any accepted client (CVE-2024-23321), and
+was removed in 4.9.8. This broker serves it like the others, and without the secret keys.
 """
 
 import logging
@@ -31,9 +32,9 @@ _OFF = "access control is off at this broker (aclEnable=false)"
 
 
 class AccessHandlers:
-    """Changes accounts and addresses, and tells of them.
+    """Changes and lists accounts and addresses.
 
-    ``address`` is the broker's own, host:port; `access` is None where access control is off.
+    ``address`` is this broker's address, host:port; `access` is None if access control is off.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class AccessHandlers:
 
     @serves(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
     def update_addresses(self, command: Command, channel: Channel) -> Command:
-        """Set the addresses that need no account."""
-        # mqadmin of 4.9.7 leaves the file out, and Java's broker of 4.9.8 then refuses.
+        """Set the addresses that are accepted without an account."""
+        # mqadmin of 4.9.7 omits the file, and Java's broker of 4.9.8 then refuses the request.
         fields = {"aclFileFullPath": "", **command.fields}
         header = UpdateGlobalWhiteAddrsConfigRequestHeader.decode(fields)
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
@@ -122,19 +123,19 @@ class AccessHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     def _on(self, code: ResponseCode) -> AccessControl:
-        """Access control. Raises Refused with this code where it is off."""
+        """Return the access control; raises Refused with this code if it is off."""
         if self._access is None:
             raise Refused(code, _OFF)
         return self._access
 
 
 def _fail(code: ResponseCode, error: AclError, channel: Channel) -> NoReturn:
-    log.warning("access control not changed for %s: %s", channel.remote, error)
+    log.warning("access control change by %s failed: %s", channel.remote, error)
     raise Refused(code, str(error)) from None
 
 
 def _split(text: str | None) -> list[str] | None:
-    """A list joined by commas; None leaves what there is (UtilAll.split)."""
+    """Split a list joined by commas; None means that the stored value stays (UtilAll.split)."""
     if text is None:
         return None
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,4 +1,4 @@
-"""Queues shared out by the broker, and whether a group pulls or pops them (5.x)."""
+"""Queue assignment by the broker, and the choice of pull or pop for a group (5.x)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,16 +27,16 @@ from mq.protocol.command import Command
 
 log = logging.getLogger(__name__)
 
-#: Gives the queues of a topic in the whole cluster, None for a topic that nobody knows.
+# Returns the queues of a topic in the whole cluster, None for a topic that does not exist.
 QueuesOf = Callable[[str], Awaitable[Sequence[MessageQueue] | None]]
 
 _STRATEGIES = {"AVG": allocate_averagely, "AVG_BY_CIRCLE": allocate_in_circle}
-# What Java writes for "no result": a client that reads it keeps the queues that it has.
+# Java's "no result": a client that receives it keeps its queues.
 _NO_RESULT = b"{}"
 
 
 class AssignmentHandlers:
-    """Shares queues out."""
+    """Assigns queues to the members of groups."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class AssignmentHandlers:
 
     @serves(RequestCode.QUERY_ASSIGNMENT)
     async def query(self, command: Command, channel: Channel) -> Command:
-        """The queues of a topic that a client shall consume, and how."""
+        """Return the queues of a topic that a client is to consume, and the mode."""
         asked = command.read_body(QueryAssignmentRequestBody)
         topic, group = asked.topic or "", asked.consumer_group or ""
         mode = self._mode(topic, group)
@@ -85,7 +85,7 @@ class AssignmentHandlers:
         mode: SetMessageRequestModeRequestBody,
         queues: Sequence[MessageQueue],
     ) -> Sequence[MessageQueue] | None:
-        """Who gets what (QueryAssignmentProcessor.doLoadBalance); None for no result."""
+        """The queues of one client (QueryAssignmentProcessor.doLoadBalance); None for no result."""
         config = self._settings.broker
         if asked.message_model is MessageModel.BROADCASTING:
             return queues
@@ -120,7 +120,7 @@ class AssignmentHandlers:
 
     @serves(RequestCode.SET_MESSAGE_REQUEST_MODE)
     def set_mode(self, command: Command, channel: Channel) -> Command:
-        """Let a group pull a topic, or pop it."""
+        """Set whether a group pulls or pops a topic."""
         check_may_modify(self._settings)
         mode = command.read_body(SetMessageRequestModeRequestBody)
         topic, group = mode.topic or "", mode.consumer_group or ""
@@ -139,5 +139,5 @@ class AssignmentHandlers:
 
     @serves(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def all_modes(self, command: Command, channel: Channel) -> Command:
-        """Every mode that was set, as a slave copies them."""
+        """All modes that were set, as a slave copies them."""
         return command.reply(body=self._modes.table.encode())

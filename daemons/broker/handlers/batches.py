@@ -27,27 +27,27 @@ _unpack_length, _pack_length = layout.SHORT.unpack_from, layout.SHORT.pack
 _HEAD_SIZE = HEAD.size
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
-# A batch's own properties are copied into each of its messages: 0.9 MB of request could become a
-# gigabyte. What 140,000 messages of 30 bytes, the most that a request of 4 MiB holds, get from
-# Java's clients is a fifth of this.
+# Limit in bytes of the copied properties: a batch's own properties are copied into each of its
+# messages, so that 0.9 MB of request could become a gigabyte. With Java's clients, 140,000 messages
+# of 30 bytes, the most that a request of 4 MiB holds, get a fifth of this.
 MOST_COPIED = 16 * 1024 * 1024
-_LARGE = 1024  # of properties that are copied; with less the limit is not reached
+_LARGE = 1024  # bytes of copied properties; with less the limit cannot be reached
 
 
 def messages_of(
     body: bytes, topic: str, common: dict[str, str], usual: UsualProperties
 ) -> list[BatchedMessage]:
-    """Read a batch; `common` are the properties that each message gets besides its own, and
-    `usual` reads those.
+    """Read a batch. `common` are the properties that each message gets in addition to its own,
+    which `usual` parses.
 
-    Raises RemoteProtocolError where the lengths do not add up, Refused for properties that are too
+    Raises RemoteProtocolError if the lengths do not add up, and Refused for properties that are too
     long.
     """
     _check_timer(common, common)
-    behind = _SEPARATOR + encode(common).encode()
-    most = MOST_COPIED // len(behind)
-    if len(behind) > _LARGE and _count(body) > most:  # before any work that is thrown away
-        raise _too_many(most, len(behind))
+    after = _SEPARATOR + encode(common).encode()
+    most = MOST_COPIED // len(after)
+    if len(after) > _LARGE and _count(body) > most:  # before any wasted work
+        raise _too_many(most, len(after))
     found: list[BatchedMessage] = []
     position, end = 0, len(body)
     while position < end:
@@ -61,13 +61,13 @@ def messages_of(
         except struct.error:
             raise _malformed(position) from None
         if len(found) >= most:
-            raise _too_many(most, len(behind))
+            raise _too_many(most, len(after))
         following = stop + 2 + text_length
         if text_length < 0 or following > end or following - position != size:
             raise _malformed(position)
         text = body[stop + 2 : following]
         try:
-            read = usual.read_in_batch(text, topic, common.keys(), behind)
+            read = usual.read_in_batch(text, topic, common.keys(), after)
         except UnicodeDecodeError:
             raise _not_unicode(position) from None
         field, code, keys = read or _read_with_care(text.decode(), topic, common)
@@ -92,14 +92,14 @@ def _read_with_care(text: str, topic: str, common: dict[str, str]) -> tuple[byte
 def _check_timer(properties: dict[str, str], common: dict[str, str]) -> None:
     """Raises Refused if a batch would ignore the delivery time of a message.
 
-    Prepared messages keep theirs: each goes to the timer when its transaction is committed.
+    Half messages keep theirs: each goes to the timer when its transaction is committed.
     """
     if names_timer(properties) and PropertyKey.TRANSACTION_PREPARED not in common:
         check_in_batch(properties)
 
 
 def _count(body: bytes) -> int:
-    """How many messages a batch has, from their sizes alone."""
+    """Count the messages of a batch, from their sizes alone."""
     count = position = 0
     end = len(body) - _HEAD_SIZE
     while position <= end:

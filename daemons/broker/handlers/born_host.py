@@ -1,7 +1,7 @@
-"""Where a message was sent from: the other end of its connection, or who a snode has it from.
+"""The born host of a message: the peer of its connection, or the address that a snode reports.
 
-A snode writes the address of its client into the field `o`. It is believed on a connection that
-speaks the dialect of snodes only: elsewhere anybody could say anything.
+A snode writes the address of its client into the field `o`. The field is trusted only on a
+connection that uses the dialect of snodes; on other connections a client could forge it.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def born_address(fields: Mapping[str, str], channel: Channel) -> tuple[str, int]
 
 
 def _named(fields: Mapping[str, str]) -> tuple[str, int] | None:
-    """What the snode says; None for nothing, and for what is no address."""
+    """The address that the snode reports; None if it is missing or malformed."""
     host, _, port_text = fields.get(Letter.BORN_HOST, "").rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:

@@ -1,4 +1,6 @@
-"""Which broker of a set the next pull is to go to: the master, or a slave for what is far back."""
+"""Suggests the broker for the next pull: the master, or a slave for messages far from the log's
+end.
+"""
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.reading.message_finder import RETRY, FoundMessages
@@ -9,10 +11,10 @@ from mq.protocol.names import MASTER_ID
 
 
 class Suggestions:
-    """Suggests a broker with each answer, if slaves are read from (slaveReadEnable)."""
+    """Suggests a broker with each reply if slaves may be read from (slaveReadEnable)."""
 
     def __init__(self, settings: BrokerSettings, commit_log: CommitLog, warm_bytes: int) -> None:
-        """What lies further than ``warm_bytes`` behind the end of the log is far back."""
+        """Messages more than ``warm_bytes`` before the end of the log count as far from it."""
         self._settings = settings
         self._log = commit_log
         self._warm_bytes = warm_bytes
@@ -25,8 +27,9 @@ class Suggestions:
     def is_for_master(
         self, group: SubscriptionGroupConfig, queue: ConsumeQueue, offset: int
     ) -> bool:
-        """Whether an answer that begins at a queue offset can only name the master, as those of the
-        native path do."""
+        """Whether a reply that starts at a queue offset can only name the master, like all replies
+        of the native path.
+        """
         if not self.to_slaves:
             return True
         entry = queue.entry(offset)
@@ -37,14 +40,15 @@ class Suggestions:
         return self._log.written - physical <= self._warm_bytes
 
     def of(self, group: SubscriptionGroupConfig, queue: ConsumeQueue, found: FoundMessages) -> int:
-        """The id of the broker that a group is to read from next, after this answer.
+        """The id of the broker from which a group is to read next, after this reply.
 
-        Source: PullMessageProcessor, and DefaultMessageStore.getMessage for what is far back.
+        Source: PullMessageProcessor; DefaultMessageStore.getMessage for messages far from the log's
+        end.
         """
         if not self.to_slaves:
             return MASTER_ID
         end = found.end
-        if not end and found.code == RETRY:  # it was read, and nothing of it fitted
+        if not end and found.code == RETRY:  # messages were read, and none matched the filter
             entry = queue.entry(found.next_offset - 1)
             end = 0 if entry is None else entry[0] + entry[1]
         if end and not self._is_near(end):

@@ -1,4 +1,4 @@
-"""Clients: heartbeats, goodbyes, and the check of a subscription."""
+"""Client requests: heartbeats, unregistrations, and the check of a subscription."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from mq.client.machine import clock
 from mq.daemons.acl.signers import account_of
 from mq.daemons.broker.clients.registry import (
-    MOST_TOLD,
+    MOST_LOGGED,
     Client,
     ConsumerGroup,
     Consumers,
@@ -45,27 +45,28 @@ from mq.protocol.headers.group import (
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SETTING = "heartbeatMaxGroups"
-# A heartbeat is decoded in a thread and taken in step by step from so many bytes on, and refused
-# beyond so many: a thousand groups with ten subscriptions each have less.
+# Heartbeats above _LARGE bytes are decoded in a thread and processed in steps; those above
+# MOST_HEARTBEAT_BYTES are refused. A thousand groups with ten subscriptions each need less.
 _LARGE = 16 * 1024
 MOST_HEARTBEAT_BYTES = 4 * 1024 * 1024
-_MEMORY_FACTOR = 4  # what the objects of a heartbeat take by what its JSON takes
-# Members of groups that are told of a change in one go, and the pause after it in seconds.
+_MEMORY_FACTOR = 4  # bytes of a heartbeat's objects per byte of its JSON
+# Group members notified of a change at once, and the pause after it in seconds.
 _NOTIFIED_AT_ONCE = 50
 _NOTIFY_PAUSE = 0.02
 
 
 class ClientRules(NamedTuple):
-    """What the settings say of clients. `check_expression` raises Refused for a type of expression
-    that is not allowed."""
+    """The settings about clients. `check_expression` raises Refused for an expression type that is
+    not allowed.
+    """
 
     notifies: Callable[[], bool]
-    most_groups: Callable[[], int]  # that one client may name; 0 for any number
+    most_groups: Callable[[], int]  # limit of groups per client; 0 for no limit
     check_expression: Callable[[str | None], None]
 
 
 class RetryTopics(Protocol):
-    """Where the retry topics of groups are made."""
+    """The topic table, in which the retry topics of groups are created."""
 
     def get(self, name: str) -> TopicConfig | None: ...
 
@@ -73,7 +74,7 @@ class RetryTopics(Protocol):
 
 
 class Filters(Protocol):
-    """What keeps the expressions of groups."""
+    """The filter expressions of groups."""
 
     reader: FilterReader
 
@@ -87,7 +88,7 @@ class Filters(Protocol):
 
 
 class ClientHandlers:
-    """What clients tell of themselves."""
+    """Serves the requests by which clients report their groups and subscriptions."""
 
     def __init__(
         self,
@@ -99,7 +100,9 @@ class ClientHandlers:
         topics: RetryTopics,
         is_trusted: Callable[[Command, Channel], bool] = lambda command, channel: True,
     ) -> None:
-        """``is_trusted`` tells whether who sent a request may be a snode: an administrator."""
+        """``is_trusted`` reports whether the sender of a request is an administrator, and so may be
+        a snode.
+        """
         self._is_trusted = is_trusted
         self._consumers = consumers
         self._producers = producers
@@ -113,7 +116,7 @@ class ClientHandlers:
 
     @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
-        """A client lives, with these groups."""
+        """Register a client with its groups, or renew the registration."""
         if len(command.body) > _LARGE:
             return self._large_heartbeat(command, channel)
         heartbeat = command.read_body(HeartbeatData)
@@ -125,17 +128,20 @@ class ClientHandlers:
         return command.reply()
 
     async def _large_heartbeat(self, command: Command, channel: Channel) -> Command:
-        """The same in steps, between which others are served; one of them at a time."""
+        """Process a large heartbeat in steps, between which other requests are served; one at a
+        time.
+        """
         if len(command.body) > MOST_HEARTBEAT_BYTES:
             raise Overloaded(
                 HEARTBEAT_SETTING,
                 f"[OVERLOAD]a heartbeat of {len(command.body)} bytes, over {MOST_HEARTBEAT_BYTES}",
             )
-        # Before it is decoded, which costs much more.
+        # Checked before decoding, which costs much more.
         self._check_count(bytes(command.body).count(b'"groupName"'))
         async with self._large.turn(channel):
             heartbeat = await asyncio.to_thread(command.read_body, HeartbeatData)
-            if channel.closed:  # nobody would tell that it has left
+            # its close event is over, so the registration would never be removed
+            if channel.closed:
                 return command.reply()
             steps = TimeSlices()
             for _ in self._register(heartbeat, command, channel):
@@ -147,7 +153,7 @@ class ClientHandlers:
     def _register(
         self, heartbeat: HeartbeatData, command: Command, channel: Channel
     ) -> Iterator[None]:
-        """Take in a heartbeat, one group for each step of the iterator. Raises Refused."""
+        """Register the groups of a heartbeat, one per step of the iterator. Raises Refused."""
         if not heartbeat.client_id:
             raise RemoteProtocolError("HeartbeatData: clientID is missing")
         client = Client(
@@ -186,30 +192,30 @@ class ClientHandlers:
             raise Overloaded(HEARTBEAT_SETTING, remark)
 
     def _create(self, consumers: list[ConsumerData]) -> None:
-        """Make the groups that are new, and their topics, and have them saved together."""
+        """Create missing groups and retry topics, and save them together."""
         topics = []
         before = len(self._groups.table)
         for number, data in enumerate(consumers):
             name = data.group_name or ""
-            group = self._groups.find(name, tell=number < MOST_TOLD)
+            group = self._groups.find(name, tell=number < MOST_LOGGED)
             topic = names.retry_topic(name)
             if group is not None and group.retry_queue_nums > 0 and not self._topics.get(topic):
                 sys_flag = TopicSysFlag.UNIT_SUB if data.unit_mode else 0
                 topics.append(new_topic(topic, group.retry_queue_nums, READ_WRITE, sys_flag))
-                if len(topic) > names.MAX_TOPIC_LENGTH and number < MOST_TOLD:
+                if len(topic) > names.MAX_TOPIC_LENGTH and number < MOST_LOGGED:
                     log.warning(
                         "group %s: failed messages are not redelivered and block the group, "
                         "because %s is longer than the %d characters of a topic; use a group "
                         "with a shorter name",
                         *(name, topic, names.MAX_TOPIC_LENGTH),
                     )
-        if len(self._groups.table) - before > MOST_TOLD:
+        if len(self._groups.table) - before > MOST_LOGGED:
             log.info("%d subscription groups created", len(self._groups.table) - before)
         self._topics.create_all(topics)
 
     @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, command: Command, channel: Channel) -> Command:
-        """A client leaves its groups."""
+        """Remove a client from its groups."""
         header = command.read_header(UnregisterClientRequestHeader)
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, channel)
@@ -219,7 +225,7 @@ class ClientHandlers:
 
     @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def list_consumers(self, command: Command, channel: Channel) -> Command:
-        """Who is in a group now."""
+        """List the members of a group."""
         header = command.read_header(GetConsumerListByGroupRequestHeader)
         group = self._consumers.groups.get(header.consumer_group)
         if group is None:
@@ -231,7 +237,7 @@ class ClientHandlers:
 
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_subscription(self, command: Command, channel: Channel) -> Command:
-        """Whether the broker can filter by an expression."""
+        """Check whether the broker can filter by an expression."""
         subscription = command.read_body(CheckClientRequestBody).subscription_data
         if subscription is not None and not is_tag_type(subscription.expression_type):
             self._rules.check_expression(subscription.expression_type)
@@ -250,7 +256,7 @@ class ClientHandlers:
             self._to_notify[changed.name] = changed
 
     def _notify_some(self) -> None:
-        """Tell members of groups that have changed, of a few groups at a time.
+        """Notify the members of changed groups, a few groups at a time.
 
         A client that names a thousand groups, or leaves them, changes all of them at once, and a
         thousand such clients have a million memberships.
@@ -264,7 +270,9 @@ class ClientHandlers:
             asyncio.get_running_loop().call_later(_NOTIFY_PAUSE, self._notify_some)
 
     def _watch(self, channel: Channel) -> None:
-        """Have both registries told, once, when a client's connection closes."""
+        """Unregister a client from both registries when its connection closes; added once per
+        channel.
+        """
         if "registered" not in channel.attributes:
             channel.attributes["registered"] = True
             channel.on_close.append(self._consumers.connection_lost)
@@ -272,7 +280,7 @@ class ClientHandlers:
 
 
 def _group(name: str | None) -> str:
-    """A group's name from a heartbeat; names become parts of topics and of file contents."""
+    """Check a group name from a heartbeat: names become parts of topics and of file contents."""
     try:
         return names.check_group(name or "")
     except names.IllegalName as error:

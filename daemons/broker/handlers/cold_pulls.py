@@ -1,4 +1,4 @@
-"""Pulls of what is not in memory: the loop must not wait for a disk."""
+"""Pulls of messages that are not in memory: the event loop must not wait for a disk."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,15 +12,15 @@ from mq.daemons.channel import Channel
 
 
 class ColdPulls:
-    """Pulls that wait until what they get has been read."""
+    """Pulls that wait until their messages have been read from the disk."""
 
     def __init__(self, stats: BrokerStats) -> None:
         self._stats = stats
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Wait for reads from the disk that are under way."""
-        while self._tasks:  # a pull may have to wait once more
+        """Wait for disk reads in progress."""
+        while self._tasks:  # a pull may have to wait a second time
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def wait(
@@ -32,8 +32,9 @@ class ColdPulls:
         counter: GroupCounter,
         again: Callable[[], None],
     ) -> None:
-        """Call ``again`` once all is read, unless the peer has gone; if that fails, answer so. The
-        reply may have so many bytes."""
+        """Call ``again`` after the read, unless the peer has disconnected; if the read fails, reply
+        with the error. ``size`` bytes are reserved for the reply.
+        """
         task = asyncio.ensure_future(self._wait(reading, header, channel, size, counter, again))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -61,7 +62,7 @@ class ColdPulls:
             waited = int((clock.monotonic() - began) * 1000)
             counter.waited += waited
             self._stats.longest_read = max(self._stats.longest_read, waited)
-        if channel.stalled:  # with many of them, replies that nobody reads would pile up
+        if channel.stalled:  # otherwise many replies that the peer does not read would accumulate
             channel.postpone(again)
         elif not channel.closed:
             again()

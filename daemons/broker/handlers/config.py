@@ -1,4 +1,4 @@
-"""The broker's own settings, and what it counts."""
+"""The broker's settings and statistics."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class ConfigHandlers:
-    """Shows settings, and changes them."""
+    """Shows and changes settings."""
 
     def __init__(self, settings: BrokerSettings, topics: Topics) -> None:
         self._settings = settings
@@ -42,7 +42,7 @@ class ConfigHandlers:
 
     @serves(RequestCode.UPDATE_BROKER_CONFIG)
     async def update(self, command: Command, channel: Channel) -> Command:
-        """Change settings now or for the next start, all or none."""
+        """Change settings, all or none; some take effect at the next start."""
         update = update_settings(self._settings, command, channel)
         if "brokerPermission" in update.changed and not is_slave(self._settings):
             await self._topics.next_version()  # name servers show topics with this permission
@@ -50,13 +50,15 @@ class ConfigHandlers:
 
     @serves(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON)
     def export_to_json(self, command: Command, channel: Channel) -> Command:
-        """Write settings as JSON that are kept in RocksDB: here all of them are JSON already."""
+        """Export settings from RocksDB as JSON. Does nothing: this broker keeps all of them as
+        JSON.
+        """
         command.read_header(ExportRocksDBConfigToJsonRequestHeader)
         return command.reply()
 
 
 class StatsHandlers:
-    """Tells what is counted. ``info`` gives what tasks of the broker tell of themselves."""
+    """Reports statistics. ``info`` returns the values that other tasks of the broker report."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class StatsHandlers:
 
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, command: Command, channel: Channel) -> Command:
-        """What the running broker has done, has, and does now."""
+        """State and statistics of the running broker."""
         table = runtime_info_of(self._settings, self._store, self._stats, self._days)
         table.update(self._info())
         return command.reply(body=KVTable(table=table).encode())

@@ -1,4 +1,4 @@
-"""Who is connected."""
+"""Lists connected clients."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ class ConnectionHandlers:
 
     @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, command: Command, channel: Channel) -> Command:
-        """The members of a consumer group and what it subscribes to."""
+        """The members of a consumer group and its subscriptions."""
         header = command.read_header(GetConsumerConnectionListRequestHeader)
         group = self._consumers.groups.get(header.consumer_group)
         if group is None:
@@ -61,13 +61,13 @@ class ConnectionHandlers:
 
     @serves(RequestCode.GET_ALL_PRODUCER_INFO)
     def all_producers(self, command: Command, channel: Channel) -> Command:
-        """Every producer by group."""
+        """All producers by group."""
         table: dict[str, list[ProducerInfo]] = {}
         for group, client in self._producers.members():
             table.setdefault(group, []).append(
                 ProducerInfo(
                     client_id=client.client_id,
-                    # With the slash: Java writes the text of a socket address.
+                    # Java writes the text of a socket address, with a leading slash.
                     remote_ip=f"/{client.channel.remote}",
                     language=_language(client.language),
                     version=client.version,

@@ -1,4 +1,4 @@
-"""The epochs of the log, as getBrokerEpoch of 5.x asks for them."""
+"""The epochs of the log, as getBrokerEpoch of 5.x requests them."""
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.epochs import NO_END, Epochs
@@ -12,7 +12,7 @@ from mq.protocol.command import Command
 
 
 class EpochHandlers:
-    """Tells which master wrote which part of the log; ``epochs`` is None without controllers."""
+    """Lists the epochs of the log; ``epochs`` is None without controllers."""
 
     def __init__(self, settings: BrokerSettings, master: HaMaster, epochs: Epochs | None) -> None:
         self._settings = settings
@@ -21,11 +21,13 @@ class EpochHandlers:
 
     @serves(RequestCode.GET_BROKER_EPOCH_CACHE)
     def epochs(self, command: Command, channel: Channel) -> Command:
-        """All of them, where each begins and ends. (AdminBrokerProcessor.getBrokerEpochCache)"""
+        """List all epochs with their start and end offsets
+        (AdminBrokerProcessor.getBrokerEpochCache).
+        """
         if self._epochs is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "
-            )  # Java's text, with its blank
+            )  # Java's text, with its trailing blank
         found, broker = self._epochs.all, self._settings.broker
         ends = [*(epoch.start for epoch in found[1:]), NO_END]
         body = EpochEntryCache(

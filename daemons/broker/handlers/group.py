@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupHandlers:
-    """The configuration of groups."""
+    """Serves the configuration of groups."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class GroupHandlers:
 
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     async def update(self, command: Command, channel: Channel) -> Command:
-        """Create a group or change it."""
+        """Create or change a group."""
         check_may_modify(self._settings)
         group = command.read_body(SubscriptionGroupConfig)
         try:
@@ -58,7 +58,7 @@ class GroupHandlers:
 
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     async def update_list(self, command: Command, channel: Channel) -> Command:
-        """Create groups or change them, all or none, as 5.x tools ask for it."""
+        """Create or change several groups, all or none, for tools of 5.x."""
         check_may_modify(self._settings)
         groups = command.read_body(SubscriptionGroupList).group_config_list
         for group in groups:
@@ -75,8 +75,9 @@ class GroupHandlers:
 
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, command: Command, channel: Channel) -> Command:
-        """Delete a group and, if asked, its offsets, which are gone from their file when it is
-        answered."""
+        """Delete a group and, if requested, its offsets; these are removed from their file before
+        the reply.
+        """
         check_may_modify(self._settings)
         header = command.read_header(DeleteSubscriptionGroupRequestHeader)
         if names.is_system_group(header.group_name):
@@ -94,19 +95,19 @@ class GroupHandlers:
         with saving():
             await self._groups.delete(header.group_name, delete_progress)
         if header.remove_offset or header.clean_offset:
-            with saving(f"group {header.group_name} is gone, but its offsets may be back behind a "
-                        "restart; delete it once more, for they cannot be saved"):  # fmt: skip
+            with saving(f"group {header.group_name} is deleted, but its offsets may reappear after "
+                        "a restart; delete it again, because they cannot be saved"):  # fmt: skip
                 await self._offsets.save_removals()
         return command.reply()
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     async def all_groups(self, command: Command, channel: Channel) -> Command:
-        """Every group with its configuration."""
+        """All groups with their configuration."""
         return command.reply(body=await asyncio.to_thread(self._groups.snapshot().encode))
 
     @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def one_group(self, command: Command, channel: Channel) -> Command:
-        """The configuration of one group, which is created if it is new and may be created.
+        """The configuration of one group, which is created if it is missing and may be created.
 
         The proxy of 5.x registers no consumers with brokers: this request creates their groups.
         """

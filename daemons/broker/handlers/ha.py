@@ -1,4 +1,4 @@
-"""How replication does, as haStatus of 5.x asks for it."""
+"""Replication state, as haStatus of 5.x requests it."""
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
@@ -14,7 +14,7 @@ from mq.protocol.command import Command
 
 
 class HaHandlers:
-    """Tells of slaves, and of the master."""
+    """Reports the state of slaves and of the master."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class HaHandlers:
 
     @serves(RequestCode.GET_BROKER_HA_STATUS)
     def status(self, command: Command, channel: Channel) -> Command:
-        """Each slave that is connected, and what comes from the master."""
+        """Report each connected slave, and the data received from the master."""
         master = self._master
         connections = [
             HAConnectionRuntimeInfo(
@@ -69,8 +69,8 @@ class HaHandlers:
             master_flush_offset=slave.master_flush_offset,
         )
         if connection is not None:
-            behind = clock.milliseconds() - int(clock.monotonic() * 1000)
-            info.last_read_timestamp = behind + int(connection.read_at * 1000)
-            info.last_write_timestamp = behind + int(connection.wrote_at * 1000)
+            epoch = clock.milliseconds() - int(clock.monotonic() * 1000)
+            info.last_read_timestamp = epoch + int(connection.read_at * 1000)
+            info.last_write_timestamp = epoch + int(connection.wrote_at * 1000)
             info.transferred_byte_in_second = int(connection.rate)
         return info

@@ -1,8 +1,8 @@
-"""Sends that do not simply go to the end of the queue that they name.
+"""Sends that are not simply appended to the queue that they name.
 
-A delayed message waits under another topic, one that is prepared for a transaction until that ends,
-a retry that has failed too often goes to the dead letters, and what a consumer sends back
-(CONSUMER_SEND_MSG_BACK) is stored again for its group. Their rate is low beside that of plain
+A delayed message waits under another topic, and so does a half message until its transaction ends.
+A retry that has failed too often becomes a dead letter, and a message that a consumer sends back
+(CONSUMER_SEND_MSG_BACK) is stored again for its group. These sends are rare compared with plain
 sends, so they are built as objects.
 """
 
@@ -40,10 +40,10 @@ from mq.protocol.message_id import decode_offset_id
 from mq.protocol.properties import PropertyKey
 
 DEAD_LETTER_QUEUES = 1  # DLQ_NUMS_PER_GROUP
-# Versions from V3_4_9 on say in the request how often they want a message again.
+# Clients from V3_4_9 on send their limit of redeliveries in the request.
 _VERSION_WITH_LIMIT = 121
 _FIRST_RETRY_LEVEL = 3
-_MOST_RECONSUMED = (1 << 31) - 1  # what a record holds
+_MOST_RECONSUMED = (1 << 31) - 1  # the largest number that a record holds
 
 
 class IndirectSends:
@@ -61,7 +61,8 @@ class IndirectSends:
         check_read: Callable[[Command, Channel, str], None] = lambda *_: None,
     ) -> None:
         """``on_sent_back`` is called with the topic and the group of each message sent back.
-        ``check_read`` raises Refused unless who sent a request may read from a topic."""
+        ``check_read`` raises Refused unless the sender of a request may read from a topic.
+        """
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -87,7 +88,7 @@ class IndirectSends:
         """
         name_withdrawn(properties, queue.topic)
         prepared = self._is_prepared(fields, properties, sys_flag)
-        if not prepared:  # Java writes a half's properties anew, with WAIT
+        if not prepared:  # Java rewrites the properties of a half message, including WAIT
             properties.pop(PropertyKey.WAIT_STORE, None)
         properties[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
         message = StoredMessage(
@@ -117,7 +118,7 @@ class IndirectSends:
         read: ReadBatch,
         origin: Origin,
     ) -> tuple[bytes, int]:
-        """As `Transactions.prepare_batch`, of what is allowed. Raises Refused, too."""
+        """Like `Transactions.prepare_batch`, for batches that are allowed. Raises Refused, too."""
         if (
             common.get(PropertyKey.TRANSACTION_PREPARED) != "true"
             or PropertyKey.PRODUCER_GROUP not in common
@@ -143,7 +144,7 @@ class IndirectSends:
     ) -> bool:
         """Whether a message is sent in a transaction. Raises Refused if it may not be.
 
-        Clients before 4.6.1 send with TRAN_MSG what they give back of such a message.
+        Clients before 4.6.1 keep TRAN_MSG in such messages when they send them back.
         """
         level = properties.get(PropertyKey.DELAY_LEVEL, "0")
         given_back = (
@@ -169,7 +170,8 @@ class IndirectSends:
         limit = int(fields.get(Letter.MAX_RECONSUME_TIMES) or config.retry_max_times)
         if message.reconsume_times < limit:
             return
-        # Whether it may be written is not asked, as in Java: it is the last place there is.
+        # Like Java, this does not check the write permission: there is no other place for the
+        # message.
         topic = self._topics.create_internal(names.dead_letter_topic(group), DEAD_LETTER_QUEUES)
         message.topic = topic.topic_name
         message.queue_id = random_ids.randrange(DEAD_LETTER_QUEUES)
@@ -178,7 +180,7 @@ class IndirectSends:
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     def send_back(self, command: Command, channel: Channel) -> None:
-        """A consumer could not consume a message: it comes to its group again, or is buried.
+        """Redeliver a message that a consumer could not consume, or make it a dead letter.
 
         Source: SendMessageProcessor.asyncConsumerSendMsgBack.
         """
@@ -191,7 +193,7 @@ class IndirectSends:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] sending message is forbidden",
             )
-        if group.retry_queue_nums <= 0:  # this group wants no retries
+        if group.retry_queue_nums <= 0:  # this group has no retries
             channel.reply(command)
             return
         flag = TopicSysFlag.UNIT_SUB if header.unit_mode else 0
@@ -223,17 +225,18 @@ class IndirectSends:
             self._writer.put_or_delay(message, stored)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
-        if not command.is_one_way:  # with SYNC_MASTER a slave has it before the group moves on
+        # with SYNC_MASTER a slave has the message before the group moves on
+        if not command.is_one_way:
             self._store.appender.reply_when_stored(channel, encode(command.reply()))
 
     def _given(
         self, command: Command, header: ConsumerSendMsgBackRequestHeader, channel: Channel
     ) -> tuple[StoredMessage, str]:
-        """The message that a group gives back, one that it may have read, and its first topic.
+        """The message that a group sends back, which it may read, and its original topic.
 
-        Raises Refused. Java takes whatever lies at an offset, so that a group gets everybody's, and
-        another message than it gave back where a broker of the same name has another log now. Who
-        is refused sends a copy of what it has, as Java's consumers do.
+        Raises Refused. Java takes the record at any offset, so that a group can get messages of
+        other topics, and a wrong message if a broker of the same name has another log now. After a
+        refusal, Java's consumers send a copy of the message.
         """
         found = verified_record(self._store, header.offset)
         if found is None or names.is_internal_topic(found[1].topic):
@@ -249,17 +252,18 @@ class IndirectSends:
             )
         topic = message.topic
         popped = normal_topic(topic, header.group)
-        # %RETRY%a_b is what group a failed in of topic b when popping, or of group a_b.
+        # %RETRY%a_b is the retry topic of group a for topic b when popping, or of group a_b.
         if popped != topic and topic.removeprefix(names.RETRY_PREFIX) not in self._groups.table:
             topic = popped
         self._check_read(command, channel, topic)
         try:
             message = decode_record(record, decompress=False, check_crc=True)
-        except RemoteProtocolError as error:  # stored again it would have a checksum that is right
+        # stored again, a damaged message would get a valid checksum
+        except RemoteProtocolError as error:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"message at {header.offset}: {error}"
             ) from None
-        # Only records of a retry topic have a RETRY_TOPIC that a broker wrote or checked.
+        # Only for records of a retry topic has a broker written or checked RETRY_TOPIC.
         if topic.startswith(names.RETRY_PREFIX):
             topic = message.properties.get(PropertyKey.RETRY_TOPIC) or topic
         return message, topic
@@ -282,10 +286,11 @@ class IndirectSends:
 
 
 def _is_named(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
-    """Whether a message is the one that a consumer means, as far as it says.
+    """Whether a message is the one that a consumer names, as far as its request shows.
 
-    Java's name the unique id, or the offset id of a message that has none (MessageClientExt). Of an
-    offset id only the offset counts: a slave's address may be in it.
+    Java's consumers name the unique id, or the offset id of a message that has none
+    (MessageClientExt). Only the offset of an offset id counts, because it may have a slave's
+    address.
     """
     named = header.origin_msg_id
     if not named or message.sys_flag & SysFlag.INNER_BATCH:  # its messages have ids of their own
@@ -300,8 +305,9 @@ def _is_named(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) 
 
 
 def _say_where_from(message: StoredMessage, origin: str, level: int) -> bool:
-    """Set the properties of a message that was sent back, as far as there is room; False if there
-    is none for its topic, which consumers of a retry need."""
+    """Set the properties of a message that was sent back, as far as there is room; False if its
+    topic, which consumers of a retry need, does not fit.
+    """
     properties = message.properties
     added = {
         PropertyKey.RETRY_TOPIC: origin,
@@ -315,5 +321,5 @@ def _say_where_from(message: StoredMessage, origin: str, level: int) -> bool:
     add_what_fits(properties, added)
     if PropertyKey.RETRY_TOPIC in properties:
         return True
-    properties.pop(PropertyKey.DELAY_LEVEL, None)  # it is buried, and not delayed
+    properties.pop(PropertyKey.DELAY_LEVEL, None)  # a dead letter is not delayed
     return False

@@ -14,10 +14,10 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 
-# Of one request: a consumer names the queues that it has of one broker and group.
+# Limit of queues in one request. A consumer names its queues of one broker and group.
 MOST_QUEUES = 10_000
 MOST_BYTES = 2 * 1024 * 1024
-# Characters of a client id or a broker's name: each lock keeps its names, and is logged with them.
+# Limit in characters of a client id or broker name. Each lock keeps its names and logs them.
 LONGEST_NAME = 1024
 
 Asked = TypeVar("Asked", LockBatchRequestBody, UnlockBatchRequestBody)
@@ -33,21 +33,21 @@ class LockHandlers:
 
     @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
-        """Lock queues for a member of a group, or renew; answers which it holds."""
+        """Lock or renew queues for a member of a group; the reply lists the ones it holds."""
         return _read(command, LockBatchRequestBody, self._lock, self._large_lock)
 
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
-        """Give up locks."""
+        """Release locks."""
         return _read(command, UnlockBatchRequestBody, self._unlock, self._large_unlock)
 
     def _lock(self, command: Command, asked: LockBatchRequestBody) -> Command:
         _check_names(asked)
-        held = self._locks.lock(*_who(asked), asked.mq_set)
+        held = self._locks.lock(*_owner_of(asked), asked.mq_set)
         return command.reply(body=LockBatchResponseBody(lock_ok_mq_set=held).encode())
 
     def _unlock(self, command: Command, asked: UnlockBatchRequestBody) -> Command:
-        self._locks.unlock(*_who(asked), asked.mq_set)
+        self._locks.unlock(*_owner_of(asked), asked.mq_set)
         return command.reply()
 
 
@@ -57,7 +57,9 @@ def _read(
     handler: Callable[[Command, Asked], Command],
     one_at_a_time: asyncio.Lock,
 ) -> Reply | Awaitable[Reply]:
-    """Have the body read for a handler: a large one in a thread, one that is too large never."""
+    """Decode the body and call the handler. A body over LARGE_BODY is decoded in a thread; one over
+    MOST_BYTES is refused.
+    """
     if len(command.body) > MOST_BYTES:
         raise _too_many(f"a body of {len(command.body)} bytes, over {MOST_BYTES}")
     if len(command.body) > LARGE_BODY:
@@ -83,7 +85,7 @@ def _too_many(what: str) -> Refused:
 
 
 def _check_names(asked: LockBatchRequestBody) -> None:
-    """Raises RemoteProtocolError for names that no group, client or queue has."""
+    """Check the lengths of all names; raises RemoteProtocolError if one is too long."""
     if (
         len(asked.consumer_group) > names.MAX_GROUP_LENGTH
         or len(asked.client_id) > LONGEST_NAME
@@ -95,7 +97,7 @@ def _check_names(asked: LockBatchRequestBody) -> None:
         raise RemoteProtocolError("a request for locks with a name that is too long")
 
 
-def _who(asked: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
+def _owner_of(asked: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
     if not asked.consumer_group or not asked.client_id:
         raise RemoteProtocolError(f"{type(asked).__name__}: consumerGroup or clientId is missing")
     return asked.consumer_group, asked.client_id

@@ -1,4 +1,4 @@
-"""What a broker is told and asked in its set: who is master, and where that is replicated from."""
+"""Requests within a replica set: notices of a new master, and the master's replication address."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 
 
 class MembershipHandlers:
-    """Answers controllers and other members.
+    """Answers controllers and other members of the replica set.
 
-    ``on_notice`` is called when controllers say that the master is another, ``on_members`` when
-    name servers say so of the lowest id: what they say then is asked for, for anybody may send such
-    a notice. ``master_comes`` is awaited, on a slave that may act as the master, when one says that
-    it starts: with its address, and that of its log. ``was_named`` says whether name servers have
-    named a master at an address.
+    ``on_notice`` is called when controllers report another master, and ``on_members`` when name
+    servers report another lowest id. Both must query the new state themselves, because any client
+    may send such a notice. ``master_comes`` is awaited on a slave that may act as the master, when
+    a master reports that it starts; it gets the master's address and that of its log. ``was_named``
+    reports whether name servers have named a master at an address.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class MembershipHandlers:
         master_comes: Callable[[str, str], Awaitable[None]],
         was_named: Callable[[str], bool],
     ) -> None:
-        """``end`` is where the log ended at the start."""
+        """``end`` is the end of the log at the start."""
         self._settings = settings
         self._own = ExchangeHAInfoResponseHeader(
             master_ha_address=ha_address, master_flush_offset=end, master_address=address
@@ -52,25 +52,25 @@ class MembershipHandlers:
 
     @serves(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
     def role_changed(self, command: Command, channel: Channel) -> Command:
-        """Controllers have elected a master."""
+        """Handle the notice that controllers have elected a master."""
         self._on_notice()
         return command.reply()
 
     @serves(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
     def lowest_changed(self, command: Command, channel: Channel) -> Command:
-        """A name server has another broker of this set as the one with the lowest id."""
+        """Handle the notice that a name server has another lowest id for this replica set."""
         self._on_members()
         return command.reply()
 
     @serves(RequestCode.EXCHANGE_BROKER_HA_INFO)
     async def ha_info(self, command: Command, channel: Channel) -> Command:
-        """Where this broker is replicated from, if it is a master; a slave says nothing.
+        """The replication address of this broker if it is a master; a slave returns nothing.
 
-        A master that starts sends its own address, for a slave to follow, before it registers
-        (BrokerPreOnlineService). Anybody could send it (AdminBrokerProcessor.exchangeBrokerHaInfo):
-        so it is followed only where a slave of this set may act as the master, while name servers
-        name no other, and if it is sent from the very host that it names; with access control only
-        one that name servers have named before.
+        A starting master sends its own address to a slave before it registers, for the slave to
+        follow (BrokerPreOnlineService). Any client could send it
+        (AdminBrokerProcessor.exchangeBrokerHaInfo). So a slave follows it only if it may act as the
+        master, name servers name no other master, and the request comes from the very host that it
+        names; with access control, name servers must also have named that master before.
         """
         if not is_slave(self._settings):
             return command.reply(fields=self._own.encode())
@@ -82,13 +82,13 @@ class MembershipHandlers:
             if is_there and (is_open or self._was_named(told.master_address)):
                 await self._master_comes(told.master_address, told.master_ha_address)
             else:
-                log.warning("%s says that the master is %s: not believed", host,
+                log.warning("%s announces %s as the master; ignoring it", host,
                             told.master_address, extra={"failure": "coming master"})  # fmt: skip
         return command.reply()
 
 
 def _host_of(address: str) -> str:
-    """The host of host:port; "" where it is not that."""
+    """The host of host:port; "" if the text is not that."""
     try:
         return parse_address(address)[0]
     except ClientError:

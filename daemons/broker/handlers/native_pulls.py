@@ -1,4 +1,4 @@
-"""Answers to plain pulls as the native path makes them (docs/decisions/0047)."""
+"""Replies to plain pulls, made by the native path (docs/decisions/0047)."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.handlers.pull_reply import REPLIES
-from mq.daemons.broker.native_failure import tell_failure
+from mq.daemons.broker.native_failure import log_native_failure
 from mq.daemons.broker.reading.message_finder import FOUND, MOST_SCANNED, RETRY
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
@@ -17,27 +17,28 @@ from mq.protocol.native import failures, native
 from mq.protocol.tags import TagExpression
 
 _physical = layout.LONG.unpack_from  # of an entry
-# Each entry is held against each code; with more of them Python's set is faster.
+# Limit of tags codes: the native path compares each entry with each code, and with more codes
+# Python's set is faster.
 _MOST_CODES = 64
-# What is prefetched: of so many pulls, and entries at most, 10 KB; and of so many bytes of the log,
-# for each chunk of it is asked for.
+# Limits of a prefetch: pulls, entries (10 KB), and bytes of the log, because the residency of each
+# chunk of it is checked.
 _PREFETCHED_PULLS = 16
 _MOST_ENTRIES = 512
 _LONGEST_PREFETCHED = 16 * 1024 * 1024
 
 
 class PullAnswer(NamedTuple):
-    """A whole reply, and what it holds."""
+    """A whole reply, and what it contains."""
 
     frame: bytes
     next_offset: int
     messages: int
     size: int  # bytes
-    end: int  # the physical offset behind the last message
+    end: int  # the physical offset after the last message
 
 
 class NativePulls:
-    """What finds and copies messages for pulls, where the native path is there."""
+    """Finds and copies messages for pulls if the native path is available."""
 
     def __init__(self, settings: BrokerSettings, commit_log: CommitLog) -> None:
         self._settings = settings
@@ -48,7 +49,7 @@ class NativePulls:
 
     @property
     def is_taken(self) -> bool:
-        """Whether pulls are offered to the path: it is there, and has not failed."""
+        """Whether pulls are offered to the native path: it is available and has not failed."""
         return self._path is not None
 
     def answer(
@@ -60,10 +61,10 @@ class NativePulls:
         present: Residency | None,
         opaque: object,
     ) -> PullAnswer | None:
-        """The answer to a pull, as `MessageFinder.find` finds what is in it.
+        """The reply to a pull, with the messages that `MessageFinder.find` would find.
 
-        None if that is for Python to look at. Raises NotInMemory if ``present`` says that a disk
-        would have to be waited for, and OSError.
+        None if Python must answer. Raises OSError, and NotInMemory if ``present`` says that the
+        messages must be read from a disk.
         """
         if isinstance(expression, TagExpression):
             return self._answer_by(
@@ -83,8 +84,9 @@ class NativePulls:
         present: Residency | None,
         opaque: object,
     ) -> PullAnswer | None:
-        """Of all messages, of those that have one of the tags codes, or of those that a filter by
-        properties lets through."""
+        """Select all messages, those with one of the tags codes, or those that match a filter by
+        properties.
+        """
         path = self._path
         program = None if by_properties is None else by_properties.program
         minimum, end = queue.minimum, queue.readable
@@ -102,10 +104,10 @@ class NativePulls:
             entries = by_properties.affordable(entries)
         if not entries or wanted < 1 or most_bytes < 0:
             return None
-        if present is None:  # what waits for the disk is Python's
+        if present is None:  # a pull that waits for the disk is Python's
             return None
         if codes or program is not None:
-            if not present.holds(entries):  # perhaps those are that are wanted
+            if not present.holds(entries):  # the matching messages alone may be in memory
                 return None
         else:
             entries = present.require(entries, most_bytes)
@@ -126,11 +128,12 @@ class NativePulls:
     def prefetch(
         self, queue: ConsumeQueue, offset: int, maximum: int, present: Residency
     ) -> tuple[object, int] | None:
-        """What the next pulls of all messages get, from an offset on, and how many messages that
-        are; it counts until what is in memory has to be asked again, or the queue or the settings
-        are others.
+        """Prefetch the messages of the next pulls without a filter, from an offset on; returns them
+        with their number. They are valid until residency must be checked again, or the queue or
+        the settings change.
 
-        None where that is less than two pulls take, or not all of it is in memory. Raises OSError.
+        None if fewer messages than two pulls take are available, or not all of them are in memory.
+        Raises OSError.
         """
         limits = self._limits(maximum)
         wanted = limits[0]
@@ -148,13 +151,15 @@ class NativePulls:
         return prefetched, len(entries) // layout.ENTRY_SIZE
 
     def _limits(self, maximum: int) -> tuple[int, int]:
-        """Messages and bytes of a pull that asks for so many messages at most."""
+        """The limits of messages and bytes of a pull that requests at most so many messages."""
         config = self._settings.store
         count = min(maximum, config.max_transfer_count_on_message_in_memory)
         return count, config.max_transfer_bytes_on_message_in_memory
 
     def _part(self, entries: bytes) -> tuple[memoryview, int, int] | None:
-        """Of the file that the first of these lies in what has been written, and its offset."""
+        """The written part of the file of the first entry's message, its length, and the file's
+        offset.
+        """
         (first,) = _physical(entries)
         log = self._log
         file = log.file_at(first)
@@ -164,12 +169,12 @@ class NativePulls:
         return file.view, min(file.end, log.written) - start, start
 
     def end(self, at: str) -> None:
-        """Leave pulls to Python from now on: what the path failed at may come with each of them."""
+        """Leave pulls to Python from now on: the cause of the failure may come with each pull."""
         self._path = None
-        tell_failure(at, "pulls")
+        log_native_failure(at, "pulls")
 
 
 def _length(entries: bytes) -> int:
-    """Bytes of the log between the first of these records and the last."""
+    """Bytes of the log between the first and the last of these records."""
     (first,), (last,) = _physical(entries), _physical(entries, len(entries) - layout.ENTRY_SIZE)
     return int(abs(last - first))

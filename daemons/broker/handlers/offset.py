@@ -1,4 +1,4 @@
-"""Offsets: of queues, by position and time, and of the groups that consume them."""
+"""Offsets of queues, by position and time, and committed offsets of groups."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ from mq.protocol.headers.offset import (
 
 
 class QueueOffsetHandlers:
-    """Offsets of a queue."""
+    """Serves offsets of a queue."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -59,7 +59,8 @@ class QueueOffsetHandlers:
     def by_time(self, command: Command, channel: Channel) -> Command:
         """The offset of the message stored at a time.
 
-        Clients of 5.x name a boundary and get the answer of 5.5; others get that of 4.9.
+        A request of a 5.x client names a boundary and is answered like 5.5; others are answered
+        like 4.9.
         """
         header = command.read_header(SearchOffsetRequestHeader)
         where = self._store, header.topic, header.queue_id, header.timestamp
@@ -71,7 +72,7 @@ class QueueOffsetHandlers:
 
     @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def earliest_store_time(self, command: Command, channel: Channel) -> Command:
-        """When the first message still stored was stored; -1 if there is none."""
+        """Store time of the first message that is still stored; -1 if there is none."""
         header = command.read_header(GetEarliestMsgStoretimeRequestHeader)
         timestamp = earliest_store_time(self._store, header.topic, header.queue_id)
         fields = GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp).encode()
@@ -79,7 +80,7 @@ class QueueOffsetHandlers:
 
 
 class GroupOffsetHandlers:
-    """Offsets of groups."""
+    """Serves committed offsets of groups."""
 
     def __init__(
         self, settings: BrokerSettings, offsets: ConsumerOffsets, store: MessageStore
@@ -91,16 +92,17 @@ class GroupOffsetHandlers:
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, command: Command, channel: Channel) -> Command:
-        """A group has come this far."""
+        """Commit an offset of a group."""
         header = command.read_header(UpdateConsumerOffsetRequestHeader)
         if names.is_internal_topic(header.topic) or names.is_system_group(header.consumer_group):
-            # By these the broker finds its own way: what a client wrote there would be skipped.
+            # The broker itself reads from these offsets: messages before an offset that a client
+            # wrote would be skipped.
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the offset of {header.consumer_group} in {header.topic} is the broker's own",
             )
         if self._offsets.query(header.consumer_group, header.topic, header.queue_id) < 0:
-            try:  # the names become a key of the file; those that are in it have been checked
+            try:  # the names become a key of the file; existing keys have been checked
                 names.check_consumed_topic(header.topic)
                 names.check_group(header.consumer_group)
             except names.IllegalName as error:
@@ -108,7 +110,7 @@ class GroupOffsetHandlers:
             if header.queue_id < 0:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"queueId {header.queue_id} is negative")
         offset: int | None = header.commit_offset
-        if not is_slave(self._settings):  # its master may have more
+        if not is_slave(self._settings):  # the master may have a longer log
             offset = self._store.reached(header.topic, header.queue_id, header.commit_offset)
         if offset is not None:
             self._offsets.commit(
@@ -118,7 +120,7 @@ class GroupOffsetHandlers:
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, command: Command, channel: Channel) -> Command:
-        """How far a group has come; a new group of a young queue has come to 0."""
+        """The committed offset of a group. For a new group of a young queue it is 0."""
         header = command.read_header(QueryConsumerOffsetRequestHeader)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
@@ -133,9 +135,9 @@ class GroupOffsetHandlers:
         return command.reply(fields=QueryConsumerOffsetResponseHeader(offset=offset).encode())
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue still begins at 0 with a message that counts as in memory.
+        """Whether a queue still starts at 0 with a message that counts as in memory.
 
-        Then a group that is new to it gets everything, wherever it wants to begin
+        A group that is new to such a queue gets all messages, whatever its starting offset
         (ConsumerManageProcessor.queryConsumerOffset, checkInDiskByConsumeOffset).
         """
         if self._store.min_offset(topic, queue_id) > 0:
@@ -148,17 +150,17 @@ class GroupOffsetHandlers:
 
     @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
     async def all_offsets(self, command: Command, channel: Channel) -> Command:
-        """Every group's offsets, as a slave copies them."""
+        """All offsets of all groups, as a slave copies them."""
         return command.reply(body=await asyncio.to_thread(self._offsets.encoder(compact=True)))
 
 
 class DelayOffsetHandlers:
-    """Offsets of delay levels."""
+    """Serves offsets of delay levels."""
 
     def __init__(self, delayed: DelayedMessages) -> None:
         self._delayed = delayed
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self, command: Command, channel: Channel) -> Command:
-        """How far each delay level has come, as a slave keeps it too."""
+        """The offset of each delay level, which slaves keep, too."""
         return command.reply(body=self._delayed.answer())

@@ -1,12 +1,13 @@
-"""Pulls that the native path takes from frames, once Python has served one like them.
+"""Pulls that the native path answers from frames, after Python has served a similar one.
 
-A consumer asks for a queue again and again, and its headers say the same but for offsets and
-opaque. What comes of the rest (group, queue, filter) is a plan, made when Python has served such a
-pull with all its checks. The next headers that say the same are read by the native path alone. A
-plan counts as long as nothing that it was made from has changed (docs/decisions/0047).
+A consumer pulls a queue again and again, and its headers differ only in offsets and opaque. The
+result of the other fields (group, queue, filter) is a plan, made after Python has served such a
+pull with all its checks. The native path alone reads the following headers that match the plan. A
+plan is valid as long as nothing that it was made from has changed (docs/decisions/0047).
 
-Who reads a queue from one offset to the next has the entries of the next pulls read ahead with
-those of one: for a moment these get what has been prefetched.
+If a consumer reads a queue sequentially, the native path prefetches the entries of its next pulls
+together with those of one pull; for a moment the next pulls are answered from the prefetched
+entries.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,35 +29,38 @@ from mq.protocol.frame import MAX_FRAME
 from mq.protocol.native import failures, native
 from mq.protocol.tags import TagExpression
 
-# Fields that are the same in all pulls of a plan. Others are numbers that differ, or are not looked
-# at where a pull is answered at once.
+# Fields that are the same in all pulls of a plan. The other fields are numbers that differ, or are
+# irrelevant when a pull is answered at once.
 _SAME = (
     *("consumerGroup", "topic", "queueId", "maxMsgNums", "sysFlag", "subVersion"),
     *("subscription", "expressionType", "maxMsgBytes"),
 )
-# Between their texts, and for one that is not there: no text in UTF-8 has these bytes.
+# Separates field texts, and marks a missing field: no text in UTF-8 contains these bytes.
 _BETWEEN, _ABSENT = b"\xff", b"\xfe"
-# Beyond these all are forgotten, and made anew: peers can make up as many as they like.
+# Limit of plans; at the limit all are dropped and made again, because peers can make up any number.
 _MOST_PLANS = 4096
-_MOST_BYTES = 512 * 1024  # of their texts: expressions over tags take some twenty times as many
-_LONGEST = 1024  # bytes of the texts of one
-# Plans with something prefetched, some 10 KB each; beyond it that of all is forgotten.
+# limit of their texts: compiled tag expressions take about twenty times as much
+_MOST_BYTES = 512 * 1024
+_LONGEST = 1024  # limit in bytes of one plan's texts
+# Limit of plans with prefetched entries, about 10 KB each; at the limit all prefetched entries are
+# dropped.
 _MOST_PREFETCHED = 1024
-_NOT_AGAIN_FOR = 0.2  # seconds, where there was nothing to prefetch
-# Seconds between two pulls of who has something prefetched. That counts for 0.2 s at most: who asks
-# less often would get little of it, for which a hundred chunks may have been asked for.
+_NOT_AGAIN_FOR = 0.2  # seconds until the next attempt if there was nothing to prefetch
+# Longest interval in seconds between two pulls of a consumer with prefetched entries. These are
+# valid for at most 0.2 s, so a slower consumer would gain little, and a prefetch may check the
+# residency of a hundred chunks.
 _MOST_BETWEEN = 0.02
 
-#: Sends an answer: what was found, for whom, of which queue, group and topic.
+# Sends a reply: the answer, the channel, the queue, the group and the topic.
 Send = Callable[[PullAnswer, Channel, ConsumeQueue, str, str], None]
 
 
 @dataclass(slots=True, eq=False)
 class PullPlan:
-    """What pulls with the same header get: ``expression`` is None where it is looked up each time.
+    """The plan for pulls with the same header. ``expression`` is None if it is looked up each time.
 
-    The group's heartbeats may say something else the next time; and filters by properties, which
-    take a lot of memory, are remembered where they are read, and no more of them than there.
+    It is looked up if a heartbeat of the group may change it, and for filters by properties: they
+    take much memory, and their own cache remembers and limits them.
     """
 
     group: str
@@ -68,19 +72,19 @@ class PullPlan:
     commits: bool
     expression: TagExpression | None
     fields: Mapping[str, str]
-    expected: range = range(0)  # where who reads one message after the other asks next
-    asked_at: float = 0  # when that was found out, by the monotonic clock
+    expected: range = range(0)  # the offsets at which a sequential reader asks next
+    asked_at: float = 0  # monotonic time of the last update of ``expected``
     prefetched: object = None
-    prefetches_at: float = 0  # of the monotonic clock, or later
+    prefetches_at: float = 0  # monotonic time before which nothing is prefetched
 
     @property
     def takes_all(self) -> bool:
-        """Whether no message is filtered out: what comes next can be prefetched."""
+        """Whether no message is filtered out, so that the next ones can be prefetched."""
         return self.expression is not None and not self.expression.codes
 
 
 class PlannedPulls:
-    """Answers pulls by their plans. ``send`` sends an answer and counts it."""
+    """Answers pulls by their plans. ``send`` sends a reply and counts it."""
 
     def __init__(
         self,
@@ -98,22 +102,24 @@ class PlannedPulls:
         self._residency = residency
         self._send = send
         self._plans: dict[bytes, PullPlan] = {}
-        self._bytes = 0  # of their texts
-        self._prefetched: set[PullPlan] = set()  # those that may have something prefetched
+        self._bytes = 0  # of the plans' texts
+        self._prefetched: set[PullPlan] = set()  # plans that may have prefetched entries
         self._read: Callable[..., Any] | None = None
         if native is not None:
             self._read = native.PullReader(_SAME, _BETWEEN, _ABSENT, MAX_FRAME).read
-        #: The pull that Python is about to serve has been looked for in vain.
+        # Whether no plan was found for the pull that Python is about to serve.
         self.is_missed = False
 
     def forget(self) -> None:
-        """Something has changed that plans are made from."""
+        """Drop all plans: something that they were made from has changed."""
         self._plans.clear()
         self._bytes = 0
         self.forget_prefetched()
 
     def forget_prefetched(self) -> None:
-        """A file of the log has been deleted: what is held of it would keep it on the disk."""
+        """Drop prefetched entries: a log file was deleted, and references to it would keep it on
+        the disk.
+        """
         for plan in self._prefetched:
             plan.prefetched = None
         self._prefetched.clear()
@@ -131,7 +137,7 @@ class PlannedPulls:
         sys_flag = int(fields["sysFlag"])
         by_header = bool(sys_flag & PullSysFlag.SUBSCRIPTION)
         if not by_header and not known.consume_broadcast_enable:
-            return  # who is a member, and how they consume, has to be looked at each time
+            return  # membership and message model are checked for each pull
         if not all(isinstance(fields.get(name, ""), str) for name in _SAME):
             return
         key = _BETWEEN.join(fields[name].encode() if name in fields else _ABSENT for name in _SAME)
@@ -154,8 +160,9 @@ class PlannedPulls:
         )
 
     def take(self, data: bytes, position: int, channel: Channel) -> int:
-        """Answer the pulls that have plans, from a position on, up to the first that has none, or
-        is for Python to answer; returns where that begins."""
+        """Answer the pulls that have plans, starting at a position. Stops at the first pull that
+        has no plan or that Python must answer; returns its position.
+        """
         read, self.is_missed = self._read, False
         if read is None or not self._path.is_taken:
             return position
@@ -170,7 +177,7 @@ class PlannedPulls:
             if found is None:
                 self.is_missed = True
                 return position
-            behind, plan, offset, committed, opaque, answer = found
+            following, plan, offset, committed, opaque, answer = found
             if answer is None:
                 answer = self._answer(plan, offset, committed, opaque, now)
                 if answer is None:
@@ -179,7 +186,7 @@ class PlannedPulls:
             self._send(answer, channel, queue, group, topic)
             if plan.commits:
                 self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
-            position = behind
+            position = following
         return position
 
     def _answer(
@@ -195,7 +202,7 @@ class PlannedPulls:
             answer = self._path.answer(
                 *(queue, offset, plan.maximum, expression, self._residency, opaque)
             )
-        except (NotInMemory, Refused, OSError):  # who asks is told by Python
+        except (NotInMemory, Refused, OSError):  # Python reports the error to the client
             return None
         if answer is not None and plan.takes_all:
             follows, begin = _follows(plan, offset, now), answer.next_offset
@@ -206,11 +213,11 @@ class PlannedPulls:
         return answer
 
     def _prefetch(self, plan: PullPlan, offset: int, now: float) -> None:
-        """Have what comes behind an offset ready for the next pulls of a plan."""
+        """Prefetch the entries after an offset for the next pulls of a plan."""
         plan.prefetched = None
         try:
             found = self._path.prefetch(plan.queue, offset, plan.maximum, self._residency)
-        except OSError:  # who asks for them is told
+        except OSError:  # the pull of these messages reports the error
             found = None
         if found is None:
             plan.prefetches_at = now + _NOT_AGAIN_FOR
@@ -223,8 +230,9 @@ class PlannedPulls:
 
 
 def _follows(plan: PullPlan, offset: int, now: float) -> bool:
-    """Whether this is a pull of who reads one message after the other, and without long breaks."""
+    """Whether this pull belongs to a consumer that reads sequentially, without long pauses."""
     if offset not in plan.expected:
         return False
-    pulls = 1 + (offset - plan.expected.start) // plan.maximum  # with those that got the prefetched
+    # including those answered from prefetched entries
+    pulls = 1 + (offset - plan.expected.start) // plan.maximum
     return now - plan.asked_at <= pulls * _MOST_BETWEEN

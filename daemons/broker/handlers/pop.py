@@ -1,4 +1,4 @@
-"""POP_MESSAGE: messages handed out, at once or when there are some (5.x)."""
+"""POP_MESSAGE: delivers messages to groups that pop, at once or when there are some (5.x)."""
 
 import asyncio
 import logging
@@ -34,13 +34,13 @@ from mq.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseH
 
 log = logging.getLogger(__name__)
 
-# A request that is so late has been given up by its sender (PopMessageRequestHeader).
+# A request that is this late has been given up by its sender (PopMessageRequestHeader).
 _LATE = 500  # ms
-# Bytes that are kept for a pop until its check points are stored, besides its request.
+# Bytes reserved for a pop until its check points are stored, in addition to its request.
 _WAITING_COST = 4096
-# A pop waits for the disk so often before it is held like one for which there is nothing.
+# Number of disk reads that a pop waits for before it is suspended like one without messages.
 _MOST_READS = 3
-# So many seconds a stop waits for what was taken: other brokers may never have its check points.
+# Seconds that a stop waits for pops in progress: other brokers may never have their check points.
 _LAST_SECONDS = 1.0
 
 
@@ -68,19 +68,19 @@ class PopHandlers:
         self._reading: set[tuple[str, str]] = set()  # groups and topics that wait for the disk
 
     async def close(self) -> None:
-        """Let go of those that wait, and finish what was taken, but not for long."""
+        """Drop suspended pops, and finish pops in progress within _LAST_SECONDS."""
         self._waiters.drop_all()
         end = clock.monotonic() + _LAST_SECONDS
-        while self._running:  # those that waited for a group's file begin something
+        while self._running:  # pops that waited for a group's file start new tasks
             left = max(end - clock.monotonic(), 0)
             _, late = await asyncio.wait(self._running, timeout=left)
-            for task in late:  # it comes again
+            for task in late:  # its messages are redelivered
                 task.cancel()
         self._waiters.drop_all()
 
     @serves(RequestCode.POP_MESSAGE)
     def pop(self, command: Command, channel: Channel) -> None:
-        """Hand out messages of a topic, at once or when there are some."""
+        """Deliver messages of a topic, at once or when there are some."""
         header = command.read_header(PopMessageRequestHeader)
         until = (header.born_time or _now()) + header.poll_time
         if until - _now() < -_LATE:
@@ -109,16 +109,18 @@ class PopHandlers:
         until: int,
         poll_time: int,
     ) -> None:
-        """Pop when a group that was just made is in its file, and what there is has been read.
+        """Pop after a new group has been saved in its file, and after messages have been read from
+        the disk.
 
-        A start lets check points go whose group it does not find, and does not move that on: what
-        was acknowledged would come again, and what was not, never.
+        A start drops check points of unknown groups and does not move their offsets on:
+        acknowledged messages would be redelivered, and the others never.
         """
         served = False
         for _ in range(_MOST_READS):
             if absent is not None and not await self._bring_in(absent, request):
                 break
-            await self._groups.file.settle()  # now: it may have been deleted and made anew
+            # only now: the group may have been deleted and created again
+            await self._groups.file.settle()
             if channel.closed or self._is_gone(command, channel, request):
                 return
             try:
@@ -131,7 +133,7 @@ class PopHandlers:
         self._hold(command, channel, request, until, poll_time)
 
     def _is_gone(self, command: Command, channel: Channel, request: PopRequest) -> bool:
-        """Whether the group of a pop was deleted since, which is then answered."""
+        """Whether the group of a pop was deleted meanwhile; if so, the pop is answered."""
         if request.group in self._groups.table:
             return False
         self._answer_nothing(command, channel, request, ResponseCode.POLLING_TIMEOUT)
@@ -141,15 +143,15 @@ class PopHandlers:
         try:
             await self._reader.residency.load(absent)
         except Exception:
-            log.exception("messages of %s cannot be read", request.topic,
+            log.exception("cannot read messages of %s", request.topic,
                           extra={"failure": f"pops of {request.topic}"})  # fmt: skip
             return False
         return True
 
     def _wake_once_read(self, absent: NotInMemory, request: PopRequest) -> None:
-        """Ask those of a group again that wait for what has to be read."""
+        """Wake the suspended pops of a group when the missing messages have been read."""
         key = request.group, request.topic
-        if key in self._reading:  # for another of them
+        if key in self._reading:  # another pop waits for the same read
             return
         self._reading.add(key)
 
@@ -172,7 +174,7 @@ class PopHandlers:
     def _run_for(
         self, command: Command, channel: Channel, work: Coroutine[None, None, None]
     ) -> None:
-        """Run what is on its way to a reply; it counts as memory of who asked until it is done."""
+        """Run the rest of a request; its memory is reserved for the connection until it is done."""
         cost = _WAITING_COST + cost_of(command)
         channel.reserve(cost)
         self._run(work).add_done_callback(lambda _: channel.reserve(-cost))
@@ -198,7 +200,7 @@ class PopHandlers:
     def _serve_held(self, command: Command, channel: Channel, request: PopRequest) -> bool:
         try:
             return self._serve_or_refuse(command, channel, request)
-        except NotInMemory as absent:  # it goes on waiting until that has been read
+        except NotInMemory as absent:  # it stays suspended until the messages have been read
             self._wake_once_read(absent, request)
             return False
 
@@ -210,15 +212,16 @@ class PopHandlers:
         except Refused as refused:
             channel.reply(command, refused.code, remark=refused.remark)
             return True
-        except Exception as error:  # it must not wake in vain for ever, or spoil what woke it
-            log.exception("a held pop of %s cannot be answered", request.topic,
+        except Exception as error:  # it must not be woken forever, or disturb the task that woke it
+            log.exception("cannot answer a suspended pop of %s", request.topic,
                           extra={"failure": f"pops of {request.topic}"})  # fmt: skip
             channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
             return True
 
     def _serve(self, command: Command, channel: Channel, request: PopRequest) -> bool:
-        """Take messages and send them once their check points are stored; False if there are
-        none. Raises Refused and NotInMemory."""
+        """Take messages and send them once their check points are stored; False if there are none.
+        Raises Refused and NotInMemory.
+        """
         results = StoreResults()
         try:
             batches, pop_time, revive_queue = self._pops.take(request, results)
@@ -241,7 +244,8 @@ class PopHandlers:
         results: StoreResults,
     ) -> None:
         await results.wait()
-        if not results.all_stored:  # one on a slow disk is in the log: they would come twice
+        # a check point on a slow disk is in the log: its messages would be delivered twice
+        if not results.all_stored:
             refusal = results.refusal
             assert refusal is not None
             channel.reply(command, refusal.code, remark=refusal.remark)
@@ -254,12 +258,12 @@ class PopHandlers:
                 )
                 for batch in batches
             ]
-        except Exception as error:  # whatever it is, the peer waits for an answer
-            log.exception("popped messages of %s cannot be given out", request.topic,
+        except Exception as error:  # whatever the error is, the peer waits for a reply
+            log.exception("cannot deliver popped messages of %s", request.topic,
                           extra={"failure": f"pops of {request.topic}"})  # fmt: skip
             channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
             return
-        if channel.closed:  # they come again when their invisible time is over
+        if channel.closed:  # the messages are redelivered when their invisible time is over
             return
         for batch in batches:
             self._records.count(request, batch)

@@ -1,8 +1,8 @@
-"""What becomes of popped messages: acknowledged, or hidden for another time (5.x).
+"""Acknowledging popped messages, and changing their invisible time (5.x).
 
-An answer of success means that it is in the revive topic. Where Java says success to whatever it
-gets, a message that has come again meanwhile is answered with NO_MESSAGE here: to the clients that
-is "too late".
+A reply of success means that the acknowledgement is in the revive topic. Java replies with success
+to any acknowledgement; here a message that has been redelivered meanwhile is answered with
+NO_MESSAGE, which clients treat as "too late".
 """
 
 import base64
@@ -42,13 +42,13 @@ from mq.protocol.headers.pop import (
 log = logging.getLogger(__name__)
 
 MOST_BATCH_BYTES = 2 * 1024 * 1024
-MOST_ACKS = 4096  # messages of one batch: a pop gives 32 at most
-# Bytes that are kept for an acknowledgement until it is stored, besides its body.
+MOST_ACKS = 4096  # messages per batch: a pop returns at most 32
+# Bytes reserved for an acknowledgement until it is stored, in addition to its body.
 _WAITING_COST = 4096
 
 
 class AckHandlers:
-    """Takes acknowledgements."""
+    """Serves acknowledgements."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class AckHandlers:
     def acknowledge(
         self, command: Command, channel: Channel
     ) -> Coroutine[None, None, Command] | None:
-        """A message was consumed."""
+        """Acknowledge one message."""
         header = command.read_header(AckMessageRequestHeader)
         self._check(header.topic, header.queue_id, header.offset, channel)
         receipt = Receipt.decode(header.extra_info, header.queue_id, header.offset)
@@ -82,7 +82,7 @@ class AckHandlers:
             return self._acknowledge_in_order(command, header.topic, header.consumer_group, receipt)
 
         key, revive_queue, due = self._place(header.topic, header.consumer_group, receipt)
-        cost = _WAITING_COST + cost_of(command)  # also of what nobody reads
+        cost = _WAITING_COST + cost_of(command)  # also for peers that do not read replies
 
         def stored(refusal: StoreRefused | None) -> None:
             channel.reserve(-cost)
@@ -103,7 +103,7 @@ class AckHandlers:
 
     @serves(RequestCode.BATCH_ACK_MESSAGE)
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
-        """Several were; those that have come again meanwhile are left out."""
+        """Acknowledge several messages; those that have been redelivered meanwhile are skipped."""
         if len(command.body) > MOST_BATCH_BYTES:
             raise RemoteProtocolError(
                 f"a batch of acknowledgements of {len(command.body)} bytes, over {MOST_BATCH_BYTES}"
@@ -139,12 +139,12 @@ class AckHandlers:
                     raise
                 late += 1
         if late and not taken:
-            raise Refused(ResponseCode.NO_MESSAGE, "all of these messages have come again")
+            raise Refused(ResponseCode.NO_MESSAGE, "all of these messages have been redelivered")
         return await _answer(command, results)
 
     @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     async def change_invisible_time(self, command: Command, channel: Channel) -> Command:
-        """Hide a message for a time from now on instead of what its pop said."""
+        """Replace the invisible time of a popped message; the new one starts now."""
         header = command.read_header(ChangeInvisibleTimeRequestHeader)
         topic, group = header.topic, header.consumer_group
         self._check(topic, header.queue_id, header.offset, channel)
@@ -160,19 +160,22 @@ class AckHandlers:
         old = self._points.find(_key(topic, group, receipt))
         if old is None or old.is_reviving or header.offset not in old.missing:
             raise _too_late(topic, receipt)
-        if old.is_group_deleted:  # it would come again, to a group that begins anew
+        # The message would be redelivered to a new group of that name.
+        if old.is_group_deleted:
             raise _too_late(topic, receipt)
-        if header.offset in old.ending:  # who acknowledged it is told that it does not come again
+        # its acknowledgement is answered with success, so it must not be redelivered
+        if header.offset in old.ending:
             raise _too_late(topic, receipt)
         self._check_revive_queue(receipt)
-        # Popped in this very millisecond, the acknowledgement below would name the new one, too.
+        # If it was popped in this very millisecond, the acknowledgement below would name the new
+        # check point, too.
         place = topic, group, header.queue_id, header.offset
         pop_time = self._points.free_time(place, now, old.broker_name)
         if pop_time is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"message {header.offset} of {topic} queue {header.queue_id} cannot be hidden now: "
-                "there are acknowledgements of it that name each time of the next second",
+                "acknowledgements of it use every pop time of the next second",
             )
         new = PopCheckPoint(
             topic,
@@ -208,7 +211,7 @@ class AckHandlers:
         offsets: list[int],
         on_stored: OnStored,
     ) -> None:
-        """Write that messages were consumed. Raises Refused, also where it is too late."""
+        """Store that messages were consumed. Raises Refused, also if it is too late."""
         key, revive_queue, due = self._place(topic, group, receipt)
         try:
             self._points.acknowledge(key, offsets, revive_queue, due, on_stored)
@@ -216,13 +219,15 @@ class AckHandlers:
             raise Refused(refusal.code, refusal.remark) from None
 
     def _place(self, topic: str, group: str, receipt: Receipt) -> tuple[Key, int, int]:
-        """Of which check point it is to be written, in which revive queue, and when that is due:
-        beside the check point, whatever the receipt says, if it is known. Raises Refused where it
-        is too late."""
+        """Return the check point's key, the revive queue and the due time of an acknowledgement.
+
+        If the check point is known, its queue and due time are used, whatever the receipt says.
+        Raises Refused if it is too late.
+        """
         key = _key(topic, group, receipt)
         point = self._points.find(key)
         if point is None or point.is_reviving:
-            # Unknown and not due: acknowledged already, or with a Java broker's timer.
+            # Unknown and not due: already acknowledged, or popped with a Java broker's timer.
             if point is not None or receipt.visible_at <= self._clock():
                 raise _too_late(topic, receipt)
             if point is None and not self._points.may_be_early(key):
@@ -233,19 +238,20 @@ class AckHandlers:
         return key, point.revive_queue_id, point.due
 
     def _check_revive_queue(self, receipt: Receipt) -> None:
-        """Raises RemoteProtocolError; before anything is written: what is put into a queue that
-        the revive topic does not have makes it."""
+        """Raises RemoteProtocolError. Called before anything is written, because a message for a
+        queue that the revive topic does not have would create that queue.
+        """
         if not self._points.has_queue(receipt.revive_queue_id):
-            raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
+            raise RemoteProtocolError(f"revive queue {receipt.revive_queue_id} does not exist")
 
     async def _acknowledge_ordered(
         self, topic: str, group: str, receipt: Receipt, offset: int | None = None
     ) -> None:
-        """Raises Refused for a message that is not out any more."""
+        """Raises Refused for a message that is no longer in flight."""
         offset = receipt.offset if offset is None else offset
         at = self._offsets.query(group, topic, receipt.queue_id)
         if offset < at:
-            return  # acknowledged before
+            return  # already acknowledged
         reached = self._order.acknowledge(
             topic, group, receipt.queue_id, offset, receipt.pop_time, at
         )
@@ -272,7 +278,7 @@ class AckHandlers:
             until,
         ):
             raise _too_late(header.topic, receipt)
-        # It was out until now: by the time they are to be woken, it may not be any more.
+        # It was in flight until now: when the waiting pops are woken, it may not be any more.
         self._waiters.wake_when_free(header.consumer_group, header.topic, now - 1)
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=receipt.pop_time,
@@ -282,7 +288,7 @@ class AckHandlers:
         return command.reply(fields=fields.encode())
 
     def _check(self, topic: str, queue_id: int, offset: int, channel: Channel) -> None:
-        """Raises Refused with the codes of AckMessageProcessor."""
+        """Check topic, queue and offset; refuses with the codes of AckMessageProcessor."""
         config = self._topics.get(topic)
         if config is None:
             raise no_such_topic(topic)
@@ -301,7 +307,7 @@ class AckHandlers:
             )
 
     def _offsets_of(self, ack: BatchAck, topic: str) -> list[int]:
-        """The offsets in the bits of a batch. Raises RemoteProtocolError."""
+        """The offsets in the bit set of a batch. Raises RemoteProtocolError."""
         bits = _bits(ack)
         first = self._store.min_offset(topic, ack.queue_id)
         last = self._store.max_offset(topic, ack.queue_id)
@@ -310,7 +316,9 @@ class AckHandlers:
 
 
 def _bits(ack: BatchAck) -> int:
-    """Which messages are acknowledged, counted from the first. Raises RemoteProtocolError."""
+    """The bit set of the acknowledged messages, the first message in bit 0. Raises
+    RemoteProtocolError.
+    """
     try:
         bits = int.from_bytes(base64.b64decode(ack.bit_set or "", validate=True), "little")
     except (binascii.Error, ValueError):
@@ -332,7 +340,7 @@ def _key(topic: str, group: str, receipt: Receipt) -> Key:
 
 
 def _names(ack: BatchAck) -> tuple[str, str]:
-    """The topic that the messages lie in, and the group. Raises RemoteProtocolError."""
+    """The topic in which the messages are stored, and the group. Raises RemoteProtocolError."""
     if not ack.topic or not ack.consumer_group:
         raise RemoteProtocolError("an acknowledgement without topic or group")
     return marked_topic(ack.topic, ack.consumer_group, ack.retry or "0"), ack.consumer_group
@@ -354,8 +362,8 @@ def _receipt(ack: BatchAck, broker_name: str) -> Receipt:
 def _too_late(topic: str, receipt: Receipt) -> Refused:
     return Refused(
         ResponseCode.NO_MESSAGE,
-        f"message {receipt.offset} of {topic} queue {receipt.queue_id} is not this consumer's any "
-        "more: its invisible time is over, or it has been acknowledged",
+        f"message {receipt.offset} of {topic} queue {receipt.queue_id} no longer belongs to this "
+        "consumer: its invisible time is over, or it has been acknowledged",
     )
 
 

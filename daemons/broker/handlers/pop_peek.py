@@ -1,4 +1,4 @@
-"""Looks at what a pop would get: PEEK_MESSAGE, NOTIFICATION and POLLING_INFO (5.x)."""
+"""Previews of a pop: PEEK_MESSAGE, NOTIFICATION and POLLING_INFO (5.x)."""
 
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pop_requests import PopRequests, check_maximum
@@ -24,12 +24,12 @@ from mq.protocol.headers.pop import (
 
 NOTHING = "NO_MESSAGE_IN_QUEUE"
 
-# A peek waits for the disk so often at most: once for each queue that it finds something in.
+# Limit of disk reads of one peek: one for each queue in which it finds messages.
 _MOST_READS = 32
 
 
 class PeekHandlers:
-    """Tells groups that pop what there is, and takes nothing."""
+    """Reports messages to groups that pop, without taking them."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class PeekHandlers:
 
     @serves(RequestCode.PEEK_MESSAGE)
     async def peek(self, command: Command, channel: Channel) -> Command:
-        """What a pop would get, without taking it."""
+        """Return the messages that a pop would get, without taking them."""
         header = command.read_header(PeekMessageRequestHeader)
         check_maximum(header.max_msg_nums)
         self._requests.check(header.topic, header.consumer_group, header.queue_id, channel)
@@ -64,7 +64,7 @@ class PeekHandlers:
         return command.reply(ResponseCode.SUCCESS, fields, b"".join(bodies), remark="FOUND")
 
     async def _peek(self, request: PopRequest) -> list[PopBatch]:
-        """Raises NotInMemory where memory is so short that nothing which is read stays there."""
+        """Raises NotInMemory if memory is so short that messages do not stay in it when read."""
         for _ in range(_MOST_READS):
             try:
                 return self._pops.peek(request)
@@ -74,7 +74,7 @@ class PeekHandlers:
 
     @serves(RequestCode.NOTIFICATION)
     def notify(self, command: Command, channel: Channel) -> None:
-        """Say that there is something to pop, at once or when there is."""
+        """Report that there is a message to pop, at once or when there is one."""
         header = command.read_header(NotificationRequestHeader)
         self._requests.check(header.topic, header.consumer_group, header.queue_id, channel)
         attempt = header.attempt_id or ""
@@ -103,7 +103,7 @@ class PeekHandlers:
 
     @serves(RequestCode.POLLING_INFO)
     def polling_info(self, command: Command, channel: Channel) -> Command:
-        """How many pops wait for a queue."""
+        """The number of pops that wait for a queue."""
         header = command.read_header(PollingInfoRequestHeader)
         self._requests.check(header.topic, header.consumer_group, header.queue_id, channel)
         number = self._waiters.waiting(
@@ -113,9 +113,9 @@ class PeekHandlers:
 
     @serves(RequestCode.POP_ROLLBACK)
     def export_records(self, command: Command, channel: Channel) -> Command:
-        """Have what was popped where older releases look for it: here it is nowhere else.
+        """Move pop records to the files of older releases. Does nothing: they are nowhere else.
 
-        Java's 5.4 may keep it in RocksDB (AdminBrokerProcessor.transferPopToFsStore).
+        Java's 5.4 may keep them in RocksDB (AdminBrokerProcessor.transferPopToFsStore).
         """
         return command.reply()
 

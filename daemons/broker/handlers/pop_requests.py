@@ -1,4 +1,4 @@
-"""What a request of a group that pops asks for, checked (5.x)."""
+"""Checked requests of groups that pop (5.x)."""
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
@@ -15,14 +15,14 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pop import PopMessageRequestHeader
 
-MOST_MESSAGES = 32  # of one pop
+MOST_MESSAGES = 32  # messages per pop
 LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
-# Characters. Clients make a UUID; that of an ordered pop is kept, and saved, for each queue.
+# Limit in characters. Clients use a UUID; that of an ordered pop is kept and saved for each queue.
 LONGEST_ATTEMPT_ID = 255
 
 
 def check_maximum(maximum: int) -> None:
-    """Raises Refused for more messages than one pop gives, or none."""
+    """Raises Refused unless 1 to MOST_MESSAGES messages are requested."""
     if not 1 <= maximum <= MOST_MESSAGES:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
@@ -31,7 +31,7 @@ def check_maximum(maximum: int) -> None:
 
 
 class PopRequests:
-    """Reads requests. All methods raise Refused."""
+    """Reads pop requests. All methods raise Refused."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class PopRequests:
         self._expression_of = subscriptions.expression
 
     def of_pop(self, header: PopMessageRequestHeader, channel: Channel) -> PopRequest:
-        """What a POP_MESSAGE asks for."""
-        check_takes_messages(self._settings)  # it would store check points
+        """The request of a POP_MESSAGE."""
+        check_takes_messages(self._settings)  # a pop stores check points
         check_maximum(header.max_msg_nums)
         if not 1 <= header.invisible_time <= LONGEST_INVISIBLE:
             raise Refused(
@@ -83,7 +83,7 @@ class PopRequests:
         is_ordered: bool = False,
         attempt_id: str = "",
     ) -> PopRequest:
-        """A look at what there is, whatever the group subscribes to."""
+        """A request to see all messages, regardless of the group's subscription."""
         expression = self._expression_of(
             {"subscription": "*"}, PullSysFlag.SUBSCRIPTION, group, topic
         )
@@ -108,7 +108,7 @@ class PopRequests:
         )
 
     def check(self, topic: str, group: str, queue_id: int, channel: Channel) -> None:
-        """Whether the group may read the topic, with the codes of PopMessageProcessor."""
+        """Check that the group may read the topic; refuses like PopMessageProcessor."""
         check_broker(self._settings.broker, "pop message")
         known = readable_topic(self._topics, topic, "peeking message")
         if queue_id >= known.read_queue_nums:

@@ -1,4 +1,4 @@
-"""The records that go out to a group that pops (5.x)."""
+"""The records sent to a group that pops (5.x)."""
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.pop.popper import PopBatch
@@ -11,7 +11,7 @@ from mq.protocol.properties import PropertyKey
 
 
 class PoppedRecords:
-    """Reads the records of batches, and counts them when they have gone out."""
+    """Reads the records of batches, and counts them after they have been sent."""
 
     def __init__(self, settings: BrokerSettings, reader: QueueReader) -> None:
         self._settings = settings
@@ -25,8 +25,9 @@ class PoppedRecords:
         invisible_time: int,
         revive_queue: int,
     ) -> bytes:
-        """The records of a batch. A retry goes out as a message of the topic that was asked for,
-        with its receipt in it (popResponseReturnActualRetryTopic=false)."""
+        """Return the records of a batch. A retry is sent as a message of the requested topic, with
+        its receipt in a property (popResponseReturnActualRetryTopic=false).
+        """
         body = await self._reader.read(batch.found)
         if batch.queue.topic == request.topic:
             return body
@@ -48,8 +49,8 @@ class PoppedRecords:
             try:
                 records.append(encode_record(message))
             except LocalProtocolError:
-                # No room for the receipt. Clients make one from the header, as for any message, for
-                # one that says where it really lies.
+                # The receipt does not fit. Clients then make one from the header, as for any
+                # message, which requires the topic in which the message is stored.
                 message.topic = batch.queue.topic
                 del message.properties[PropertyKey.POP_CHECKPOINT]
                 records.append(encode_record(message))

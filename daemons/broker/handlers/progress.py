@@ -1,4 +1,4 @@
-"""How far consumer groups have come."""
+"""Consumption progress of consumer groups."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ LONG_MAX = 2**63 - 1
 
 
 class ProgressHandlers:
-    """How far groups have come."""
+    """Reports how far groups have consumed."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class ProgressHandlers:
         self._consumers = consumers
         self._store = store
         self._stats = stats
-        self._all_stats = OneAtATime()  # whoever asks again and again gets one at a time
+        self._all_stats = OneAtATime()  # one request per connection at a time
 
     @serves(RequestCode.GET_CONSUME_STATS)
     async def consume_stats(self, command: Command, channel: Channel) -> Command:
-        """Offsets of a group beside those of the queues, in one topic or all."""
+        """Compare the offsets of a group with those of the queues, in one topic or all."""
         header = command.read_header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         wanted = [t for t in (header.topic_list or "").split(";") if t]
@@ -87,7 +87,7 @@ class ProgressHandlers:
 
     @serves(RequestCode.GET_BROKER_CONSUME_STATS)
     async def all_consume_stats(self, command: Command, channel: Channel) -> Command:
-        """The same for every group, in steps: others are served between them."""
+        """Like `consume_stats`, for every group; other requests are served between the steps."""
         async with self._all_stats.turn(channel):
             return command.reply(body=await self._all_consume_stats(command))
 
@@ -123,7 +123,9 @@ class ProgressHandlers:
         return await asyncio.to_thread(answer.encode)
 
     def _consumed(self, group: str, topic: str) -> TopicConfig | None:
-        """The topic, unless it is gone or the group, which is there, no longer subscribes to it."""
+        """The topic; None if it does not exist, or if the group is online and does not subscribe to
+        it.
+        """
         online = self._consumers.groups.get(group)
         if online is not None and online.subscriptions and topic not in online.subscriptions:
             return None
@@ -147,7 +149,7 @@ class ProgressHandlers:
 
     @serves(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def groups_of_topic(self, command: Command, channel: Channel) -> Command:
-        """Groups that consume a topic now or have consumed it."""
+        """Groups that consume a topic now or have consumed it before."""
         header = command.read_header(QueryTopicConsumeByWhoRequestHeader)
         found = set(self._consumers.groups_of_topic(header.topic))
         found.update(self._offsets.groups_of_topic(header.topic))
@@ -155,14 +157,14 @@ class ProgressHandlers:
 
     @serves(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def topics_of_group(self, command: Command, channel: Channel) -> Command:
-        """Topics that a group has consumed, as 5.x tools ask for them."""
+        """Topics that a group has consumed, for tools of 5.x."""
         header = command.read_header(QueryTopicsByConsumerRequestHeader)
         found = set(self._offsets.topics_of_group(header.group))
         return command.reply(body=TopicList(topic_list=found).encode())
 
     @serves(RequestCode.QUERY_CONSUME_TIME_SPAN)
     async def time_span(self, command: Command, channel: Channel) -> Command:
-        """When the first, the last and the last consumed message of each queue was stored."""
+        """Store times of the first, the last and the last consumed message of each queue."""
         header = command.read_header(QueryConsumeTimeSpanRequestHeader)
         config = self._topics.get(header.topic)
         if config is None:
@@ -194,7 +196,9 @@ class ProgressHandlers:
 
     @serves(RequestCode.QUERY_CORRECTION_OFFSET)
     def correction(self, command: Command, channel: Channel) -> Command:
-        """The least offset of all groups by queue; Long.MAX_VALUE where one group is behind it."""
+        """The least offset of all groups by queue; Long.MAX_VALUE if a group has a lower offset
+        than the compared group.
+        """
         header = command.read_header(QueryCorrectionOffsetHeader)
         compared = self._offsets.queues(header.compare_group, header.topic)
         config = self._topics.get(header.topic)
@@ -211,7 +215,9 @@ class ProgressHandlers:
 
     @serves(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, command: Command, channel: Channel) -> Command:
-        """Let a group start where another one is, in one topic or in all of that group."""
+        """Copy the offsets of one group to another, in one topic or in all topics of the first
+        group.
+        """
         header = command.read_header(CloneGroupOffsetRequestHeader)
         try:
             names.check_group(header.dest_group)
@@ -235,6 +241,7 @@ class ProgressHandlers:
 
 
 def _turned_over(number: int) -> int:
-    """As a long of Java, which is what readers take it for: groups commit any offset they like,
-    and sums of differences may go beyond 64 bits."""
+    """Wrap a number like a Java long: groups commit any offset, so a sum of differences may exceed
+    64 bits.
+    """
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,8 +1,8 @@
 """PULL_MESSAGE: from a queue offset to records, in slices of the mapped log.
 
-The broker neither decodes nor copies what it sends: queue entries say where the records lie, and
-those that lie side by side go out as one slice. Which answer goes with which offset is in
-docs/protocol.md and follows DefaultMessageStore.getMessage and PullMessageProcessor.
+The broker neither decodes nor copies the records that it sends: queue entries give their locations,
+and adjacent records are sent as one slice. The replies for each offset are listed in
+docs/protocol.md and follow DefaultMessageStore.getMessage and PullMessageProcessor.
 """
 
 import struct
@@ -50,21 +50,21 @@ _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 
-# What a second look at a pull that was held needs of its header.
+# Header fields that are needed when a suspended pull is served again.
 _NEEDED_LATER = frozenset(
     (
         *("topic", "consumerGroup", "queueId", "queueOffset", "maxMsgNums", "sysFlag"),
         *("commitOffset", "subscription", "expressionType", "subVersion", "maxMsgBytes"),
     )
 )
-# A pull waits for the disk so often at most: then it reads itself what was given back meanwhile.
+# Limit of disk reads that a pull waits for: after that it reads evicted pages itself.
 _MOST_READS = 3
-# Queues remembered; beyond it all are forgotten and looked up again.
+# Limit of remembered queues; at the limit all are dropped and looked up again.
 _MOST_REMEMBERED = 10_000
 
 
 class PullHandlers:
-    """Serves messages to consumers."""
+    """Serves pulls of consumers."""
 
     def __init__(
         self,
@@ -79,8 +79,9 @@ class PullHandlers:
         stats: BrokerStats,
         on_moved: Callable[[str, str, int, int, int], None] = lambda *_: None,
     ) -> None:
-        """``on_moved`` is called with group, topic, queue id, the offset asked for and the one to
-        go on at."""
+        """``on_moved`` is called with group, topic, queue id, the requested offset and the next
+        one.
+        """
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -99,7 +100,7 @@ class PullHandlers:
         self._records = reader.records
         self._count = reader.count_read
         self._on_moved = on_moved
-        self._looks = PullNotifier()
+        self._notifier = PullNotifier()
         self.planned = PlannedPulls(
             *(self.native, groups, self._expression, offsets, reader.residency, self._send)
         )
@@ -109,40 +110,39 @@ class PullHandlers:
         self.configure()
 
     def direct(self) -> dict[int, DirectHandler]:
-        # The lite pull consumer of 5.x asks the same under a code of its own.
+        # The lite pull consumer of 5.x sends the same request under its own code.
         return dict.fromkeys(PULLS, self.pull)
 
     def configure(self) -> None:
-        """Read the settings again, and look again whether queues that are remembered may be
-        read."""
+        """Read the settings again, and check again whether remembered queues may be read."""
         self._suggestions.configure()
         corrects = self._settings.store.offset_check_in_slave
         slave = is_slave(self._settings)
         self._waits_outside = slave and not corrects
-        self._takes_commits = not slave  # with a pull; by themselves a slave takes them, too
+        self._takes_commits = not slave  # with a pull; a slave accepts separate commits, too
         self._forget()
 
     def _forget(self) -> None:
-        """Queues may be others now, or not be read any more."""
+        """Drop remembered queues: they may have been replaced, or may not be read any more."""
         self._queues.clear()
         self.planned.forget()
 
     async def close(self) -> None:
-        """Wait for reads from the disk that are under way."""
+        """Wait for disk reads in progress."""
         await self._cold.close()
         await self._residency.close()
 
     def pull(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
-        """A pull whose header came in JSON."""
+        """Serve a pull whose header came in JSON."""
         self._pull(header, channel, may_hold=True)
 
     @serves(*PULLS)
     def pull_other(self, command: Command, channel: Channel) -> None:
-        """A pull whose header came in RocketMQ's binary form."""
+        """Serve a pull whose header came in RocketMQ's binary form."""
         self._pull_command(command, channel, command.read_header(PullMessageRequestHeader))
 
     def pull_relayed(self, command: Command, channel: Channel) -> None:
-        """A pull of a snode, which knows what the group has subscribed to: its header has that."""
+        """Serve a pull of a snode, whose header has the subscription of the group."""
         asked = command.read_header(PullMessageRequestHeader)
         asked.sys_flag |= _SUBSCRIPTION
         self._pull_command(command, channel, asked)
@@ -169,11 +169,11 @@ class PullHandlers:
         may_hold: bool,
         reads: int = 0,
     ) -> None:
-        """``reads`` says how often this pull has waited for the disk."""
+        """``reads`` is the number of disk reads that this pull has waited for."""
         fields = header["extFields"]
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
-        if type(header["opaque"]) is not int:  # the pull may be held, and answered much later
+        if type(header["opaque"]) is not int:  # the pull may be suspended, and answered much later
             raise TypeError("opaque is not an integer")
         topic = fields["topic"]
         group = fields["consumerGroup"]
@@ -194,7 +194,8 @@ class PullHandlers:
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
         flag = header["flag"]
         assert isinstance(flag, int)
-        # Without memory for what is read, somebody has to wait in the end.
+        # Without enough memory to keep what is read, the pull must read from the disk itself in the
+        # end.
         present = self._residency if reads < _MOST_READS else None
         for_master, answer = self._suggestions.is_for_master(known, queue, offset), None
         try:
@@ -219,7 +220,8 @@ class PullHandlers:
                 self._answer(
                     *(found, header, fields, channel, queue, offset, expression, may_hold, known)
                 )
-        # When it comes: the group may have committed, or been reset, by the time that it is read.
+        # Committed at arrival: the group may have committed, or been reset, when the pull is served
+        # again.
         if may_hold and not reads and sys_flag & _COMMIT and self._takes_commits:
             self._commit(group, queue, committed, channel)
 
@@ -239,12 +241,12 @@ class PullHandlers:
         expression: Expression,
         sys_flag: int,
     ) -> None:
-        """Have the next pulls like this one answered as it was."""
-        if not self._suggestions.to_slaves:  # else each answer may name another broker
+        """Make a plan, so that the next pulls like this one are answered natively."""
+        if not self._suggestions.to_slaves:  # otherwise each reply may suggest another broker
             commits = bool(sys_flag & _COMMIT) and self._takes_commits
             self.planned.note(fields, known, queue, expression, commits)
 
-    # what to send ---------------------------------------------------------------------------------
+    # replies ---------------------------------------------------------------------------------
 
     def _send(
         self, answer: PullAnswer, channel: Channel, queue: ConsumeQueue, group: str, topic: str
@@ -254,7 +256,7 @@ class PullHandlers:
         channel.send_parts([frame], size)
         self._count(counter, count, size, end)
         if not count:
-            self._look_how_far(counter, queue, next_offset)
+            self._set_lag(counter, queue, next_offset)
 
     def _answer(
         self,
@@ -270,15 +272,16 @@ class PullHandlers:
     ) -> None:
         group, topic, sys_flag = fields["consumerGroup"], fields["topic"], int(fields["sysFlag"])
         code, next_offset, *_ = found
-        is_unshown = queue.readable < offset <= queue.appended  # and was shown by another broker
+        # another broker has already delivered the message
+        is_unshown = queue.readable < offset <= queue.appended
         if code == MOVED and (is_unshown or self._waits_outside):
-            # Its master has it, or had it, or it comes yet. (Java has it asked for again at once,
-            # and again: PullMessageProcessor.)
+            # The master has the message, had it, or will have it. (Java has the client pull again
+            # at once, and again: PullMessageProcessor.)
             found = FoundMessages(NOT_FOUND, offset, [], 0, 0)
             code, next_offset, *_ = found
         if code == MOVED:
             self._on_moved(group, topic, queue.queue_id, offset, next_offset)
-        # Behind a gap in the queue there is something: only at the end is it worth waiting.
+        # Messages follow a gap in the queue: only a pull at the end of the queue is suspended.
         waits = code == NOT_FOUND and next_offset == offset
         if waits and may_hold and sys_flag & _SUSPEND and self._may_wait(header, channel):
             self._hold(header, fields, channel, queue, offset, expression)
@@ -298,23 +301,23 @@ class PullHandlers:
     ) -> None:
         code, next_offset, ranges, count, size = found
         records = self._records(ranges)
-        if records is None:  # a log file was deleted by age since the entries were read
+        if records is None:  # retention deleted a log file after the entries were read
             code, records, count, size = RETRY, [], 0, 0
         answer_pull(header, channel, queue, code, next_offset, records, size, suggested)
         self._count(counter, count, size, found.end)
         if code == RETRY:
-            self._look_how_far(counter, queue, next_offset)
+            self._set_lag(counter, queue, next_offset)
 
-    def _look_how_far(self, counter: GroupCounter, queue: ConsumeQueue, next_offset: int) -> None:
-        """A pull of which nothing fitted has read as far behind as one that found something."""
+    def _set_lag(self, counter: GroupCounter, queue: ConsumeQueue, next_offset: int) -> None:
+        """Set the lag from a pull without matching messages, like one that found messages."""
         try:
             entry = queue.entry(next_offset - 1)
-        except OSError:  # it has its answer, and must not get another
+        except OSError:  # the pull has been answered and must not get a second reply
             return
         if entry is not None:
             counter.behind = max(0, self._log.written - entry[0] - entry[1])
 
-    # what is not for every pull -------------------------------------------------------------------
+    # rare steps -------------------------------------------------------------------
 
     def _bulk_bytes(self, asked: str) -> int:
         config = self._settings.store
@@ -333,14 +336,14 @@ class PullHandlers:
                 f"consumer:[{channel.remote}]",
             )
         queue = self._store.queue(topic, queue_id)
-        if queue_text == str(queue_id):  # there are many more ways to write it: " 1", "01", …
+        if queue_text == str(queue_id):  # other spellings, such as " 1" or "01", are not remembered
             if len(self._queues) >= _MOST_REMEMBERED:
                 self._forget()
             self._queues[topic, queue_text] = queue
         return queue
 
     def _check_broadcast(self, group: str) -> None:
-        """For a group that may not broadcast (PullMessageProcessor)."""
+        """Raises Refused if the group, which may not broadcast, does so (PullMessageProcessor)."""
         members = self._consumers.groups.get(group)
         if members is not None and members.message_model is MessageModel.BROADCASTING:
             raise Refused(
@@ -361,7 +364,7 @@ class PullHandlers:
         milliseconds = _long(fields["suspendTimeoutMillis"])
         if not config.long_polling_enable:
             milliseconds = config.short_polling_time_mills
-        if offset < queue.minimum:  # of a slave that began to follow later: its master may be back
+        if offset < queue.minimum:  # a slave whose log starts later: its master may return
             milliseconds = min(milliseconds, config.short_polling_time_mills)
         kept: dict[str, object] = {
             "opaque": header["opaque"],
@@ -369,7 +372,7 @@ class PullHandlers:
             "extFields": {name: fields[name] for name in _NEEDED_LATER if name in fields},
         }
         seconds, over = milliseconds / 1000, self._wait_is_over
-        SuspendedPull(kept, channel, queue, offset, expression, seconds, over, self._looks)
+        SuspendedPull(kept, channel, queue, offset, expression, seconds, over, self._notifier)
 
     def _may_wait(self, header: dict[str, object], channel: Channel) -> bool:
         flag = header["flag"]
@@ -377,7 +380,8 @@ class PullHandlers:
         return not flag & ONE_WAY and len(held_pulls(channel)) < MOST_HELD
 
     def _wait_is_over(self, pull: SuspendedPull) -> None:
-        if pull.channel.stalled:  # with many of them, replies that nobody reads would pile up
+        # otherwise many replies that the peer does not read would accumulate
+        if pull.channel.stalled:
             pull.channel.postpone(partial(self._wait_is_over, pull))
         else:
             self._pull_late(pull.request, pull.channel, may_hold=False)
@@ -392,7 +396,7 @@ class PullHandlers:
 
 
 def _long(text: str) -> int:
-    """A number that is kept, and that Java must be able to read. Raises ValueError."""
+    """Parse a number that is stored, and that Java must be able to read. Raises ValueError."""
     number = int(text)
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"{number} is not a 64-bit number")

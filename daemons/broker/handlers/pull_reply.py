@@ -19,9 +19,9 @@ _REMARKS = {
 _OFFSETS = ("nextBeginOffset", "minOffset", "maxOffset")
 
 
-@lru_cache(maxsize=16)  # administrators name the ids that groups are sent to, and hardly ever do
+@lru_cache(maxsize=16)  # administrators choose the suggested ids and rarely change them
 def replies(suggested: int) -> dict[int, ReplyTemplate]:
-    """The replies that name the broker with this id for the next pull, by their codes."""
+    """Reply templates that suggest this broker id for the next pull, by their codes."""
     fields = {"suggestWhichBrokerId": str(suggested)} | dict.fromkeys(_OFFSETS, "%d")
     return {code: ReplyTemplate(code, fields, remark) for code, remark in _REMARKS.items()}
 
@@ -39,9 +39,9 @@ def answer_pull(
     size: int,
     suggested: int = MASTER_ID,
 ) -> None:
-    """Send the records of a pull, about `size` bytes, or what there is instead of them.
+    """Send the records of a pull, about `size` bytes, or the reply for its code.
 
-    ``suggested`` is the id of the broker that the next pull is to go to.
+    ``suggested`` is the id of the broker for the next pull.
     """
     flag = header["flag"]
     assert isinstance(flag, int)
@@ -56,7 +56,7 @@ def answer_pull(
 
 
 def request_of(header: dict[str, object]) -> Command:
-    """The request as far as a refusal needs it."""
+    """The request with only the fields that an error reply needs."""
     opaque = header["opaque"]
     assert isinstance(opaque, int)
     return Command(RequestCode.PULL_MESSAGE, opaque=opaque)

@@ -28,13 +28,17 @@ from mq.protocol.headers.query import (
 from mq.protocol.names import UNIQUE_KEY_QUERY
 from mq.protocol.tags import ALL_TAGS
 
-# Java sends up to one file of entries, 300,000. One answer here stays far below the frame limit.
+# Limit of entries per reply. Java sends up to one file of entries, 300,000; this limit keeps a
+# reply far below the frame limit.
 MOST_ENTRIES = 10_000
 
 
 class QueryHandlers:
-    """Finds messages; `check_read` raises Refused for a topic that may not be read, `reads_all`
-    tells who may read whatever is stored."""
+    """Finds messages.
+
+    `check_read` raises Refused for a topic that may not be read. `reads_all` reports whether the
+    sender of a request may read everything that is stored.
+    """
 
     def __init__(
         self,
@@ -59,8 +63,9 @@ class QueryHandlers:
         record: bytes | None = None
         if self._check_read is None or self._reads_all(command, channel):
             record = self._store.record_at(header.offset)
-        # Not what looks like a record in the body of a message: with a length of its own making
-        # it would reach into the messages behind it, whatever their topic.
+        # Other clients get verified records only. Bytes in the body of a message may look like a
+        # record with a made-up length, which would include the messages after it, whatever their
+        # topic.
         elif (found := verified_record(self._store, header.offset)) is not None:
             record, message = found
             self._check_read(command, channel, message.topic)
@@ -72,7 +77,9 @@ class QueryHandlers:
 
     @serves(RequestCode.QUERY_MESSAGE)
     def by_key(self, command: Command, channel: Channel) -> Command:
-        """Records of a topic that may have a key: the index knows hashes, so the asker compares."""
+        """Records of a topic that may have a key. The index stores hashes, so the client compares
+        the keys.
+        """
         header = command.read_header(QueryMessageRequestHeader)
         config = self._settings.store
         wanted = header.max_num
@@ -100,7 +107,7 @@ class QueryHandlers:
 
     @serves(RequestCode.QUERY_CONSUME_QUEUE)
     def queue_entries(self, command: Command, channel: Channel) -> Command:
-        """Entries of a consume queue from an index on."""
+        """Entries of a consume queue, starting at an index."""
         header = command.read_header(QueryConsumeQueueRequestHeader)
         topic, queue_id = header.topic or "", header.queue_id
         if queue_id not in self._store.queues_of(topic):
@@ -139,7 +146,7 @@ def _add_unit(
     subscription: SubscriptionData | None,
     wanted: FilterData | None,
 ) -> None:
-    """What the queue's extension says of an entry, as AdminBrokerProcessor.queryConsumeQueue."""
+    """Add the queue extension's data of an entry, like AdminBrokerProcessor.queryConsumeQueue."""
     if unit is None:
         data.msg = f"Cq extend not exist!addr: {data.tags_code}"
         return
@@ -150,7 +157,8 @@ def _add_unit(
     }
     if unit.bit_map:
         plain = {"filterBitMap": b64encode(unit.bit_map).decode(), **plain}
-        # BitsArray.toString: the last byte first, a line's end behind every eighth from the front.
+        # BitsArray.toString: the last byte first, and a newline after each byte whose index is a
+        # multiple of eight.
         data.bit_map = "".join(
             f"{byte:08b}" + ("\n" if number % 8 == 0 else "")
             for number, byte in reversed(list(enumerate(unit.bit_map)))

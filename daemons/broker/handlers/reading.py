@@ -1,6 +1,6 @@
-"""What every read of messages is checked for: the broker, the topic and the group.
+"""Checks of every read of messages: the broker, the topic and the group.
 
-The order of the checks is their caller's, as Java's processors have it.
+The callers choose the order of the checks, which follows Java's processors.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from mq.protocol.flags import Permission
 
 
 class GroupTable(Protocol):
-    """The subscription groups: `Groups`, or what a snode has of them."""
+    """The subscription groups: `Groups`, or the copy of a snode."""
 
     @property
     def table(self) -> Mapping[str, SubscriptionGroupConfig]: ...
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
-        """The group, made if it is new and may be. Raises Overloaded."""
+        """Return the group; creates it if it is missing and that is allowed. Raises Overloaded."""
 
 
 def check_broker(config: BrokerConfig, read: str) -> None:
-    """Raises Refused unless the broker may be read from. `read` is what is asked for."""
+    """Raises Refused unless the broker may be read from. `read` names the operation."""
     if not config.broker_permission & Permission.READ:
         raise Refused(
             ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {read} is forbidden"
@@ -34,7 +34,7 @@ def check_broker(config: BrokerConfig, read: str) -> None:
 
 
 def readable_topic(topics: Topics, name: str, read: str) -> TopicConfig:
-    """The topic. Raises Refused if there is none, or clients may not read from it."""
+    """Return the topic. Raises Refused if it does not exist, or clients may not read from it."""
     found = topics.get(name)
     internal = names.is_internal_topic(name)
     if found is None and not internal:
@@ -45,7 +45,9 @@ def readable_topic(topics: Topics, name: str, read: str) -> TopicConfig:
 
 
 def consuming_group(groups: GroupTable, name: str) -> SubscriptionGroupConfig:
-    """The group, made if it is new and may be. Raises Refused unless it may consume."""
+    """Return the group; creates it if it is missing and that is allowed. Raises Refused unless it
+    may consume.
+    """
     found = groups.find(name)
     if found is None:
         raise Refused(

@@ -1,4 +1,4 @@
-"""Taking back messages that are not due yet (5.3)."""
+"""Recalling messages that are not due yet (5.3)."""
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
@@ -24,7 +24,7 @@ _TAG = "_RECALL_TAG_"
 
 
 class RecallHandlers:
-    """Takes messages back."""
+    """Recalls timed messages."""
 
     def __init__(
         self, settings: BrokerSettings, topics: Topics, writer: MessageWriter, appender: Appender
@@ -36,10 +36,10 @@ class RecallHandlers:
 
     @serves(RequestCode.RECALL_MESSAGE)
     def recall(self, command: Command, channel: Channel) -> None:
-        """Take back a message that waits in the timer, by its handle.
+        """Recall a message that waits in the timer, by its handle.
 
-        Source: RecallMessageProcessor of 5.3. A message for the timer, due in the same slot, says
-        that the other one is not to be delivered.
+        Source: RecallMessageProcessor of 5.3. It stores a message for the timer, due in the same
+        slot, which cancels the delivery of the other message.
         """
         _check_service(self._settings)
         header = command.read_header(RecallMessageRequestHeader)
@@ -74,7 +74,7 @@ class RecallHandlers:
 
 
 def _check_service(settings: BrokerSettings) -> None:
-    """Raises Refused when this broker recalls nothing at present."""
+    """Raises Refused if this broker does not recall messages at present."""
     broker = settings.broker
     if not broker.recall_message_enable:
         raise Refused(
@@ -92,7 +92,7 @@ def _check_service(settings: BrokerSettings) -> None:
 
 
 def _handle(settings: BrokerSettings, header: RecallMessageRequestHeader) -> RecallHandle:
-    """The handle of a request. Raises Refused if it is not for this broker, topic and time."""
+    """Decode the handle of a request. Raises Refused if broker, topic or time do not match."""
     try:
         handle = RecallHandle.decode(header.recall_handle)
     except ValueError as error:
@@ -113,7 +113,7 @@ def _handle(settings: BrokerSettings, header: RecallMessageRequestHeader) -> Rec
 def _order(
     handle: RecallHandle, header: RecallMessageRequestHeader, channel: Channel
 ) -> StoredMessage:
-    """The message that tells the timer."""
+    """The message that instructs the timer."""
     now = clock.milliseconds()
     properties = {
         PropertyKey.TAGS: _TAG,

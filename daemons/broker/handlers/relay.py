@@ -1,4 +1,4 @@
-"""Requests that the broker passes on to the consumers of a group."""
+"""Requests that the broker relays to the consumers of a group."""
 
 import asyncio
 import logging
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 
 CALL_SECONDS = 10.0  # Broker2Client.callClient
 STATUS_SECONDS = 5.0  # Broker2Client.getConsumeStatus
-TO_THE_END = -1  # a timestamp
+TO_THE_END = -1  # a timestamp that means the end of the queue
 _VERSION_3_0_7_SNAPSHOT = 28
 
 
 class RelayHandlers:
-    """Between an administrator and consumers."""
+    """Relays requests of administrators to consumers."""
 
     def __init__(
         self,
@@ -60,15 +60,16 @@ class RelayHandlers:
 
     @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
     async def running_info(self, command: Command, channel: Channel) -> Command:
-        """The inner state of one consumer."""
+        """The running info of one consumer."""
         header = command.read_header(GetConsumerRunningInfoRequestHeader)
-        # What was read, and no more: who asked signed for us, not for the consumer.
+        # Only the decoded fields are relayed: the signature of the request is for this broker, not
+        # for the consumer.
         passed = Command(command.code, header.encode())
         return await self._call(command, passed, header.consumer_group, header.client_id)
 
     @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def consume_directly(self, command: Command, channel: Channel) -> Command:
-        """Let one consumer consume one stored message now."""
+        """Have one consumer consume one stored message now."""
         header = command.read_header(ConsumeMessageDirectlyResultRequestHeader)
         try:
             physical = decode_offset_id(header.msg_id or "").offset
@@ -84,7 +85,7 @@ class RelayHandlers:
         return await self._call(command, passed, header.consumer_group, header.client_id or "")
 
     async def _call(self, asked: Command, passed: Command, group: str, client_id: str) -> Command:
-        """Ask one consumer and pass its answer on to whoever asked."""
+        """Send a request to one consumer and relay its reply."""
         client = self._consumers.find(group, client_id)
         if client is None:
             raise Refused(
@@ -105,9 +106,11 @@ class RelayHandlers:
 
     @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset_offset(self, command: Command, channel: Channel) -> Command:
-        """Tell the consumers of a group, which must be there, to go on where a topic was at a time.
+        """Reset the consumers of a group to the offsets of a topic at a time; the group must be
+        online.
 
-        They stop, take the new offsets and commit them; the broker's own table changes with that.
+        The consumers stop, take the new offsets and commit them; those commits change the broker's
+        own table.
         """
         header = command.read_header(ResetOffsetRequestHeader)
         table = self._offsets_at(header)
@@ -121,16 +124,16 @@ class RelayHandlers:
         passed = ResetOffsetRequestHeader(
             topic=header.topic, group=header.group, timestamp=header.timestamp
         ).encode()
-        # Asked by a C++ tool: its consumers cannot read a map with object keys.
+        # The request of a C++ tool: its consumers cannot read a map with object keys.
         for_c = command.language == LanguageCode.CPP
         body = (_body_for_c(table) if for_c else ResetOffsetBody(offset_table=table)).encode()
         for client in group.clients.values():
-            _check_version(client)  # as in Java, after those before it have been told
+            _check_version(client)  # like Java, after the clients before it have been notified
             if not client.channel.closed:
                 client.channel.notify(
                     Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, passed, body)
                 )
-                log.info("%s resets offsets of %s in %s: told %s", channel.remote, header.group,
+                log.info("%s resets offsets of %s in %s: notified %s", channel.remote, header.group,
                          header.topic, client.client_id)  # fmt: skip
         return command.reply(body=ResetOffsetBody(offset_table=table).encode())
 
@@ -158,14 +161,14 @@ class RelayHandlers:
                     self._store, header.topic, queue_id, header.timestamp, Boundary.LOWER
                 )
             wanted = max(0, wanted)
-            # Without force a group only goes back, never over messages it has not seen.
+            # Without force a group only moves back, never past messages that it has not received.
             queue = MessageQueue(header.topic, self._settings.broker.broker_name, queue_id)
             table[queue] = wanted if header.is_force else min(wanted, consumed)
         return table
 
     @serves(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     async def consumer_status(self, command: Command, channel: Channel) -> Command:
-        """How far each consumer of a group says that it has come."""
+        """The offsets that each consumer of a group reports."""
         header = command.read_header(GetConsumerStatusRequestHeader)
         group = self._consumers.groups.get(header.group)
         if group is None:
@@ -184,7 +187,7 @@ class RelayHandlers:
 
 
 def _check_version(client: Client) -> None:
-    """Raises Refused for a client that does not know what it would be asked (Broker2Client)."""
+    """Raises Refused for a client that does not support these requests (Broker2Client)."""
     if client.version < _VERSION_3_0_7_SNAPSHOT:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
@@ -195,7 +198,7 @@ def _check_version(client: Client) -> None:
 async def _statuses(
     clients: Iterable[Client], header: GetConsumerStatusRequestHeader
 ) -> dict[str, dict[MessageQueue, int]]:
-    """By client id what each answers; one that does not answer is left out."""
+    """The reply of each client by client id; clients that do not reply are left out."""
     fields = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group).encode()
 
     async def status(client: Client) -> tuple[str, dict[MessageQueue, int] | None]:
@@ -206,7 +209,7 @@ async def _statuses(
                 body = GetConsumerStatusBody.decode(answer.body)
                 return client.client_id, body.message_queue_table
         except (TimeoutError, ConnectionError, RemoteProtocolError) as error:
-            log.warning("no status from consumer %s: %s", client.client_id, error or "no answer")
+            log.warning("consumer %s sent no status: %s", client.client_id, error or "no reply")
         return client.client_id, None
 
     found = await asyncio.gather(*(status(client) for client in clients))

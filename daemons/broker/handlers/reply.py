@@ -1,4 +1,4 @@
-"""Replies of request-reply messaging: pushed to the client that waits for them."""
+"""Replies of request-reply messaging, pushed to the client that waits for them."""
 
 import logging
 import time
@@ -36,7 +36,7 @@ _Request = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class ReplyHandlers:
-    """Takes replies from consumers. `host` is this broker's address as clients know it."""
+    """Serves replies of consumers. `host` is this broker's address as clients know it."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class ReplyHandlers:
 
     @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     async def send(self, command: Command, channel: Channel) -> Command:
-        """Push a reply to the client that it names, and store it if storeReplyMessageEnable.
+        """Push a reply to the client that it names, and store it if storeReplyMessageEnable is set.
 
-        A reply that could not be pushed is stored all the same, but answered with SYSTEM_ERROR
-        (ReplyMessageProcessor). Unlike there, one that is stored can be decompressed.
+        A reply that could not be pushed is still stored, but answered with SYSTEM_ERROR
+        (ReplyMessageProcessor). Unlike there, a stored reply can be decompressed.
         """
         header: _Request
         if command.code == RequestCode.SEND_REPLY_MESSAGE_V2:
@@ -84,7 +84,7 @@ class ReplyHandlers:
         return command.reply(code, fields, remark=problem)
 
     def _message(self, header: _Request, body: bytes, channel: Channel) -> StoredMessage:
-        """What a request asks to push and to store. Raises Refused as for any send."""
+        """The message to push and to store. Raises Refused like any send."""
         accept_from = self._settings.broker.start_accept_send_request_time_stamp
         if clock.time() * 1000 < accept_from:
             text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(accept_from / 1000))
@@ -119,7 +119,7 @@ class ReplyHandlers:
         )
 
     async def _push(self, header: _Request, message: StoredMessage, channel: Channel) -> str | None:
-        """Hand a reply to the client that waits for it; returns why that was not possible."""
+        """Push a reply to the client that waits for it; returns the cause of a failure, or None."""
         client_id = message.properties.get(PropertyKey.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{PropertyKey.REPLY_TO_CLIENT}] is null"
@@ -147,10 +147,10 @@ class ReplyHandlers:
         try:
             answer = await receiver.request(push, PUSH_SECONDS)
         except (TimeoutError, ConnectionError) as error:
-            log.warning("a reply did not reach %s: %r", client_id, error)
+            log.warning("cannot push a reply to %s: %r", client_id, error)
             return f"push reply message to {client_id}fail."
         if answer.code != ResponseCode.SUCCESS:
-            log.warning("%s did not take a reply: %s", client_id, answer.remark)
+            log.warning("%s refused a pushed reply: %s", client_id, answer.remark)
             return f"push reply message to {client_id}fail."
         return None
 
@@ -159,7 +159,7 @@ class ReplyHandlers:
         try:
             results.put(lambda stored: self._writer.put_or_delay(message, stored))
         except StoreRefused as refusal:
-            log.warning("a reply is not stored: %s", refusal, extra={"failure": "stored replies"})
+            log.warning("cannot store a reply: %s", refusal, extra={"failure": "stored replies"})
             return False
         await results.wait()
         return is_stored(results.refusal)

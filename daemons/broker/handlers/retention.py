@@ -1,4 +1,4 @@
-"""Retention: deleting at an administrator's request, without waiting for the hour of deleteWhen."""
+"""Retention: deletion at an administrator's request, without waiting for the hour of deleteWhen."""
 
 import asyncio
 import logging
@@ -21,9 +21,10 @@ from mq.protocol.command import Command
 
 log = logging.getLogger(__name__)
 
-# Deleted before others are served: noted in one write, and the files of each take milliseconds.
+# Limits per turn of the event loop. One write notes all of them, and deleting the files of each
+# takes milliseconds.
 _TOPICS_A_TURN = 10
-_QUEUES_A_TURN = 40  # likewise
+_QUEUES_A_TURN = 40
 # A slave keeps the queues of an unknown topic for this long after the last message, ms.
 _COPIED_WITHIN = 3600 * 1000
 
@@ -37,13 +38,13 @@ _READ_BY_BROKER = (
 def _is_read_by_broker(topic: str) -> bool:
     """Whether a service of the broker reads the topic from an offset of its own.
 
-    Those of 5.x are timers and pops, and each of its kind to come.
+    In 5.x these are timers, pops, and later services of the same kind.
     """
     return topic in _READ_BY_BROKER or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
 
 class RetentionHandlers:
-    """Deletes what is of no use any more."""
+    """Deletes data that is no longer of use."""
 
     def __init__(self, topics: Topics, store: MessageStore, offsets: ConsumerOffsets) -> None:
         self._topics = topics
@@ -52,12 +53,12 @@ class RetentionHandlers:
 
     @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     async def clean_queues(self, command: Command, channel: Channel) -> Command:
-        """Take queues off the disk whose messages have all been deleted by age.
+        """Delete the queues whose messages have all expired.
 
-        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue), and their
-        groups there. (Java leaves these where they were: they pass over what comes next.) Queues
-        that the broker itself reads stay: how far it has come is kept as an offset. (Java spares
-        those of the delay levels only, and then does not deliver what is put in the others.)
+        They start at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue), and so do
+        their groups. (Java leaves the groups' offsets: they skip the next messages.) Queues that
+        the broker itself reads are kept, because its progress in them is an offset. (Java spares
+        only those of the delay levels, and then does not deliver the messages in the others.)
         """
         expired = [queue for queue in self._store.queues if self._is_expired(queue)]
         stuck: list[OSError] = []
@@ -65,18 +66,19 @@ class RetentionHandlers:
             some = list(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]))
             stuck += self._clear(some, channel)
             await asyncio.sleep(0)
-        with saving("groups may be back behind a restart where they were in what is gone; clean "
-                    "once more, for their offsets cannot be saved"):  # fmt: skip
+        with saving("offsets of deleted queues may reappear after a restart; clean again, because "
+                    "the offsets cannot be saved"):  # fmt: skip
             await self._offsets.save_removals()
-        with saving("not all queues can be cleaned; clean once more"):
+        with saving("not all queues can be cleaned; clean again"):
             if stuck:
                 raise stuck[0]
         return command.reply()
 
     def _clear(self, queues: Sequence[ConsumeQueue], channel: Channel) -> list[OSError]:
-        """Returns why some cannot be cleaned; the others are.
+        """Clean queues; returns the errors of those that cannot be cleaned.
 
-        It is noted in the same turn: a check point that is written again in between would count.
+        It is noted in the same turn: otherwise a check point that is rewritten in between would
+        count.
         """
         try:
             self._store.note_cleared(queues)
@@ -84,14 +86,14 @@ class RetentionHandlers:
             return [error]
         stuck: list[OSError] = []
         for queue in queues:
-            log.info("%s cleans %r: its messages are gone", channel.remote, queue)
+            log.info("%s cleans %r: all its messages have expired", channel.remote, queue)
             try:
                 queue.clear()
             except OSError as error:
                 stuck.append(error)
-        self._offsets.begin_anew({(queue.topic, queue.queue_id) for queue in queues})
-        # Who waits where a queue ended is moved to its beginning now: when as many messages had
-        # come as there had been, it would be given what lies behind them.
+        self._offsets.reset_cleared({(queue.topic, queue.queue_id) for queue in queues})
+        # Pulls suspended at the end of a queue are moved to its beginning now. Otherwise they would
+        # wait until the new queue is as long as the old one, and get only the messages after that.
         wake(queues)
         return stuck
 
@@ -102,8 +104,10 @@ class RetentionHandlers:
 
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     async def clean_topics(self, command: Command, channel: Channel) -> Command:
-        """Take the queues off the disk of topics that the broker does not have (any more), and
-        forget the offsets in them, which a deletion may have left that failed half way."""
+        """Delete the queues of topics that the broker does not have, and the offsets in them.
+
+        A deletion that failed half way may have left such offsets.
+        """
         there = self._store.queues.topics()
         left: list[OSError] = []
         for begin in range(0, len(there), _TOPICS_A_TURN):
@@ -112,22 +116,22 @@ class RetentionHandlers:
                 try:
                     if self._is_unused(topic):
                         unused.append(topic)
-                except OSError as error:  # it cannot be told; it can of others
+                except OSError as error:  # only this topic cannot be checked
                     left.append(error)
             if unused:
                 listed = ", ".join(unused)
-                log.info("%s cleans the queues of topics that are not: %s", channel.remote, listed)
+                log.info("%s cleans the queues of unknown topics: %s", channel.remote, listed)
                 with saving():
                     try:
                         self._store.delete_topics(unused)
-                    except QueuesLeft as error:  # and others are gone
+                    except QueuesLeft as error:  # other queues are deleted
                         left.append(error)
                 self._forget_offsets(unused)
                 await asyncio.sleep(0)
-        with saving("offsets in what is gone may be back behind a restart; clean once more, for "
-                    "they cannot be saved"):  # fmt: skip
+        with saving("offsets of deleted topics may reappear after a restart; clean again, because "
+                    "the offsets cannot be saved"):  # fmt: skip
             await self._offsets.save_removals()
-        with saving("not all queues can be taken off the disk; clean once more"):
+        with saving("not all queues can be removed from the disk; clean again"):
             if left:
                 raise left[0]
         return command.reply()
@@ -138,13 +142,14 @@ class RetentionHandlers:
             self._offsets.remove_topic(topic)
 
     def _is_unused(self, topic: str) -> bool:
-        """Raises OSError."""
+        """Whether the broker lacks the topic. Raises OSError."""
         if self._topics.get(topic) is not None or self._topics.is_system(topic):
             return False
         return self._store.replica is None or self._is_old(topic)
 
     def _is_old(self, topic: str) -> bool:
-        """Whether the last message of a topic is old enough to delete its queues on a slave.
+        """Whether the last message of a topic is old enough to delete the topic's queues on a
+        slave.
 
         A slave may lack the configuration of a topic that its master has: its copy of the topics
         may be older than the records, or lost.
@@ -158,8 +163,9 @@ class RetentionHandlers:
 
     @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     async def delete_log_files(self, command: Command, channel: Channel) -> Command:
-        """Delete log files that are older than fileReservedTime: some now, more by the next rounds
-        of the cleaner (CleanCommitLogService.executeDeleteFilesManually)."""
+        """Delete log files older than fileReservedTime: some now, the rest in the next rounds of
+        the cleaner (CleanCommitLogService.executeDeleteFilesManually).
+        """
         deleted = await self._store.retention.clean(manual=True)
         log.info("%s had %d expired log files deleted", channel.remote, deleted)
         return command.reply()

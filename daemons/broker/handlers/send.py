@@ -1,13 +1,13 @@
 """SEND_MESSAGE in its three forms: the hot path of the broker.
 
-A request of SEND_MESSAGE_V2 comes in as a parsed header and a body, and leaves as a record in the
+A request of SEND_MESSAGE_V2 arrives as a parsed header and a body, and leaves as a record in the
 open batch of the store and a reply frame that the store sends when the record is safe. Nothing here
-waits, logs or builds an object per message. The letters are those of SendMessageRequestHeaderV2:
+waits, logs or builds an object per message. The field keys are those of SendMessageRequestHeaderV2:
 
-    a producer group   b topic            c default topic   d default queues   e queue id
-    f system flag      g born timestamp   h flag            i properties       j reconsume times
-    k unit mode        l max reconsumes   m batch           n broker name
-    o where a snode has it from           p the snode
+  a producer group   b topic            c default topic   d default queues   e queue id
+  f system flag      g born timestamp   h flag            i properties       j reconsume times
+  k unit mode        l max reconsumes   m batch           n broker name
+  o born host, from a snode             p the snode
 """
 
 import struct
@@ -55,7 +55,7 @@ from mq.protocol.reply_template import ReplyTemplate
 from mq.protocol.tags import tags_code
 
 _SHORT = layout.SHORT
-# Of the header's second version, bound here because every message needs them.
+# Field keys of the header's second version, bound here because every message needs them.
 _BATCH = Letter.BATCH
 _BORN_TIMESTAMP = Letter.BORN_TIMESTAMP
 _DEFAULT_TOPIC = Letter.DEFAULT_TOPIC
@@ -74,7 +74,7 @@ _HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
 
 class SendHandlers:
-    """Takes messages from producers."""
+    """Serves sends of producers."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SendHandlers:
         self.configure()
 
     def configure(self) -> None:
-        """Read the settings again that are used for every message."""
+        """Read again the settings that are used for every message."""
         config = self._settings.broker
         self._max_body = self._settings.store.max_message_size
         self._cluster = f"{PropertyKey.CLUSTER}\x01{config.broker_cluster_name}"
@@ -114,13 +114,13 @@ class SendHandlers:
         self._targets.forget()
 
     def direct(self) -> dict[int, DirectHandler]:
-        # Whether it is a batch says the header, under either code (SendMessageProcessor).
+        # The header says whether it is a batch, under either code (SendMessageProcessor).
         return {RequestCode.SEND_MESSAGE_V2: self.send, RequestCode.SEND_BATCH_MESSAGE: self.send}
 
-    # the ways in ---------------------------------------------------------------------------
+    # entry points ---------------------------------------------------------------------------
 
     def send(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
-        """A message in the second version of the header, in JSON."""
+        """Store a message whose header has the second version, in JSON."""
         fields = header["extFields"]
         opaque = header["opaque"]
         if type(opaque) is not int:
@@ -200,7 +200,7 @@ class SendHandlers:
         sys_flag: int,
         channel: Channel,
     ) -> None:
-        """A message that is stored under another topic than the one its sender named."""
+        """Store a message under another topic than its sender named."""
         promptly = properties.get(PropertyKey.WAIT_STORE) == "false"
         try:
             message = self._indirect.send(fields, queue, properties, body, sys_flag, channel)
@@ -218,11 +218,12 @@ class SendHandlers:
             self._appender.reply_when_stored(channel, reply, promptly)
 
     def _stored_indirectly(self, message: StoredMessage) -> tuple[ReplyTemplate, tuple[bytes, ...]]:
-        """The reply to a message that waits, and the values of the fields that no other reply has.
+        """The reply template of a message that waits, and the values of the fields that no other
+        reply has.
 
-        The reply to a prepared message has its unique id as ``transactionId``: the proxy of 5.x
-        ends transactions by it. Java's brokers of 5.x send the field with every reply, but clients
-        and proxies read it only of prepared messages.
+        The reply to a half message has its unique id as ``transactionId``: the proxy of 5.x ends
+        transactions by it. Java's brokers of 5.x send the field with every reply, but clients and
+        proxies read it only for half messages.
         """
         unique = message.properties.get(PropertyKey.UNIQUE_KEY)
         if message.topic == TRANSACTION_HALF_TOPIC and unique:
@@ -231,7 +232,8 @@ class SendHandlers:
         return (self._stored_timed if handle else self._stored), handle
 
     def _recall_handle(self, message: StoredMessage) -> tuple[bytes, ...]:
-        """The handle by which a message that waits in the timer can be recalled; others have none.
+        """The handle by which a message that waits in the timer can be recalled; empty for other
+        messages.
 
         Source: SendMessageProcessor.attachRecallHandle of 5.3.
         """
@@ -240,12 +242,12 @@ class SendHandlers:
         topic = properties.get(PropertyKey.REAL_TOPIC, RETRY_PREFIX)
         if message.topic != TIMER_TOPIC or not unique or topic.startswith(RETRY_PREFIX):
             return ()
-        due = int(properties[PropertyKey.TIMER_OUT_MS]) + 1  # in the slot, not at its start
+        due = int(properties[PropertyKey.TIMER_OUT_MS]) + 1  # within the slot, not at its start
         handle = RecallHandle(topic, self._settings.broker.broker_name, due, unique)
         return (handle.encode().encode(),)
 
     def batch(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
-        """Several messages for one queue: all of them are stored, or none is."""
+        """Store several messages in one queue: all or none."""
         fields = header["extFields"]
         opaque = header["opaque"]
         if type(opaque) is not int:
@@ -276,8 +278,8 @@ class SendHandlers:
                 "a batch may be neither delayed nor the end of transactions",
             )
         promptly = common.pop(PropertyKey.WAIT_STORE, "") == "false"
-        # 5.x clients give the batch as a whole an id, too (DefaultMQProducer.batch): put into its
-        # messages it would hide their own.
+        # 5.x clients also give the batch an id (DefaultMQProducer.batch). It must not replace the
+        # ids of the messages.
         common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
         try:
@@ -310,7 +312,7 @@ class SendHandlers:
 
     @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def send_command(self, command: Command, channel: Channel) -> None:
-        """A message in the first version of the header, or in RocketMQ's binary form."""
+        """Store a message whose header has the first version, or RocketMQ's binary form."""
         header: dict[str, object] = {
             "opaque": command.opaque,
             "flag": command.flag,
@@ -323,7 +325,7 @@ class SendHandlers:
         except (TypeError, ValueError, struct.error) as error:
             raise RemoteProtocolError(f"a field of the header is malformed: {error}") from None
 
-    # the parts of it that are not for every message -----------------------------------------------
+    # rare steps -----------------------------------------------
 
     def _find(self, fields: Mapping[str, str], channel: Channel) -> ConsumeQueue:
         if self._accept_from and clock.time() * 1000 < self._accept_from:
@@ -346,9 +348,9 @@ class SendHandlers:
 
 
 def read_send(command: Command) -> SendMessageRequestHeaderV2:
-    """The header of a send in the names of its second version, whichever it came in.
+    """The header of a send in its second version, whichever version was received.
 
-    A request of one version has nothing to say in the names of the other: they are not looked at.
+    Fields of the other version are ignored.
     """
     if command.code != RequestCode.SEND_MESSAGE:
         return command.read_header(SendMessageRequestHeaderV2)
@@ -359,8 +361,7 @@ def read_send(command: Command) -> SendMessageRequestHeaderV2:
 
 
 def _field(properties: str) -> bytes:
-    """Properties as a record holds them, their length first. Raises Refused if they are too
-    long."""
+    """Properties as a record holds them, length first. Raises Refused if they are too long."""
     raw = properties.encode()
     if len(raw) > MAX_LENGTH:
         raise Refused(
@@ -371,15 +372,16 @@ def _field(properties: str) -> bytes:
 
 
 def _checked(sys_flag: int, properties: str | None = None) -> int:
-    """The system flag of a request as it is stored: which address families the hosts have is for us
-    to say. What would be stored and never shown to anyone is refused."""
+    """The system flag of a request as it is stored: this broker sets the address families of the
+    hosts. Raises Refused for a message that would be stored and never delivered.
+    """
     transaction = sys_flag & SysFlag.TRANSACTION_MASK
     if transaction == SysFlag.TRANSACTION_ROLLBACK or (
         transaction == SysFlag.TRANSACTION_PREPARED and f"{_PREPARED}\x01" not in (properties or "")
     ):
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the system flag {sys_flag} says that this is part of a transaction, but there is no "
-            f"TRAN_MSG",
+            f"the system flag {sys_flag} marks a message of a transaction, but the property "
+            f"TRAN_MSG is missing",
         )
     return sys_flag & ~_HOST_FLAGS & 0x7FFFFFFF

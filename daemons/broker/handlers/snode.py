@@ -1,4 +1,4 @@
-"""What a snode asks beside what its clients do, in the dialect of snodes (docs/decisions/0059)."""
+"""Requests of a snode itself, in the dialect of snodes (docs/decisions/0059)."""
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.pull import PullHandlers
@@ -26,12 +26,14 @@ class SnodeHandlers:
 
     @serves(SnodeCode.SNODE_PULL_MESSAGE)
     def pull(self, command: Command, channel: Channel) -> None:
-        """A pull by the subscription in its header: of who is in the group, a snode knows."""
+        """Pull by the subscription in the header: the snode, not this broker, has the group's
+        members.
+        """
         self._pulls.pull_relayed(command, channel)
 
     @serves(SnodeCode.CREATE_RETRY_TOPIC)
     def create_retry_topic(self, command: Command, channel: Channel) -> Command:
-        """Make the retry topic of a group, and the group, as a heartbeat of its consumers does."""
+        """Create the retry topic of a group, and the group, like a heartbeat of its consumers."""
         name = command.read_header(CreateRetryTopicRequestHeader).group_name
         try:
             names.check_group(name)

@@ -1,4 +1,4 @@
-"""Send targets: the queue that a send goes to, checked once and remembered until topics change."""
+"""Send targets: the queue of a send, checked once and remembered until topics change."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,13 +17,13 @@ from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import Permission, TopicSysFlag
 
-# Queues remembered at most. A peer can make up queue ids only within a topic's number of queues, in
-# one spelling, so this bounds what brokers with very many topics keep, not a hostile peer.
+# Limit of remembered queues. A peer can choose queue ids only within a topic's number of queues, in
+# one spelling, so this bounds the memory of brokers with very many topics, not a hostile peer.
 MOST_REMEMBERED = 100_000
 
 
 class SendTargets:
-    """Queues by the topic and queue id of a request, both as they stand in its header."""
+    """Queues by the topic and queue id of a request, both as written in its header."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class SendTargets:
         store: MessageStore,
         over_limit: Mapping[str, Refused] = MappingProxyType({}),
     ) -> None:
-        """``over_limit`` has the topics that may not be sent to now."""
+        """``over_limit`` maps topics that currently refuse sends to the refusal."""
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -43,7 +43,9 @@ class SendTargets:
         topics.on_change.append(lambda _: self.forget())
 
     def forget(self) -> None:
-        """Check every queue again: a topic or the configuration has changed."""
+        """Clear the table, so that every queue is checked again: a topic or the configuration has
+        changed.
+        """
         self.remembered.clear()
 
     def find(
@@ -55,7 +57,7 @@ class SendTargets:
         unit_mode: bool,
         channel: Channel,
     ) -> ConsumeQueue:
-        """The queue that a message is to be put in; a new topic is made if that is allowed.
+        """Return the queue for a message; creates a missing topic if that is allowed.
 
         Raises Refused with the codes and texts of AbstractSendMessageProcessor.msgCheck.
         """
@@ -79,10 +81,10 @@ class SendTargets:
                 f"request queueId[{queue_id}] is illegal, topic {topic} has "
                 f"{config.write_queue_nums} queues to write. Producer: {channel.remote}",
             )
-        if queue_id < 0:  # any will do, and another each time: not remembered
+        if queue_id < 0:  # any queue, chosen for each message: not remembered
             return self._store.queue(topic, random_ids.randrange(max(config.write_queue_nums, 1)))
         queue = self._store.queue(topic, queue_id)
-        if queue_text == str(queue_id):  # there are many more ways to write it: " 1", "01", …
+        if queue_text == str(queue_id):  # other spellings, such as " 1" or "01", are not remembered
             if len(self.remembered) >= MOST_REMEMBERED:
                 self.remembered.clear()
             self.remembered[topic, queue_text] = queue

@@ -1,4 +1,4 @@
-"""What the timer has come to, as slaves and tools of 5.x ask for it."""
+"""The state of the timer, as slaves and tools of 5.x request it."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from mq.protocol.command import Command
 
 
 class TimerHandlers:
-    """Tells of the timer, whether or not it runs."""
+    """Reports the timer's state, whether or not the timer runs."""
 
     def __init__(self, store: MessageStore) -> None:
         config = store.root / "config"
@@ -21,8 +21,10 @@ class TimerHandlers:
 
     @serves(RequestCode.GET_TIMER_CHECK_POINT)
     def check_point(self, command: Command, channel: Channel) -> Command:
-        """The timer's checkpoint file: seven i64, as TimerCheckpoint.encode writes them. While it
-        takes over from another broker, that one's."""
+        """The timer's checkpoint file: seven i64, as TimerCheckpoint.encode writes them.
+
+        While this broker takes over from another one, the other broker's checkpoint.
+        """
         content = b""
         for path in self._paths:
             with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Topics: create, change, delete, list, and what is in them."""
+"""Topics: create, change, delete, list, and statistics."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def saving(what: str = "the change cannot be saved") -> Iterator[None]:
-    """Refuse, with its cause, a change that cannot be saved or has a wrong attribute."""
+    """Refuse a change that cannot be saved or has a wrong attribute; the remark names the cause."""
     try:
         yield
     except ValueError as error:
@@ -50,7 +50,7 @@ def saving(what: str = "the change cannot be saved") -> Iterator[None]:
 
 
 def _check_numbers(read_queues: int, write_queues: int, perm: int) -> None:
-    """Raises Refused for a topic that would have too many queues or no such permission."""
+    """Raises Refused for too many queues or an invalid permission."""
     for name, count in (("readQueueNums", read_queues), ("writeQueueNums", write_queues)):
         if not 0 <= count <= MOST_QUEUES:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}={count}: expected 0 to {MOST_QUEUES}")
@@ -59,7 +59,7 @@ def _check_numbers(read_queues: int, write_queues: int, perm: int) -> None:
 
 
 class TopicHandlers:
-    """The topics of this broker."""
+    """Serves requests about the topics of this broker."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class TopicHandlers:
 
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def update(self, command: Command, channel: Channel) -> Command:
-        """Create a topic or change it. When it is answered, the name servers know it, too."""
+        """Create or change a topic. The reply is sent after the name servers have been informed."""
         check_may_modify(self._settings)
         header = command.read_header(CreateTopicRequestHeader)
         self._check_name(header.topic)
@@ -109,7 +109,7 @@ class TopicHandlers:
 
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     async def update_list(self, command: Command, channel: Channel) -> Command:
-        """Create topics or change them, all or none, as 5.x tools ask for it."""
+        """Create or change several topics, all or none, for tools of 5.x."""
         check_may_modify(self._settings)
         topics = command.read_body(CreateTopicListRequestBody).topic_config_list
         for topic in topics:
@@ -123,11 +123,11 @@ class TopicHandlers:
 
     @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
     async def delete(self, command: Command, channel: Channel) -> Command:
-        """Delete a topic with its queues and the offsets in it.
+        """Delete a topic with its queues and its consumer offsets.
 
-        When it is answered, no registration that still has it is on its way to a name server, and
-        the offsets are gone from their file: a kill would bring them back, and the groups would
-        pass over what is in a new topic of that name.
+        Before the reply, no registration that still has the topic is on its way to a name server,
+        and the offsets are removed from their file. Otherwise a kill would restore them, and the
+        groups would skip messages of a new topic with that name.
         """
         check_may_modify(self._settings)
         header = command.read_header(DeleteTopicRequestHeader)
@@ -139,41 +139,41 @@ class TopicHandlers:
         def delete_content() -> None:
             try:
                 self._store.delete_topic(header.topic)
-            except QueuesLeft as error:  # and others are gone
+            except QueuesLeft as error:  # other queues are deleted
                 left.append(error)
-            # Java keeps them: a topic made again under that name would then be consumed from where
-            # the old one was left, not from its beginning.
+            # Java keeps the offsets: a topic created later with that name would then be consumed
+            # from the offset of the old topic instead of its beginning.
             self._offsets.remove_topic(header.topic)
 
         with saving():
             await self._topics.delete(header.topic, delete_content)
         await self._announced()
-        with saving(f"topic {header.topic} is gone, but offsets in it may be back behind a "
-                    "restart; delete it once more, for they cannot be saved"):  # fmt: skip
+        with saving(f"topic {header.topic} is deleted, but its offsets may reappear after a "
+                    "restart; delete it again, because they cannot be saved"):  # fmt: skip
             await self._offsets.save_removals()
         if left:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"topic {header.topic} is gone, but not all of its queues can be taken off the "
-                f"disk; delete it once more: {left[0].strerror}",
+                f"topic {header.topic} is deleted, but not all of its queues can be removed from "
+                f"the disk; delete it again: {left[0].strerror}",
             )
         return command.reply()
 
     @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
     async def all_topics(self, command: Command, channel: Channel) -> Command:
         """Every topic with its configuration."""
-        # The table is replaced, never changed, when a topic comes or goes.
+        # A change replaces the table and never modifies it, so a thread may encode it.
         return command.reply(body=await asyncio.to_thread(self._topics.wrapper().encode))
 
     @serves(RequestCode.GET_TOPIC_CONFIG)
     def one_topic(self, command: Command, channel: Channel) -> Command:
-        """The configuration of one topic, as 5.x tools ask for it."""
+        """The configuration of one topic, for tools of 5.x."""
         header = command.read_header(GetTopicConfigRequestHeader)
         return command.reply(body=self._known(header.topic).encode())
 
     @serves(RequestCode.GET_TOPIC_STATS_INFO)
     def stats(self, command: Command, channel: Channel) -> Command:
-        """First and last offset of each queue, and when its last message came."""
+        """The first and last offset of each queue, and the store time of its last message."""
         header = command.read_header(GetTopicStatsInfoRequestHeader)
         config = self._known(header.topic)
         table = {}

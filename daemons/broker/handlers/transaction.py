@@ -1,4 +1,4 @@
-"""Transactions: how they end, and the check of one that was given up."""
+"""Transactions: commit, rollback, and the renewed check of one that was given up."""
 
 import logging
 from collections.abc import Callable
@@ -34,21 +34,21 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-#: Raises Refused unless who sent a request may send to a topic.
+# Raises Refused unless the sender of a request may send to a topic.
 CheckWrite = Callable[[Command, Channel, str], None]
 
 _ENDS = (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK)
 
-# Ended by one request, in one turn of the loop, and the bytes of their messages.
+# Limits of one request in one turn of the event loop: transactions, and bytes of their messages.
 _MOST_AT_ONCE = 256
 _BYTES_AT_ONCE = 4 * 1024 * 1024
-# The native path is offered the rest of a request behind a half that Python has ended, as one that
-# is the first for its queue is. Where so many in a row are for Python, all are.
-_MOST_IN_VAIN = 2
+# After Python has ended a half message, as it does for the first one of each queue, the native path
+# is offered the rest of the request. When it has refused so many in a row, Python ends the rest.
+_MOST_REFUSED = 2
 
 
 class TransactionHandlers:
-    """Ends transactions as their producers say."""
+    """Ends transactions at the request of their producers."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TransactionHandlers:
 
     @serves(RequestCode.END_TRANSACTION)
     def end(self, command: Command, channel: Channel) -> None:
-        """Commit a transaction or roll it back. One whose end is still unknown stays open, and the
+        """Commit or roll back a transaction. One whose outcome is still unknown stays open, and the
         request is not answered.
 
         Source: EndTransactionProcessor, EndTransactionRequestHeader.checkFields.
@@ -89,16 +89,16 @@ class TransactionHandlers:
         half, offset = self._open(header, command, channel, usual_halves)
         ends = _Ends(self._store.appender, command, channel, counted=bool(command.body))
         more = bytes(command.body[: (_MOST_AT_ONCE - 1) * HALF_SIZE])
-        more_halves(command.body)  # raises for what names no halves
-        command.body = b""  # up to 16 MB, which would be kept until a disk has done its work
+        more_halves(command.body)  # raises if the body does not consist of half message references
+        command.body = b""  # up to 16 MB, which would be kept until the disk has finished
         self._end(half, offset, header.commit_or_rollback, ends, usual_halves)
-        in_vain = 0
+        refused = 0
         while more and ends.size <= _BYTES_AT_ONCE:
             ended = 0
             try:
-                if in_vain < _MOST_IN_VAIN:
+                if refused < _MOST_REFUSED:
                     ended = self._commit_many(more, header, ends, usual_halves)
-                    in_vain = 0 if ended else in_vain + 1
+                    refused = 0 if ended else refused + 1
                 if not ended:
                     ((header.commit_log_offset, header.tran_state_table_offset),) = more_halves(
                         more[:HALF_SIZE]
@@ -107,7 +107,9 @@ class TransactionHandlers:
                     self._end(half, offset, header.commit_or_rollback, ends, usual_halves)
                     ended = 1
             except (Refused, OSError):
-                break  # those before it have ended; asked for first, it is told what is wrong
+                # the ones before it have ended; sent first in a request, it is answered with the
+                # error
+                break
             more = more[ended * HALF_SIZE :]
         ends.all_begun()
 
@@ -118,7 +120,7 @@ class TransactionHandlers:
         ends: "_Ends",
         usual_halves: UsualHalves,
     ) -> int:
-        """Commit natively what can be so; returns how many, of the first on."""
+        """Commit transactions natively, starting with the first; returns how many."""
         natively = self._transactions.native.commits
         if header.commit_or_rollback != SysFlag.TRANSACTION_COMMIT or not natively:
             return 0
@@ -135,8 +137,10 @@ class TransactionHandlers:
         channel: Channel,
         usual_halves: UsualHalves,
     ) -> tuple[UsualHalf | StoredMessage, int]:
-        """The half that a header names, and the offset by which it is to be ended. Raises Refused
-        where it is not open, or not for who has sent the request."""
+        """Return the half message that a header names, and the offset by which it is ended.
+
+        Raises Refused if it is not open, or if the sender of the request may not end it.
+        """
         half: UsualHalf | StoredMessage | None = None
         if header.commit_or_rollback == SysFlag.TRANSACTION_COMMIT:
             physical, queue_offset = header.commit_log_offset, header.tran_state_table_offset
@@ -151,12 +155,12 @@ class TransactionHandlers:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the transaction {header.msg_id} is not open: it has ended, or was given up "
-                f"(mqadmin resumeCheckHalfMessage opens it again)",
+                f"(mqadmin resumeCheckHalfMessage reopens it)",
             )
         return half, offset
 
     def _half(self, header: EndTransactionRequestHeader) -> StoredMessage:
-        """The half that is to end. Raises Refused as checkPrepareMessage does."""
+        """The half message to end. Raises Refused like checkPrepareMessage."""
         half = self._transactions.find_half(header.commit_log_offset)
         if half is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -192,13 +196,13 @@ class TransactionHandlers:
 
     @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume_check(self, command: Command, channel: Channel) -> None:
-        """Check a transaction again that was given up (AdminBrokerProcessor)."""
+        """Check a given-up transaction again (AdminBrokerProcessor)."""
         header = command.read_header(ResumeCheckHalfMessageRequestHeader)
         half = self._given_up(header.msg_id or "")
         if (
             half.topic == names.TRANSACTION_HALF_TOPIC
             and self._transactions.ledger.find(half) is None
-        ):  # Java opens it again, and lets it be committed twice
+        ):  # Java reopens it, so that it can be committed twice
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the transaction of message {header.msg_id} has ended; one that was given up is "
@@ -221,13 +225,13 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, refusal.remark) from None
 
     def _given_up(self, message_id: str) -> StoredMessage:
-        """The message of an offset id. Raises Refused unless it was prepared."""
+        """The message of an offset id. Raises Refused unless it is a half message."""
         try:
             found = verified_record(self._store, decode_offset_id(message_id).offset)
         except ValueError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId {message_id!r}: {error}") from None
         if found is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"message {message_id} does not exist here")
         try:
             message = decode_record(found[0], decompress=False, check_crc=True)
         except RemoteProtocolError as error:
@@ -246,14 +250,17 @@ class TransactionHandlers:
 
 
 class _Ends:
-    """The transactions that one request ends. It is answered when all of them are stored, and with
-    SYNC_MASTER a slave has them, or has not in time: with how many, of the first on, if it has
-    asked for more than one."""
+    """The transactions that one request ends.
+
+    The request is answered when all of them are stored and, with SYNC_MASTER, are on a slave or the
+    wait for it has timed out. If the request named more than one, the reply has the number of
+    consecutive ones, from the first, that have ended.
+    """
 
     def __init__(
         self, appender: Appender, command: Command, channel: Channel, *, counted: bool
     ) -> None:
-        self.size = 0  # of the messages in bytes
+        self.size = 0  # bytes of the messages
         self._appender = appender
         self._command = command
         self._channel = channel
@@ -261,17 +268,17 @@ class _Ends:
         self._begun = 0
         self._missing = 0
         self._complete = False
-        self._refused: dict[int, StoreRefused] = {}  # by their place among the halves
+        self._refused: dict[int, StoreRefused] = {}  # by their position among the half messages
 
     def begun(self, size: int, count: int = 1) -> None:
-        """The ends of these were just appended."""
+        """Note transactions whose ends were just appended."""
         self._appender.call_when_answered(partial(self._stored, self._begun))
         self.size += size
         self._begun += count
         self._missing += 1
 
     def all_begun(self) -> None:
-        """There are no more."""
+        """Note that there are no more."""
         self._complete = True
         self._answer()
 

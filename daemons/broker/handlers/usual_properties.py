@@ -1,8 +1,9 @@
-"""Properties of a send as producers mostly write them, read without a dict of them.
+"""Fast parser for the properties of common sends; builds no dict.
 
-Nearly all messages of a producer have properties of the same names in the same order. So names that
-come again get a pattern that finds in one step what a broker looks at, and what is stored: all but
-WAIT. Whatever fits no pattern is read with care (see `SendHandlers`).
+Nearly all messages of a producer have properties with the same names in the same order. A sequence
+of names that is frequent gets a regular expression that finds in one step the values that a broker
+needs and the text that is stored (all but WAIT). Properties that match no pattern are parsed in
+full (see `SendHandlers`).
 """
 
 import re
@@ -23,28 +24,32 @@ from mq.protocol.tags import tags_code
 
 _SEPARATORS = NAME_VALUE_SEPARATOR + PROPERTY_SEPARATOR
 _WAIT = PropertyKey.WAIT_STORE
-#: Names that ask for more than storing. The native path leaves messages with them to Python, too.
+# Names that require more than storing. The native path leaves messages with them to Python, too.
 UNUSUAL = BROKERS_OWN | {PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED}
 _OF_TIMER = "TIMER_D"
 _END = PROPERTY_SEPARATOR.encode()
 _pack_length = layout.SHORT.pack
 
-# What is kept of the names and tags that peers choose, at most; then it begins anew.
+# Limits of remembered names and tags, because clients choose them. At the limit the table is
+# cleared.
 _MOST_NAMES, _MOST_TAGS = 256, 1024
-_LONGEST = 512  # characters of names, or of a tag, that are kept
+_LONGEST = 512  # limit in characters of remembered names, or of a remembered tag
 _MOST_PROPERTIES = 32
-# A pattern costs as much as a hundred messages: names that come so often are worth one.
+# Compiling a pattern costs as much as parsing a hundred messages, so it pays off after that many.
 _OFTEN = 100
 
-#: Properties field of the record, tags code, hashes of the keys, whether written is enough for the
-#: sender.
+# Properties field of the record, tags code, hashes of the keys, whether the sender wants a reply
+# once the message is written (without a flush).
 Read = tuple[bytes, int, list[int], bool]
 Names = tuple[str, ...]
 
 
 class _Shape(NamedTuple):
-    """How texts with certain names are read. ``groups`` are those of what is stored before WAIT
-    and behind it, of WAIT, tag, unique id and keys, in this order."""
+    """How texts with certain names are parsed.
+
+    ``groups`` are the groups of the stored text before WAIT, of the stored text after WAIT, and of
+    WAIT, tag, unique id and keys, in this order.
+    """
 
     match: Callable[[str], re.Match[str] | None]
     groups: tuple[int, ...]
@@ -59,22 +64,23 @@ class UsualProperties:
 
     def __init__(self, added: str) -> None:
         self._added = f"{PROPERTY_SEPARATOR}{added}".encode()
-        self._last = _NONE  # the shape of the message before
+        self._last = _NONE  # the shape of the previous message
         self._shapes: dict[Names, _Shape | None] = {}
-        self._seen: dict[Names, int] = {}  # how often, of those that have no shape yet
+        self._seen: dict[Names, int] = {}  # number of occurrences, for names without a shape
         self._codes: dict[str, int] = {}
 
     def read(self, text: str, topic: str) -> Read | None:
-        """What a message's properties say and become; None if they are to be read with care.
+        """Return the parsed properties of a message, or None if they need the full parser.
 
-        That is: a delayed or transactional message, names that only a broker may write, two equal
-        names, a name or value that is missing or has a separator in it, too much of it.
+        The full parser is needed for a delayed or transactional message, names that only a broker
+        may write, duplicate names, a name or value that is missing or contains a separator, and
+        properties that are too long.
         """
         found = self._find(text)
         if found is None:
             return None
-        before, behind, wait, tag, unique, keys = found
-        field = _field(f"{before}{behind}".encode(), self._added)
+        before, after, wait, tag, unique, keys = found
+        field = _field(f"{before}{after}".encode(), self._added)
         if field is None:
             return None
         return field, self._code(tag), _hashes(topic, unique, keys), wait == "false"
@@ -82,11 +88,11 @@ class UsualProperties:
     def read_in_batch(
         self, raw: bytes, topic: str, common: Set[str], added: bytes
     ) -> tuple[bytes, int, list[int]] | None:
-        """The same of one message of a batch, whose own WAIT is stored as it is.
+        """Like `read`, for one message of a batch, whose own WAIT is stored unchanged.
 
-        ``added`` is what every message of the batch gets, with a separator before it; a message
-        that has one of these names, which are in ``common``, is to be read with care.
-        Raises UnicodeDecodeError.
+        ``added`` is the text that every message of the batch gets, with a separator before it. A
+        message that has one of the names in ``common`` needs the full parser. Raises
+        UnicodeDecodeError.
         """
         text = raw.decode()
         found = self._find(text)
@@ -99,7 +105,7 @@ class UsualProperties:
         return field, self._code(tag), _hashes(topic, unique, keys)
 
     def _find(self, text: str) -> tuple[str | Any, ...] | None:
-        """What the groups of its shape found; that shape is the last one from now on."""
+        """Return the groups that the text's shape matched; that shape becomes the last one."""
         match, groups, _ = self._last
         found = match(text)
         if found is None:
@@ -114,7 +120,7 @@ class UsualProperties:
         return found.group(*groups)
 
     def _shape(self, text: str) -> _Shape | None:
-        """That of the names in a text, None if they are not usual or have not come often."""
+        """Return the shape of the names in a text, or None if they are unusual or rare."""
         segments = text.removesuffix(PROPERTY_SEPARATOR).split(PROPERTY_SEPARATOR)
         if len(segments) > _MOST_PROPERTIES:
             return None
@@ -137,7 +143,7 @@ class UsualProperties:
         return shape
 
     def _code(self, tag: str) -> int:
-        """The tags code of a tag, 0 where there is none."""
+        """The tags code of a tag, 0 if the tag is empty."""
         code = self._codes.get(tag)
         if code is None:
             code = tags_code(tag)
@@ -149,12 +155,12 @@ class UsualProperties:
 
 
 def names_timer(names: Iterable[str]) -> bool:
-    """Whether one of the names of a message's properties may be a request to the timer."""
+    """Whether the name of a property belongs to the timer."""
     return any(name.startswith(_OF_TIMER) for name in names)
 
 
 def _field(raw: bytes, added: bytes) -> bytes | None:
-    """Properties as a record holds them, their length first; None if they are too long."""
+    """Properties as a record holds them, length first; None if they are too long."""
     size = len(raw) + len(added)
     return None if size > MAX_LENGTH else b"".join((_pack_length(size), raw, added))
 
@@ -181,26 +187,26 @@ def _shape_of(names: Names) -> _Shape | None:
     places = {name: index[f"value{place}"] for place, name in enumerate(names)}
     nothing = index["nothing"]
     values = (_WAIT, PropertyKey.TAGS, PropertyKey.UNIQUE_KEY, PropertyKey.KEYS)
-    groups: tuple[int, ...] = (index.get("before", nothing), index.get("behind", nothing))
+    groups: tuple[int, ...] = (index.get("before", nothing), index.get("after", nothing))
     groups += tuple(places.get(name, nothing) for name in values)
     return _Shape(pattern.fullmatch, groups, frozenset(names))
 
 
 def _pattern(names: Names) -> str:
-    """A regular expression with a group for each value, and for what is stored."""
+    """A regular expression with a group for each value and for the stored text."""
     segments = [
         f"{re.escape(name)}{NAME_VALUE_SEPARATOR}(?P<value{place}>[^{_SEPARATORS}]+)"
         for place, name in enumerate(names)
     ]
     at = names.index(_WAIT) if _WAIT in names else len(names)
     before = PROPERTY_SEPARATOR.join(segments[:at])
-    behind = PROPERTY_SEPARATOR.join(segments[at + 1 :])
+    after = PROPERTY_SEPARATOR.join(segments[at + 1 :])
     wait = PROPERTY_SEPARATOR.join(segments[at : at + 1])
     if before:
         before = f"(?P<before>{before})"
-        # What follows brings the separator with it, in whatever place WAIT was.
+        # The text after WAIT starts with the separator, wherever WAIT is.
         wait = wait and PROPERTY_SEPARATOR + wait
-        behind = behind and f"(?P<behind>{PROPERTY_SEPARATOR}{behind})"
+        after = after and f"(?P<after>{PROPERTY_SEPARATOR}{after})"
     else:
-        behind = behind and f"{PROPERTY_SEPARATOR}(?P<behind>{behind})"
-    return f"{before}{wait}{behind}{PROPERTY_SEPARATOR}?(?P<nothing>)"
+        after = after and f"{PROPERTY_SEPARATOR}(?P<after>{after})"
+    return f"{before}{wait}{after}{PROPERTY_SEPARATOR}?(?P<nothing>)"

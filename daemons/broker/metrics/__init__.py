@@ -1,1 +1,1 @@
-"""Metrics of a broker: imported only where somebody reads them."""
+"""Metrics of a broker, imported only when they are read."""

@@ -1,8 +1,8 @@
-"""Metrics: what a broker tells of itself to monitoring.
+"""The metrics of a broker.
 
-Those with a name that begins with rocketmq_ are what RocketMQ's exporter shows of a broker
-(RMQMetricsCollector of apache/rocketmq-exporter), so that its dashboards go on working; those that
-begin with mq_ are ours. docs/operations.md lists both.
+Names with the prefix rocketmq_ are those of RocketMQ's exporter (RMQMetricsCollector of
+apache/rocketmq-exporter), so that its dashboards work; names with mq_ are specific to this broker.
+docs/operations.md lists both.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,24 +16,25 @@ from mq.daemons.supervision import Tasks
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetrics:
-    """What a broker's metrics are taken from: its ports, its tasks, and each group of its parts."""
+    """The sources of a broker's metrics: its ports, tasks and components."""
 
     listeners: Mapping[str, Listener]  # by name; the main one comes first
     tasks: Tasks
-    groups: Sequence[Component]
+    components: Sequence[Component]
 
     def all(self) -> Iterator[Metric]:
         return (metric for metric in self.with_pauses() if metric is not None)
 
     def with_pauses(self) -> Iterator[Metric | None]:
-        """All of them; at each None anything else may happen. A broker has metrics of each topic
-        and group, and others wait while it puts them together."""
+        """All metrics; at each None other work may run. A broker has metrics of each topic and
+        group, and other requests wait while they are collected.
+        """
         yield from of_listeners(self.listeners)
         yield of_tasks(self.tasks)
         yield self._held_pulls()
         yield self._native_path()
-        for group in self.groups:
-            yield from group.metrics()
+        for component in self.components:
+            yield from component.metrics()
 
     def _held_pulls(self) -> Metric:
         main = next(iter(self.listeners.values()))

@@ -1,4 +1,4 @@
-"""Pauses while metrics of very many topics and groups are put together."""
+"""Pauses while the metrics of very many topics and groups are collected."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -11,11 +11,11 @@ Values = list[tuple[tuple[str, ...], float]]
 
 
 def paced(items: Iterable[T]) -> Iterator[tuple[bool, T]]:
-    """Each with whether it is time for a pause; what comes and goes meanwhile does not matter."""
+    """Yield each item with whether it is time for a pause; items may change meanwhile."""
     for number, item in enumerate(list(items), 1):
         yield number % A_STEP == 0, item
 
 
-def whose(config: BrokerConfig) -> dict[str, str]:
-    """The labels that say whose a metric is."""
+def broker_labels(config: BrokerConfig) -> dict[str, str]:
+    """The labels of a broker."""
     return {"cluster": config.broker_cluster_name, "broker": config.broker_name}

@@ -1,10 +1,10 @@
-"""Metrics of groups: how far they have come, and who is in them."""
+"""Metrics of groups: offsets, lag and members."""
 
 from collections.abc import Iterator, Mapping
 
 from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.clients.registry import Consumers, Producers
-from mq.daemons.broker.metrics.pacing import Values, paced, whose
+from mq.daemons.broker.metrics.pacing import Values, broker_labels, paced
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.metrics import Kind, Metric
@@ -18,7 +18,7 @@ def progress(
     consumers: Consumers,
     producers: Producers,
 ) -> Iterator[Metric | None]:
-    """Ends of topics, offsets of groups, and what lies between them."""
+    """The ends of topics, the offsets of groups, and the difference."""
     ends: dict[str, int] = {}
     for pause, queue in paced(store.queues):
         if pause:
@@ -36,7 +36,7 @@ def progress(
             dead.append(((topic.removeprefix(DEAD_LETTER_PREFIX),), end))
         else:
             plain.append(((topic,), end))
-    labels_of_broker = whose(config)
+    constant = broker_labels(config)
     for name, labels, values, doc in (
         ("rocketmq_producer_offset", ("topic",), plain, "Sum of a topic's max offsets."),
         ("rocketmq_topic_retry_offset", ("topic",), retry, "Sum of a retry topic's max offsets."),
@@ -47,7 +47,7 @@ def progress(
             "Sum of a dead letter topic's max offsets.",
         ),
     ):
-        yield Metric(name, Kind.gauge, doc, labels, values, labels_of_broker)
+        yield Metric(name, Kind.gauge, doc, labels, values, constant)
     yield from _of_groups(config, store, offsets, consumers, ends)
     yield Metric(
         "rocketmq_producer_count",
@@ -55,7 +55,7 @@ def progress(
         "Connected producers of a group.",
         ("group",),
         [((group,), float(len(made))) for group, made in producers.groups.items()],
-        labels_of_broker,
+        constant,
     )
 
 
@@ -67,8 +67,8 @@ def _of_groups(
     ends: Mapping[str, int],
 ) -> Iterator[Metric | None]:
     offsets: Values = []
-    behind: Values = []
-    behind_retry: Values = []
+    lag: Values = []
+    retry_lag: Values = []
     for pause, (key, queues) in paced(committed.table.items()):
         if pause:
             yield None
@@ -82,19 +82,19 @@ def _of_groups(
         model = "" if members is None or members.message_model is None else members.message_model
         labels = (group, topic, str(0 if members is None else len(members.clients)), str(model))
         is_retry = topic == retry_topic(group)
-        (behind_retry if is_retry else behind).append((labels, difference))
+        (retry_lag if is_retry else lag).append((labels, difference))
     yield Metric(
         "rocketmq_consumer_offset",
         Kind.gauge,
         "Sum of a group's committed offsets in a topic.",
         ("topic", "group"),
         offsets,
-        whose(config),
+        broker_labels(config),
     )
     labels = ("group", "topic", "countOfOnlineConsumers", "msgModel")
     doc = "Messages that a group has not consumed yet."
-    yield Metric("rocketmq_group_diff", Kind.gauge, doc, labels, behind)
-    yield Metric("rocketmq_group_retrydiff", Kind.gauge, doc, labels, behind_retry)
+    yield Metric("rocketmq_group_diff", Kind.gauge, doc, labels, lag)
+    yield Metric("rocketmq_group_retrydiff", Kind.gauge, doc, labels, retry_lag)
     dead = [
         ((group, DEAD_LETTER_PREFIX + group, "0", ""), float(ends[DEAD_LETTER_PREFIX + group]))
         for group in {key.partition("@")[2] for key in committed.table}

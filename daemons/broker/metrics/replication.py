@@ -12,14 +12,14 @@ from mq.daemons.metrics import Kind, Metric, counter, gauge
 
 
 def replication(master: HaMaster, acks: SlaveAcks | None, slave: HaSlave | None) -> Metrics:
-    """The slaves, who waits for them, and the connection to the master."""
+    """The slaves, the waits for their acks, and the connection to the master."""
     slaves = [one for one in master.slaves if one.acked >= 0]
     yield gauge("mq_slaves_connected", "Slaves that replicate from this broker.", len(slaves))
-    behind: Values = [((one.remote,), float(one.lag)) for one in slaves]
+    lag: Values = [((one.remote,), float(one.lag)) for one in slaves]
     doc = "Bytes of the commit log that a slave has not acknowledged."
-    yield Metric("mq_replication_lag_bytes", Kind.gauge, doc, ("slave",), behind)
+    yield Metric("mq_replication_lag_bytes", Kind.gauge, doc, ("slave",), lag)
     late: Values = [((one.remote,), one.lag_seconds()) for one in slaves]
-    doc = "For how long a slave has not acknowledged what it was sent."
+    doc = "Age of the oldest data sent to a slave and not acknowledged."
     yield Metric("mq_replication_lag_seconds", Kind.gauge, doc, ("slave",), late)
     doc = "Replication connections that were refused."
     yield counter("mq_replication_refused_total", doc, master.turned_away)
@@ -37,9 +37,9 @@ def replication(master: HaMaster, acks: SlaveAcks | None, slave: HaSlave | None)
 def controlled(
     master: HaMaster, epochs: Epochs, bound: ConfirmOffset, state: SyncState | None
 ) -> Metrics:
-    """A broker of a set that controllers keep; ``state`` is there on the master."""
+    """The metrics of a broker with controllers; ``state`` exists on the master."""
     last = epochs.last
-    doc = "The number of the last epoch in the commit log, -1 without any."
+    doc = "The number of the last epoch in the commit log, -1 if there is none."
     yield gauge("mq_replication_epoch", doc, -1 if last is None else last.number)
     doc = "Bytes of the commit log that not all in-sync brokers have: consumers may not read them."
     yield gauge("mq_replication_unconfirmed_bytes", doc, master.log.written - bound.offset)

@@ -1,4 +1,4 @@
-"""Metrics of what is on the disk."""
+"""Metrics of the store."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from mq.daemons.metrics import Kind, Metric, counter, gauge
 
 
 def set_aside(aside: Quarantine) -> Metric:
-    """What background services could not process."""
+    """Entries in quarantine."""
     values: Values = [((service,), float(n)) for service, n in sorted(aside.counts.items())]
     doc = "Messages and records that a background service could not process."
     return Metric("mq_set_aside_total", Kind.counter, doc, ("service",), values)

@@ -1,10 +1,10 @@
-"""Metrics of what goes in and out, and what brokerStatus shows."""
+"""Metrics of stored and read messages, and of the values in brokerStatus."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.metrics.pacing import Values, paced, whose
+from mq.daemons.broker.metrics.pacing import Values, broker_labels, paced
 from mq.daemons.broker.statistics.stat_items import StatItems, totals_with_pauses
 from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store import layout
@@ -20,7 +20,7 @@ Counted = Mapping[tuple[str, str], tuple[int, int]]
 def traffic(
     settings: BrokerSettings, queues: Queues, stats: BrokerStats, items: StatItems
 ) -> Iterator[Metric | None]:
-    """What is stored and read, by topic and group."""
+    """Stored and read messages, by topic and group."""
     counted = yield from totals_with_pauses(queues, stats, settings)
     yield from _rates(settings.broker, stats, items, counted)
     yield from _counted(counted)
@@ -29,8 +29,8 @@ def traffic(
 def _rates(
     config: BrokerConfig, stats: BrokerStats, items: StatItems, counted: Counted
 ) -> Iterator[Metric | None]:
-    """Growth a second over the last minute, of what BrokerStatsManager counts."""
-    labels_of_broker = whose(config)
+    """Rates per second over the last minute, of the counters of BrokerStatsManager."""
+    constant = broker_labels(config)
     topics, groups = ("topic",), ("topic", "group")
     for name, item, labels, doc in (
         ("rocketmq_producer_tps", "TOPIC_PUT_NUMS", topics, "Messages stored per second."),
@@ -46,7 +46,7 @@ def _rates(
             if kind == item:
                 rate = items.minute_rate(item, key)
                 values.append((tuple(key.split("@", 1)) if labels is groups else (key,), rate))
-        yield Metric(name, Kind.gauge, doc, labels, values, labels_of_broker)
+        yield Metric(name, Kind.gauge, doc, labels, values, constant)
     for name, counter_name, doc in (
         ("rocketmq_broker_tps", "puts", "Messages stored per second, over 10 s."),
         ("rocketmq_broker_qps", "transferred", "Messages read per second, over 10 s."),
@@ -85,7 +85,7 @@ def _host(config: BrokerConfig) -> dict[str, str]:
 def runtime(
     settings: BrokerSettings, address: str, stats: BrokerStats, store: MessageStore
 ) -> Iterator[Metric]:
-    """What brokerStatus shows, under the exporter's names."""
+    """The values of brokerStatus, under the exporter's names."""
     config = settings.broker
     constant = {
         "cluster": config.broker_cluster_name,

@@ -1,1 +1,1 @@
-"""The name servers of a broker: what they are told of it, and that it lives."""
+"""The broker's side of name servers: registration and beacons."""

@@ -1,4 +1,4 @@
-"""Showing the name servers by UDP, every second, that this broker lives."""
+"""UDP beacons, which show name servers every second that this broker is alive."""
 
 import asyncio
 import logging
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Pause after a name could not be resolved: that may take long, and fails for long.
+# Pause in seconds after a name could not be resolved: an attempt may take long, and the failure may
+# last.
 PATIENCE = 5.0
 
 
 class Beacons:
-    """The beacons of one broker, to every name server that it registers with."""
+    """The beacons of one broker, to every name server with which it registers."""
 
     def __init__(self, settings: BrokerSettings, registration: Registration) -> None:
         self._settings = settings
@@ -28,7 +29,7 @@ class Beacons:
         self._not_before: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Send until cancelled. A datagram that cannot be sent now is not missed: others follow."""
+        """Send until cancelled. A datagram that cannot be sent is skipped."""
         broker = self._settings.broker
         data = Beacon(
             broker.broker_cluster_name,
@@ -59,13 +60,13 @@ class Beacons:
             if stream is not None:
                 await stream.send(data)
         except OSError as error:
-            # Nobody listens there: a name server without beacons, such as Java's.
+            # No process listens there: a name server without beacons, such as Java's.
             log.debug("no beacon to %s: %s", link.address, error)
         except TransportClosed:
-            self._streams.pop(link.address, None)  # another is made for the next one
+            self._streams.pop(link.address, None)  # the next beacon opens a new one
 
     async def _stream(self, address: str) -> "DatagramClient | None":
-        import asyncio_dgram  # only where beacons are sent
+        import asyncio_dgram  # only if beacons are sent
 
         stream = self._streams.get(address)
         if stream is not None:

@@ -1,14 +1,14 @@
-"""One name server of a broker: what it has been told, and telling it what is new.
+"""The link to one name server: what it has registered, and the registration of changes.
 
-Each link works by itself, so a name server that hangs delays no other. What it knows counts only
-as long as the connection stands over which it learnt it: a name server forgets a broker with its
-connection. From a connection's end, a failure or a refusal on, the next registration is whole and
-of a version that was never sent before. An increment is sent over the very connection that carried
-the whole one and everything since.
+Each link works by itself, so a hanging name server does not delay others. The registered state is
+valid only while the connection exists over which it was sent: a name server drops a broker together
+with its connection. After the end of a connection, a failure or a refusal, the next registration is
+a whole one with a version that was never sent before. An increment is sent over the very connection
+that carried the whole registration and everything since.
 
-After a failure the name server is asked a few times more whether it has what it answered to have
-taken: one that stood still may work off what came over an old connection behind what came over the
-new one, and then forget the broker when it sees that the old one has ended.
+After a failure the name server is queried a few more times whether it still has the state that it
+acknowledged. A name server that was stopped may process requests from an old connection after those
+of the new one, and then drop the broker when it sees that the old connection has ended.
 """
 
 import asyncio
@@ -34,49 +34,50 @@ from mq.protocol.headers.broker import (
 
 log = logging.getLogger(__name__)
 
-# Java holds registerNameServerPeriod within these (BrokerController.start).
+# Limits of registerNameServerPeriod in seconds, like Java's (BrokerController.start).
 SHORTEST_PERIOD = 10.0
 LONGEST_PERIOD = 60.0
-# A name server that did not answer is tried again soon: within two seconds of its return it is to
-# know every topic. An attempt that connects to nowhere is given up after CONNECT_LIMIT.
+# Seconds until a name server that did not answer is tried again: within two seconds of its return
+# it must know every topic. A connection attempt is abandoned after CONNECT_LIMIT seconds.
 RETRY_PERIOD = 0.5
 CONNECT_LIMIT = 1.0
-# When nothing that was sent has been acknowledged for so long, not even by the kernel of a machine
-# whose name server stands still, the connection leads nowhere.
+# Seconds without any acknowledgement of sent data, not even by the kernel of a machine whose name
+# server is stopped, after which a connection is considered dead.
 DEAD_CONNECTION = 3.0
-# For so long after a failure, and so often, it is asked whether it still has what it took.
+# Seconds after a failure during which the registered state is verified, and the interval.
 DOUBT = 10.0
 DOUBT_PERIOD = 1.0
-# A slave that has been named no master asks so often.
+# Interval in seconds at which a slave without a master registers.
 SEEK_PERIOD = 1.0
 UNREGISTER_TIMEOUT = 3.0
-# Encoding so many topics takes about a millisecond; more are encoded in a thread.
+# Limit of topics encoded in the event loop, which takes about a millisecond; more are encoded in a
+# thread.
 MOST_ENCODED_HERE = 100
 
 
-#: Called with a link, and the header and body with which its name server took a registration.
+# Called with a link, and the header and body of its name server's reply to a registration.
 Taken = Callable[["NameServerLink", RegisterBrokerResponseHeader, bytes], None]
 
 
 class RegistrationRefused(MQError):
-    """The name server answers that it did not take a registration."""
+    """The name server refused a registration."""
 
 
 @dataclass(frozen=True)
 class RegisteredState:
-    """What a name server has, and the connection over which it was told."""
+    """The state at a name server, and the connection over which it was registered."""
 
     connection: object
     content: Content
-    version: DataVersion  # that it has for the content
+    version: DataVersion  # the version registered with the content
 
 
 class NameServerLink:
-    """A name server that the broker registers with. `run` does it, until cancelled.
+    """A name server with which the broker registers. `run` does so until cancelled.
 
-    `answers` is None until it has been asked. `done` counts how many of the requests for a round it
-    has been told everything of. `on_round` is called after each round, `on_taken` with the header
-    and the body of each answer to a registration.
+    `answers` is None until the first attempt has ended. `done` counts the requested rounds that
+    have been registered completely. `on_round` is called after each round, `on_taken` with the
+    header and the body of each reply to a registration.
     """
 
     def __init__(
@@ -102,17 +103,19 @@ class NameServerLink:
         self._settings = settings
         self._requests = requests
         self._content = content
-        self._standing: RegisteredState | None = None
-        self._newest = DataVersion()  # of all that were sent, taken or not
+        self._registered: RegisteredState | None = None
+        self._newest = DataVersion()  # the last version sent, accepted or not
         self._changed: set[str] = set()
         self._everything = False
-        self._failures = 0  # in a row
-        # A name server may still have to work off that a former start of this broker has ended.
+        self._failures = 0  # consecutive failures
+        # A name server may still have to process the end of this broker's previous run.
         self._doubt_until = clock.monotonic() + DOUBT
         self._wake = asyncio.Event()
 
-    def tell(self, topic: str | None) -> None:
-        """Have a changed topic told, or everything; topics that are gone are told with all."""
+    def notify(self, topic: str | None) -> None:
+        """Request the registration of a changed topic, or of everything. Deleted topics require
+        everything.
+        """
         if topic is None:
             self._everything = True
         else:
@@ -121,7 +124,7 @@ class NameServerLink:
         self._wake.set()
 
     async def run(self) -> None:
-        """Register, again and again."""
+        """Register repeatedly."""
         periodic = True
         while True:
             self._wake.clear()
@@ -129,10 +132,10 @@ class NameServerLink:
             periodic = not await self._woken()
 
     async def _woken(self) -> bool:
-        """Wait until there is something to tell or the connection ends; False after the pause."""
+        """Wait until there is a change or the connection ends; False after the pause."""
         woken = asyncio.ensure_future(self._wake.wait())
         ended = asyncio.ensure_future(self.session.disconnected(self.address))
-        waiting = {woken} if self._standing is None else {woken, ended}
+        waiting = {woken} if self._registered is None else {woken, ended}
         try:
             done, _ = await asyncio.wait(
                 waiting, timeout=self._pause(), return_when=asyncio.FIRST_COMPLETED
@@ -143,7 +146,7 @@ class NameServerLink:
             ended.cancel()
 
     def _pause(self) -> float:
-        if self._standing is None:  # at once where only the old connection had ended
+        if self._registered is None:  # at once if only the old connection had ended
             return RETRY_PERIOD if self._failures > 1 else 0.0
         if self.seeks_master():
             return SEEK_PERIOD
@@ -155,23 +158,25 @@ class NameServerLink:
     # a round --------------------------------------------------------------------------------
 
     async def round(self, periodic: bool) -> None:
-        """Tell what is new; a periodic round tells everything, or asks whether that is needed."""
+        """Register the changes; a periodic round registers everything, or queries whether that is
+        needed.
+        """
         covered = self.requested
-        content = self._content()  # with what is taken below, in one turn of the loop
+        content = self._content()  # read in the same turn of the event loop as the changes below
         changed, self._changed = self._changed, set()
         everything, self._everything = self._everything or periodic, False
-        standing = self._connected_standing()
-        # In force again only when the answer is here; whatever ends this before leaves nothing.
-        self._standing = None
+        registered = self._connected_state()
+        # Valid again only after the reply: any failure before it leaves no state.
+        self._registered = None
         try:
-            if standing is None:
-                self._standing = await self._tell_all(content, self._unsent_version(content))
+            if registered is None:
+                self._registered = await self._send_all(content, self._unsent_version(content))
             elif everything:
-                self._standing = await self._repeat(standing, content, periodic)
+                self._registered = await self._repeat(registered, content, periodic)
             elif changed:
-                self._standing = await self._tell_changes(standing, content, changed)
+                self._registered = await self._send_changes(registered, content, changed)
             else:
-                self._standing = standing
+                self._registered = registered
         except (MQError, ProtocolError) as error:
             self._failed(error)
         else:
@@ -184,19 +189,19 @@ class NameServerLink:
 
     def _failed(self, error: Exception) -> None:
         if self.answers is not False:
-            log.warning("not registered with name server %s: %s", self.address, error)
+            log.warning("registration with name server %s failed: %s", self.address, error)
         self.answers = False
         self._failures += 1
         self._doubt_until = clock.monotonic() + DOUBT
 
-    def _connected_standing(self) -> RegisteredState | None:
-        standing = self._standing
-        if standing is None or standing.connection is not self.session.connection(self.address):
+    def _connected_state(self) -> RegisteredState | None:
+        registered = self._registered
+        if registered is None or registered.connection is not self.session.connection(self.address):
             return None
-        return standing
+        return registered
 
     def _unsent_version(self, content: Content) -> DataVersion:
-        """A version that no registration had yet, neither of this start of the broker."""
+        """A version that no registration has used, including those of earlier starts."""
         version = content.version
         now = clock.milliseconds()
         return DataVersion(
@@ -206,53 +211,53 @@ class NameServerLink:
         )
 
     async def _repeat(
-        self, standing: RegisteredState, content: Content, periodic: bool
+        self, registered: RegisteredState, content: Content, periodic: bool
     ) -> RegisteredState:
-        """Everything once more, over a connection that carried it already."""
-        if not content.is_as(standing.content):
+        """Register everything again, over a connection that has already carried it."""
+        if not content.is_as(registered.content):
             version = content.version
-            if version.counter <= self._newest.counter:  # changed without a version of its own
+            if version.counter <= self._newest.counter:  # changed without a new version
                 version = self._unsent_version(content)
-            return await self._tell_all(content, version)
-        if is_slave(self._settings):  # nothing but this answer says who its master is
-            return await self._tell_all(content, standing.version)
+            return await self._send_all(content, version)
+        if is_slave(self._settings):  # only the reply names the master
+            return await self._send_all(content, registered.version)
         in_parts = len(list(content.parts())) > 1
         asks = not self._settings.broker.force_register or in_parts
         doubtful = clock.monotonic() < self._doubt_until
         if periodic and (asks or doubtful):
-            if await self._has(standing):
-                return standing
-            return await self._tell_all(content, self._unsent_version(content))
-        return await self._tell_all(content, standing.version)
+            if await self._has(registered):
+                return registered
+            return await self._send_all(content, self._unsent_version(content))
+        return await self._send_all(content, registered.version)
 
-    async def _tell_all(self, content: Content, version: DataVersion) -> RegisteredState:
+    async def _send_all(self, content: Content, version: DataVersion) -> RegisteredState:
         parts = list(content.parts())
         if len(parts) == 1:
             return await self._send(content, content, version, Kind.WHOLE, None)
         kind, base, connection = Kind.FIRST_PART, None, None
         for part in parts:
-            # Each a version of its own: to a name server of Java they are all alike.
+            # Each part gets its own version: Java's name servers cannot tell the parts apart.
             version = self._unsent_version(content)
-            standing = await self._send(content, part, version, kind, base)
-            if connection not in (None, standing.connection):
+            registered = await self._send(content, part, version, kind, base)
+            if connection not in (None, registered.connection):
                 raise MQError("the connection was lost between the parts of a registration")
-            kind, base, connection = Kind.INCREMENT, version, standing.connection
-        return standing
+            kind, base, connection = Kind.INCREMENT, version, registered.connection
+        return registered
 
-    async def _tell_changes(
-        self, standing: RegisteredState, content: Content, changed: set[str]
+    async def _send_changes(
+        self, registered: RegisteredState, content: Content, changed: set[str]
     ) -> RegisteredState:
         if len(changed) > 1 and len(list(content.only(changed).parts())) > 1:
-            return await self._tell_all(content, self._unsent_version(content))
+            return await self._send_all(content, self._unsent_version(content))
         version = content.version
         if version.counter <= self._newest.counter:
             version = self._unsent_version(content)
         part = content.only(changed)
         try:
-            sent = await self._send(content, part, version, Kind.INCREMENT, standing.version)
-        except RegistrationRefused:  # it does not have what this is based on
-            return await self._tell_all(content, self._unsent_version(content))
-        if sent.connection is not standing.connection:
+            sent = await self._send(content, part, version, Kind.INCREMENT, registered.version)
+        except RegistrationRefused:  # it does not have the base of the increment
+            return await self._send_all(content, self._unsent_version(content))
+        if sent.connection is not registered.connection:
             raise MQError("the connection was lost before an increment")
         return sent
 
@@ -264,11 +269,11 @@ class NameServerLink:
         kind: Kind,
         base: DataVersion | None,
     ) -> RegisteredState:
-        """Send one registration; what the name server has when it took it.
+        """Send one registration; returns the state of the name server if it accepted it.
 
         Raises:
-            MQError: no answer, or it was refused.
-            ProtocolError: the answer is malformed.
+            MQError: no reply, or it was refused.
+            ProtocolError: the reply is malformed.
         """
         self._newest = version
         if len(part.table) > MOST_ENCODED_HERE:
@@ -284,9 +289,9 @@ class NameServerLink:
         self.on_taken(self, header, bytes(reply.body))
         return RegisteredState(connection, content, version)
 
-    async def _has(self, standing: RegisteredState) -> bool:
-        """Ask whether it still has what it was told; to the name server that is a sign of life."""
-        command: Command = self._requests.query(standing.version)
+    async def _has(self, registered: RegisteredState) -> bool:
+        """Query whether the name server still has the state; it counts as a heartbeat."""
+        command: Command = self._requests.query(registered.version)
         reply = await self.session.invoke(self.address, command, self._timeout)
         if reply.code != ResponseCode.SUCCESS:
             return False
@@ -295,8 +300,8 @@ class NameServerLink:
             return False
         has = DataVersion.decode(reply.body)
         return (has.timestamp, has.counter) == (
-            standing.version.timestamp,
-            standing.version.counter,
+            registered.version.timestamp,
+            registered.version.counter,
         )
 
     @property
@@ -306,7 +311,7 @@ class NameServerLink:
     # its end --------------------------------------------------------------------------------
 
     async def leave(self, *, farewell: bool = True) -> None:
-        """Unregister, unless the end of the connection is to say so, and close the connection."""
+        """Unregister, unless the end of the connection is to show it, and close the connection."""
         try:
             if self.answers and farewell:
                 await self.session.invoke(
@@ -314,6 +319,6 @@ class NameServerLink:
                 )
                 log.info("unregistered from name server %s", self.address)
         except MQError as error:
-            log.warning("not unregistered from name server %s: %s", self.address, error)
+            log.warning("unregistration from name server %s failed: %s", self.address, error)
         finally:
             await self.session.close()

@@ -1,9 +1,9 @@
-"""Registration: telling the name servers that this broker lives and which topics it has.
+"""Registration: announces this broker and its topics to the name servers.
 
-Every name server is told everything at the start and each registerNameServerPeriod; when topics
-change, those that changed, or everything where the last round failed. Changes that come while a
-round runs go out together in the next one. Each name server has a link of its own, which decides
-what it has to be told.
+Everything is registered with every name server at the start and each registerNameServerPeriod. When
+topics change, the changed ones are registered, or everything if the last round failed. Changes
+during a round are sent together in the next one. Each name server has its own link, which decides
+what to send.
 """
 
 import asyncio
@@ -35,20 +35,20 @@ from mq.protocol.headers.broker import RegisterBrokerResponseHeader
 
 log = logging.getLogger(__name__)
 
-# Consumers ask for their queues every 20 s; routes for them are as old as this at most.
+# Seconds: consumers query their queues every 20 s, and routes for them may be this old.
 ROUTE_AGE = 5.0
-# Whoever changes a topic waits this long for name servers at most; tools give up after 5 s.
+# Seconds that a change of a topic waits for name servers; tools give up after 5 s.
 ANNOUNCE_TIMEOUT = 3.0
 _NO_TOPICS: dict[str, TopicConfig] = {}
 
 
 class Registration:
-    """The broker's place in the routes: an async context manager. Leaving it unregisters.
+    """The broker's entry in the routes: an async context manager. Leaving it unregisters.
 
-    Entering it waits, but not long, until the name servers know the broker. `first_round` is set
-    when every name server has answered once, or failed to. A slave registers itself and no topics,
-    which are its master's to tell, unless it may have to act as the master; `masters` has what the
-    name servers answer of that.
+    Entering it waits a limited time until the name servers know the broker. `first_round` is set
+    when every name server has replied once, or has failed to. A slave registers itself without
+    topics, which its master registers, unless it may act as the master; `masters` has the masters
+    that name servers return.
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class Registration:
         masters: MasterAddresses | None = None,
         role: ControlledRole | None = None,
     ) -> None:
-        """``role`` is there where controllers say who is master: name servers do not, then."""
+        """``role`` exists if controllers elect the master; then name servers do not name it."""
         self._settings = settings
         self._topics = topics
         self.address = f"{settings.broker.broker_ip1}:{port}"
-        self.start = random_ids.random_bytes(8).hex()  # what beacons are known by
+        self.start = random_ids.random_bytes(8).hex()  # identifies this start in beacons
         self.ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
         self._requests = RegistrationRequests(settings, self.address, self.ha_address, self.start)
         self._tasks = tasks
         self._sessions = PeerSessions(settings)
         self._links: dict[str, NameServerLink] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._connecting = asyncio.Lock()  # one list of name servers after the other
-        self._round = asyncio.Event()  # set when a round has ended; each has its own
+        self._connecting = asyncio.Lock()  # one list of name servers at a time
+        self._round = asyncio.Event()  # set when a round has ended; each round has its own
         self.first_round = asyncio.Event()
         self.filter_servers: Callable[[], Sequence[str]] = tuple
-        self.says_farewell = True  # when it is left; else its connections just end
+        self.says_farewell = True  # when leaving; otherwise the connections just end
         self._is_slave = is_slave(settings)
-        self._tells_topics = not self._is_slave or may_act_as_master(settings)
+        self._registers_topics = not self._is_slave or may_act_as_master(settings)
         self._role = role
         self.masters = masters or MasterAddresses(settings.store.ha_master_address or "")
         self._named_masters = MasterDiscovery(self.masters, self.address)
 
     async def __aenter__(self) -> Self:
-        if self._tells_topics:
+        if self._registers_topics:
             self._topics.on_change.append(self.topic_changed)
         self._settings.on_change.append(self._settings_changed)
         await self._connect_to(self._settings.name_servers())
@@ -92,13 +92,14 @@ class Registration:
             self.first_round.set()
         if self._asks_address_server():
             self._tasks.spawn(self._ask_address_server, "address server")
-        # "Ready" means found through the name servers, but none that is dead may delay it for long.
+        # "Ready" means that clients find the broker through the name servers, but a dead one must
+        # not delay it for long.
         try:
             async with asyncio.timeout(ANNOUNCE_TIMEOUT):
                 await self.first_round.wait()
         except TimeoutError:
             silent = [link.address for link in self.links() if link.answers is None]
-            log.warning("not registered yet: no answer from %s", ", ".join(silent))
+            log.warning("not registered yet: no reply from %s", ", ".join(silent))
         return self
 
     async def __aexit__(
@@ -107,48 +108,51 @@ class Registration:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._tells_topics:
+        if self._registers_topics:
             self._topics.on_change.remove(self.topic_changed)
         self._settings.on_change.remove(self._settings_changed)
         await self._connect_to([])
 
     def reload_key(self) -> None:
-        """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
+        """Read namesrvAclFile again; if it is invalid, the key does not change."""
         if not self._sessions.reload_key("name servers"):
             return
         for link in self._links.values():
             link.session.credentials = self._sessions.key
-            link.tell(None)
+            link.notify(None)
 
-    # what the rest of the broker says -------------------------------------------------------
+    # notifications by the broker -------------------------------------------------------
 
     def topic_changed(self, topic: str) -> None:
-        """A topic was made, changed or deleted; an empty name stands for all."""
+        """Announce that a topic was created, changed or deleted; an empty name means all."""
         for link in self._links.values():
-            link.tell(topic if topic in self._topics.table else None)
+            link.notify(topic if topic in self._topics.table else None)
 
-    def look_for_master(self) -> None:
-        """Ask the name servers again who the master is: the one they named does not answer."""
+    def query_master(self) -> None:
+        """Query the master at the name servers again, because it does not answer."""
         for link in self._links.values():
-            link.tell(None)
+            link.notify(None)
 
     def filter_servers_changed(self) -> None:
-        """There are others than before: name servers hear of it now."""
+        """Announce the changed list of filter servers."""
         for link in self._links.values():
-            link.tell(None)
+            link.notify(None)
 
     def master_comes(self, address: str, ha_address: str) -> None:
-        """A master that has not registered yet says where it is: it is followed while name servers
-        name none."""
+        """Follow a master that has announced its addresses before it registered, as long as name
+        servers name no master.
+        """
         if self._is_slave and self._role is None:
             self._named_masters.announced(address, ha_address)
 
     def was_master(self, address: str) -> bool:
-        """Whether the master that name servers have named last is at an address."""
+        """Whether name servers have last named the master at an address."""
         return address == self._named_masters.last
 
     async def announced(self) -> None:
-        """Wait, but not long, until every change so far has been told to who answers."""
+        """Wait a limited time until every change so far is registered with all name servers that
+        answer.
+        """
         wanted = {link: link.requested for link in self._links.values()}
         try:
             async with asyncio.timeout(ANNOUNCE_TIMEOUT):
@@ -159,18 +163,18 @@ class Registration:
                 ):
                     await self.round_ended()
         except TimeoutError:
-            log.warning("the name servers do not answer: a change will reach them later")
+            log.warning("the name servers do not answer; they will get a change later")
 
     async def round_ended(self) -> None:
-        """Wait until the next round with any name server has ended, well or not."""
+        """Wait until the next round with any name server has ended, successfully or not."""
         await self._round.wait()
 
     def links(self) -> Iterable[NameServerLink]:
-        """The name servers that this broker registers with."""
+        """The name servers with which this broker registers."""
         return list(self._links.values())
 
     def unregistered(self) -> list[str]:
-        """The addresses of name servers that do not know the broker, or not any more."""
+        """The addresses of name servers with which the broker is not registered."""
         return [
             link.address
             for link in self.links()
@@ -180,12 +184,12 @@ class Registration:
     async def queues_of(self, topic: str) -> list[MessageQueue] | None:
         """The queues of a topic on all brokers that the name servers know, or on this one.
 
-        None for a topic that nobody knows.
+        None for a topic that does not exist.
         """
         for link in self.links():
             try:
                 return read_queues(topic, await link.session.route(topic, max_age=ROUTE_AGE))
-            except RouteNotFound:  # another may know it: this one may have just started
+            except RouteNotFound:  # another name server may know it: this one may have just started
                 continue
             except MQError as error:
                 log.debug("no route of %s from %s: %s", topic, link.address, error)
@@ -202,12 +206,12 @@ class Registration:
             )
         if "brokerPermission" in names:
             for link in self._links.values():
-                link.tell(None)
+                link.notify(None)
 
-    # what the name servers say --------------------------------------------------------------
+    # replies of name servers --------------------------------------------------------------
 
     def _content(self) -> Content:
-        table = self._topics.table if self._tells_topics else _NO_TOPICS
+        table = self._topics.table if self._registers_topics else _NO_TOPICS
         version = self._topics.data_version
         if self._role is not None:
             version = DataVersion(
@@ -227,23 +231,23 @@ class Registration:
     def _taken(
         self, link: NameServerLink, header: RegisterBrokerResponseHeader, body: bytes
     ) -> None:
-        if self._is_slave:  # what is ordered it hears from its master, with the topics
+        if self._is_slave:  # a slave gets the order from its master, with the topics
             if self._role is None:
                 addresses = header.master_addr, header.ha_server_addr
                 self._named_masters.reported(link.address, *addresses)
             return
         answering = [each for each in self._links.values() if each.answers is not False]
-        if body and answering[:1] == [link]:  # one name server's word, not each in turn
+        if body and answering[:1] == [link]:  # the reply of one name server, not of each in turn
             self._tasks.spawn(lambda: self._take_ordered(body), "ordered topics")
 
     async def _take_ordered(self, body: bytes) -> None:
-        """The name servers say which topics are ordered (their ORDER_TOPIC_CONFIG)."""
+        """Apply the ordered topics from the name servers (their ORDER_TOPIC_CONFIG)."""
         try:
             await self._topics.set_ordered(KVTable.decode(body).table)
         except (RemoteProtocolError, OSError) as error:
-            log.error("the ordered topics of the name server are not taken over: %s", error)
+            log.error("cannot apply the ordered topics of the name server: %s", error)
 
-    # which name servers ---------------------------------------------------------------------
+    # the list of name servers ---------------------------------------------------------------------
 
     async def _connect_to(self, addresses: list[str]) -> None:
         """Register with these name servers from now on, and unregister from others."""
@@ -264,14 +268,15 @@ class Registration:
         link.on_taken = self._taken
         link.seeks_master = self._seeks_master
         await link.session.open()
-        link.tell(None)
+        link.notify(None)
         self._links[address] = link
         self._running[address] = self._tasks.spawn(link.run, f"registration with {address}")
 
     def _seeks_master(self) -> bool:
-        """Whether to register again and again until a master is named. One that tells all its
-        topics each time does not: it hears by other means that the master is there."""
-        if not self._is_slave or self._tells_topics:
+        """Whether to register repeatedly until a master is named. A slave that registers topics
+        does not, because each registration is large, and it finds the master by other means.
+        """
+        if not self._is_slave or self._registers_topics:
             return False
         return self._role is None and not self.masters.address
 
@@ -280,7 +285,8 @@ class Registration:
             self._named_masters.forget(link.address)
         running = self._running.pop(link.address)
         running.cancel()
-        await asyncio.wait([running])  # its last registration is not to follow the farewell
+        # otherwise its last registration could arrive after the unregistration
+        await asyncio.wait([running])
         await link.leave(farewell=self.says_farewell)
 
     def _asks_address_server(self) -> bool:

@@ -1,15 +1,16 @@
-"""What a broker tells a name server of itself, as commands.
+"""The commands with which a broker registers at a name server.
 
 A registration is *whole* or an *increment*. A whole one has every topic; an increment has those
-that changed since a version that the name server took over the same connection. A name server knows
-only the data version that came last, and takes a registration with the same version for old
-(RouteInfoManager.registerBroker), so a version may stand for one content only:
+that changed since a version that the name server accepted over the same connection. A name server
+knows only the last data version, and considers a registration with the same version unchanged
+(RouteInfoManager.registerBroker). So a version must identify one content:
 
-- an increment carries the version of the very moment of which its topics are;
-- a whole one carries a version never sent before, unless it repeats what was taken already.
+- an increment carries the version at the very moment of its topics;
+- a whole one carries a version never sent before, unless it repeats an accepted one.
 
-Java's name servers cannot tell the two kinds apart. Ours are told, in fields that Java ignores, so
-that they refuse an increment on what they do not have and what comes behind a newer registration.
+Java's name servers cannot tell the two kinds apart. Those of mq can, by fields that Java ignores:
+they refuse an increment whose base they do not have, and a registration that arrives after a newer
+one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,34 +36,34 @@ from mq.protocol.headers.broker import (
     UnRegisterBrokerRequestHeader,
 )
 
-# A whole registration of more than this goes out in parts: a frame holds 16 MiB, and what a name
-# server does with one it does in one turn of its loop. About 20,000 topics.
+# Limit in bytes of a whole registration, about 20,000 topics; a larger one is sent in parts. A
+# frame holds 16 MiB, and a name server processes one in one turn of its event loop.
 PART_BYTES = 6 * 1024 * 1024
-# Of one topic as JSON, beside its name (twice) and its attributes.
+# Bytes of one topic as JSON, without its name (which occurs twice) and its attributes.
 TOPIC_BYTES = 200
 
 
 class Content(NamedTuple):
-    """What there is to tell, all of one moment.
+    """The data to register, all of one moment.
 
-    Nothing in it changes: whoever changes a topic puts another table in the place of this one.
+    It never changes: a change of a topic replaces the table.
     """
 
     table: Mapping[str, TopicConfig]
     version: DataVersion
-    permission: int  # brokerPermission: no topic permits more
+    permission: int  # brokerPermission: an upper limit for all topics
     filter_servers: tuple[str, ...] = ()  # addresses
 
     def is_as(self, other: "Content") -> bool:
-        """Whether the other one would tell the same."""
+        """Whether another content is the same."""
         return self.table is other.table and self[1:] == other[1:]
 
     def only(self, names: Iterable[str]) -> "Content":
-        """The same moment with these topics alone, as far as they are there."""
+        """The same moment with only these topics, as far as they exist."""
         return self._replace(table={n: self.table[n] for n in names if n in self.table})
 
     def parts(self) -> Iterator["Content"]:
-        """In pieces that fit a frame."""
+        """Split into parts that fit a frame."""
         part: dict[str, TopicConfig] = {}
         size = 0
         for name, topic in self.table.items():
@@ -77,7 +78,7 @@ class Content(NamedTuple):
 
 
 class RegistrationRequests:
-    """Makes the commands of one broker. `start` is what tells this start of it from others."""
+    """Builds the commands of one broker. `start` identifies this start of the broker."""
 
     def __init__(self, settings: BrokerSettings, address: str, ha_address: str, start: str) -> None:
         self._settings = settings
@@ -89,7 +90,7 @@ class RegistrationRequests:
     def register(
         self, content: Content, version: DataVersion, kind: Kind, base: DataVersion | None
     ) -> Command:
-        """A registration with this data version; an increment is based on the version before.
+        """A registration with this data version; an increment is based on `base`.
 
         Takes time that grows with the topics; may be called in a thread.
         """
@@ -122,7 +123,7 @@ class RegistrationRequests:
         return Command(RequestCode.REGISTER_BROKER, fields, data)
 
     def query(self, version: DataVersion) -> Command:
-        """Asks whether the name server has what was registered with this version."""
+        """Query whether the name server has what was registered with this version."""
         broker = self._settings.broker
         header = QueryDataVersionRequestHeader(
             broker_name=broker.broker_name,
@@ -133,7 +134,7 @@ class RegistrationRequests:
         return Command(RequestCode.QUERY_DATA_VERSION, header.encode(), version.encode())
 
     def unregister(self) -> Command:
-        """Says that the broker stops."""
+        """Report that the broker stops."""
         broker = self._settings.broker
         header = UnRegisterBrokerRequestHeader(
             broker_name=broker.broker_name,
@@ -145,9 +146,9 @@ class RegistrationRequests:
 
 
 def _permitted(content: Content) -> dict[str, TopicConfig]:
-    """What the broker does not permit, no topic of it permits (BrokerController.registerBrokerAll).
+    """Limit all topics to the broker's permission (BrokerController.registerBrokerAll).
 
-    Java drops all else of a topic then, its attributes and flags among them.
+    Java then drops all other data of a topic, including its attributes and flags.
     """
     if content.permission == READ_WRITE:
         return dict(content.table)

@@ -1,1 +1,1 @@
-"""Overload protection of a broker: limits of clients, topics and groups that are far behind."""
+"""Overload protection of a broker: limits for clients, topics and lagging groups."""

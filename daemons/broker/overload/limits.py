@@ -1,4 +1,4 @@
-"""Throttling: limits of what clients may use of a broker.
+"""Throttling: limits of the resources that clients may use.
 
 All are off unless set; each refusal names its setting.
 """
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 RATE_SETTING = "clientSendRate"
 SIZE_SETTING = "topicMaxBytes"
 FLUSH_SETTING = "sendThreadPoolQueueCapacity"
-FLUSH_LOOK_SECONDS = 0.05
-SIZE_LOOK_SECONDS = 1.0
-MOST_ADDRESSES = 10_000  # whose rate is remembered
-_ENTRIES_AT_ONCE = 4096  # counted before others get their turn
+FLUSH_CHECK_SECONDS = 0.05
+SIZE_CHECK_SECONDS = 1.0
+MOST_ADDRESSES = 10_000  # limit of addresses whose rate is remembered
+_ENTRIES_AT_ONCE = 4096  # entries counted in one turn of the event loop
 
 
 class Bucket:
-    """What one address may still send: `rate` messages a second, and as many at once."""
+    """A token bucket of one address: `rate` messages per second, with bursts of the same size."""
 
     __slots__ = ("_at", "_tokens", "rate")
 
@@ -47,7 +47,9 @@ class Bucket:
         self._at = now
 
     def take(self, messages: int, now: float) -> bool:
-        """Whether they may be sent. More than `rate` at once may, after a quiet second."""
+        """Whether these messages may be sent. More than `rate` may be sent at once after a quiet
+        second.
+        """
         self._tokens = min(float(self.rate), self._tokens + (now - self._at) * self.rate)
         self._at = now
         if self._tokens < min(messages, self.rate):
@@ -57,7 +59,7 @@ class Bucket:
 
 
 class SendRates:
-    """Puts a limit before the handlers of sends. `refused` is called for each send refused."""
+    """Puts a rate limit before the handlers of sends. `refused` is called for each refused send."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class SendRates:
         self._reply = BusyReply(f"{self._remark} ({RATE_SETTING})")
 
     def direct(self, table: Mapping[int, DirectHandler]) -> dict[int, DirectHandler]:
-        """The same handlers, behind the limit."""
+        """Wrap the handlers with the limit."""
         return {code: self._limited(code, handler) for code, handler in table.items()}
 
     def handlers(self, table: Mapping[int, Handler]) -> dict[int, Handler]:
@@ -113,7 +115,7 @@ class SendRates:
 
 
 def _messages_in(body: bytes) -> int:
-    """How many messages a batch has; 1 for a malformed one, which its handler refuses."""
+    """The number of messages in a batch; 1 for a malformed one, which its handler refuses."""
     count = position = 0
     while position + 4 <= len(body):
         (length,) = INT.unpack_from(body, position)
@@ -125,10 +127,10 @@ def _messages_in(body: bytes) -> int:
 
 
 class TopicSizes:
-    """The bytes that topics keep, and which topics have reached their limit.
+    """The stored bytes of topics, and the topics that have reached their limit.
 
-    ``refused`` has a remark for each of those. Those in ``on_change`` are called when one came or
-    went.
+    ``refused`` maps each of these topics to the refusal. The callbacks in ``on_change`` are called
+    when a topic was added or removed.
     """
 
     def __init__(self, queues: Queues, settings: BrokerSettings) -> None:
@@ -139,13 +141,13 @@ class TopicSizes:
         self._known: dict[ConsumeQueue, tuple[int, int, int]] = {}  # from, upto, bytes
 
     async def run(self) -> None:
-        """Look every second until cancelled."""
+        """Check every second until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(SIZE_LOOK_SECONDS)
+            await self.check()
+            await asyncio.sleep(SIZE_CHECK_SECONDS)
 
-    async def look(self) -> None:
-        """Count what has come and gone since the last look."""
+    async def check(self) -> None:
+        """Update the sizes by the messages stored and deleted since the last check."""
         limits = self._settings.operation.topic_limits()
         found: dict[str, Overloaded] = {}
         if limits:
@@ -158,9 +160,9 @@ class TopicSizes:
                     remark = f"[OVERLOAD]topic {topic} keeps {size} bytes and may keep {limit}"
                     found[topic] = Overloaded(SIZE_SETTING, remark)
         for topic in found.keys() - self.refused.keys():
-            log.warning("%s: messages to it are refused", found[topic])
+            log.warning("%s; refusing sends to it", found[topic])
         for topic in self.refused.keys() - found.keys():
-            log.info("topic %s may be sent to again (%s)", topic, SIZE_SETTING)
+            log.info("topic %s accepts sends again (%s)", topic, SIZE_SETTING)
         changed = found.keys() != self.refused.keys()
         self.refused.clear()
         self.refused.update(found)
@@ -170,7 +172,7 @@ class TopicSizes:
 
     async def _size(self, queue: ConsumeQueue) -> int:
         start, upto, size = self._known.get(queue, (queue.minimum, queue.minimum, 0))
-        if start != queue.minimum or upto > queue.readable:  # old messages have gone
+        if start != queue.minimum or upto > queue.readable:  # old messages have been deleted
             start, upto, size = queue.minimum, queue.minimum, 0
         while upto < queue.readable:
             entries = queue.entries(upto, _ENTRIES_AT_ONCE)
@@ -185,7 +187,7 @@ class TopicSizes:
 
 
 class FlushBacklog:
-    """Takes no more sends while too many wait for the disk (SYNC_FLUSH)."""
+    """Refuses sends while too many wait for the disk (SYNC_FLUSH)."""
 
     def __init__(self, flusher: Flusher, appender: Appender, settings: BrokerSettings) -> None:
         self._flusher = flusher
@@ -193,13 +195,13 @@ class FlushBacklog:
         self._settings = settings
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
-            await asyncio.sleep(FLUSH_LOOK_SECONDS)
-            self.look()
+            await asyncio.sleep(FLUSH_CHECK_SECONDS)
+            self.check()
 
-    def look(self) -> None:
-        """Refuse over the limit, and accept again at half of it."""
+    def check(self) -> None:
+        """Refuse sends above the limit, and accept them again at half of it."""
         waiting = self._flusher.waiting_replies
         limit = self._settings.broker.send_thread_pool_queue_capacity
         if waiting > limit > 0:

@@ -1,9 +1,9 @@
-"""Overload protection: groups that are far behind are disabled, and the log tells of the load.
+"""Overload protection: lagging groups are disabled, and the load is logged.
 
-The guard keeps groups that are far behind from consuming: they read from the disk what others would
-have in memory (BrokerController.protectBroker). The water marks are a line in the log once a
-minute: how much waits, and how late the loop is (BrokerController.printWaterMark; Java has a line a
-second for each of its thread pools, of which there are none here).
+The guard disables groups with a large lag, because they read from the disk and evict messages that
+others have in memory (BrokerController.protectBroker). The water marks are one log line per minute:
+the backlog, and the delay of the event loop (BrokerController.printWaterMark; Java logs a line per
+second for each of its thread pools, which do not exist here).
 """
 
 import asyncio
@@ -35,13 +35,13 @@ class SlowConsumers:
         self._groups = groups
 
     async def run(self) -> None:
-        """Look every three minutes, until cancelled."""
+        """Check every three minutes, until cancelled."""
         while True:
             await asyncio.sleep(GUARD_SECONDS)
-            self.look()
+            self.check()
 
-    def look(self) -> list[str]:
-        """Disable the groups that are too far behind now; returns their names."""
+    def check(self) -> list[str]:
+        """Disable the groups with too large a lag; returns their names."""
         config = self._settings.broker
         if not config.disable_consume_if_consumer_read_slowly:
             return []
@@ -51,11 +51,11 @@ class SlowConsumers:
         for (_, group, _), counter in self._stats.groups.items():
             if counter.behind > config.consumer_fallbehind_threshold:
                 found[group] = max(found.get(group, 0), counter.behind)
-                counter.behind = 0  # whoever allows the group again gives it another chance
+                counter.behind = 0  # an administrator who enables the group gives it another chance
         for group, behind in found.items():
             log.warning(
-                "group %s reads %d bytes behind the end of the log, over the limit of %d "
-                "(consumerFallbehindThreshold): its consumption is disabled; allow it again with "
+                "group %s reads %d bytes before the end of the log, over the limit of %d "
+                "(consumerFallbehindThreshold); disabling its consumption; enable it again with "
                 "consumeEnable",
                 group,
                 behind,
@@ -66,11 +66,11 @@ class SlowConsumers:
 
 
 class WaterMarks:
-    """Measures how late the loop is, and logs what waits."""
+    """Measures the delay of the event loop, and logs the backlog."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self.longest_turn = 0.0  # seconds, of the last minute
+        self.longest_turn = 0.0  # seconds, over the last minute
 
     async def run(self) -> None:
         """Log a line each minute until cancelled."""
@@ -87,10 +87,10 @@ class WaterMarks:
                 self.longest_turn = 0.0
 
     def line(self) -> str:
-        """The water marks as they stand. What is written is dispatched in the same turn."""
+        """The current water marks. Written messages are dispatched in the same turn."""
         unflushed = self._store.log.written - self._store.log.flushed
         pulls = sum(len(queue.waiting) for queue in self._store.queues)
         return (
             f"water marks: {unflushed} bytes not flushed, 0 bytes not dispatched, {pulls} readers "
-            f"wait, the loop was up to {self.longest_turn * 1000:.0f} ms late"
+            f"wait, the event loop was up to {self.longest_turn * 1000:.0f} ms late"
         )

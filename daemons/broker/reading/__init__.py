@@ -1,1 +1,1 @@
-"""Reading messages of queues: finding them, large answers, and pulls that wait."""
+"""Reading messages of queues: message search, bulk replies, and suspended pulls."""

@@ -1,10 +1,10 @@
-"""Bulk pulls: large replies to pulls that ask for them: thousands of messages of a queue at once.
+"""Bulk pulls: replies with thousands of messages of a queue, for pulls that request them.
 
-A job that reads a topic from end to end pays for each reply, at both ends of the connection; the
-limits of the Java broker, 32 messages and 256 KiB, make that the larger part of what it pays.
-docs/decisions/0025-large-pulls.md says who gets more, and why no other pull is touched by it.
+A job that reads a topic from end to end pays a cost for each reply, at both ends of the connection;
+with the limits of the Java broker, 32 messages and 256 KiB, that is most of its cost.
+docs/decisions/0025-large-pulls.md says which pulls get more, and why other pulls are not affected.
 
-Nothing here is done message by message but what the library's own loops do.
+All per-message work is done by loops of the standard library.
 """
 
 import struct
@@ -19,10 +19,11 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.residency import Residency
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 
-# Java's own clients say this when they have no limit (DefaultMQPullConsumerImpl): no wish for more.
+# Java's clients send this value when they have no limit (DefaultMQPullConsumerImpl); it does not
+# request a bulk reply.
 _NO_LIMIT = 0x7FFFFFFF
 
-_AT_ONCE = 64  # entries unpacked in one go
+_AT_ONCE = 64  # entries per unpack call
 _ENTRIES = struct.Struct(">" + _AT_ONCE * layout.ENTRY_PLACE)
 _identity = RECORD_IDENTITY.unpack_from
 
@@ -30,9 +31,9 @@ Range = tuple[int, int]  # physical offset, size
 
 
 def asked_bytes(text: str, ordinary: int, most: int) -> int:
-    """How many bytes a pull with `maxMsgBytes` may get beyond the `ordinary` ones; 0 for no more.
+    """The size limit of a pull with `maxMsgBytes`, if above the `ordinary` limit; else 0.
 
-    Raises ValueError for a text that is no number.
+    Raises ValueError if the text is not a number.
     """
     asked = int(text)
     return 0 if asked <= ordinary or asked == _NO_LIMIT else min(asked, most)
@@ -46,11 +47,11 @@ def take(
     most_bytes: int,
     present: Residency,
 ) -> tuple[list[Range], int, int] | None:
-    """The records of the first of these entries: (in which ranges, how many, bytes).
+    """The records of the first of these entries: (ranges, number of messages, bytes).
 
-    One at least, as many as fit into `most_bytes` and lie in one file of the log. None if an entry
-    is not as it should be: then they have to be looked at one by one. Raises NotInMemory if
-    ``present`` says that a disk would have to be waited for.
+    At least one record, and as many as fit into `most_bytes` and are in one file of the log. None
+    if an entry is not as expected: then the caller must check each entry. Raises NotInMemory if
+    ``present`` says that records must be read from a disk.
     """
     physicals, sizes = _columns(entries, most_bytes)
     start = physicals[0]
@@ -76,7 +77,9 @@ def take(
 
 
 def _columns(entries: bytes, most_bytes: int) -> tuple[list[int], list[int]]:
-    """Physical offset and size of each entry, up to those that make so many bytes, or some more."""
+    """Physical offset and size of each entry, until the sizes exceed `most_bytes`; possibly some
+    more.
+    """
     physicals: list[int] = []
     sizes: list[int] = []
     total = 0
@@ -94,7 +97,7 @@ def _columns(entries: bytes, most_bytes: int) -> tuple[list[int], list[int]]:
 
 @cache
 def _some_entries(size: int) -> struct.Struct:
-    """Fewer than _AT_ONCE."""
+    """The unpacker of fewer than _AT_ONCE entries."""
     return struct.Struct(">" + size // layout.ENTRY_SIZE * layout.ENTRY_PLACE)
 
 
@@ -106,9 +109,10 @@ def _match_log(
     physicals: list[int],
     sizes: list[int],
 ) -> bool:
-    """Whether the records are the very messages of these queue offsets.
+    """Whether the records are the messages of these queue offsets.
 
-    Of entries that this process has made the first and the last tell (see MessageFinder).
+    For entries that this process has made, the first and the last record are checked (see
+    MessageFinder).
     """
     if offset >= queue.trusted and len(physicals) > 2:
         step = len(physicals) - 1
@@ -128,7 +132,7 @@ def _match_log(
 
 
 def _joined(physicals: list[int], sizes: list[int]) -> list[Range]:
-    """Records that lie side by side become one range."""
+    """Join adjacent records into ranges."""
     ends = list(map(add, physicals, sizes))
     breaks = list(compress(range(1, len(ends)), map(ne, ends, physicals[1:])))
     if len(breaks) == len(ends) - 1:

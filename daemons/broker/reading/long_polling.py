@@ -1,10 +1,10 @@
-"""Long polling: pulls that wait for a message.
+"""Long polling: suspended pulls, which wait for a message.
 
-A held pull hangs on its queue; the message that arrives next in that queue wakes it in the same
-turn of the loop, so nothing polls. One with a filter looks at the new entries first and goes
-on waiting when none fits. A timer ends the wait, and so does a queue that is emptied, or deleted:
-with its topic, whose next queues are others. Where very many wait, those that one turn has no
-time for look in the turns that follow.
+A suspended pull is attached to its queue. The next message of that queue wakes it in the same turn
+of the event loop, so nothing polls. A pull with a filter checks the new entries first, and stays
+suspended if none matches. A timer ends the wait, and so does clearing or deleting the queue: a
+deleted topic that is created again gets new queue objects. If very many pulls wait, those for which
+one turn has no time are checked in the following turns.
 """
 
 import asyncio
@@ -22,31 +22,33 @@ from mq.daemons.channel import Channel
 from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.tags import TagExpression
 
-# A pull that so many new messages did not fit is answered all the same: it goes on behind them,
-# and its next look does not begin far back.
+# A pull is answered when this many new messages did not match: its next request starts after them,
+# so it never scans far back.
 _MOST_SKIPPED = 800
 
-# A connection needs one for each queue that its groups read. Beyond this many it is broken or
-# hostile.
+# Limit per connection, which needs one suspended pull for each queue that its groups read. A
+# connection with more is broken or hostile.
 MOST_HELD = 20_000
 
-# Bytes of memory that each costs while it waits, beside the texts of its request.
+# Bytes of memory of each suspended pull, without the texts of its request.
 COST = 2048
 
-# A text of more characters is an expression that nobody else shares; what is read of it, a list of
-# tags with their hashes mostly, takes so many bytes for each.
+# A text longer than _LONG_TEXT characters is probably an expression that no other client shares.
+# Its parsed form, mostly a list of tags with their hashes, takes _BYTES_OF_LONG bytes per
+# character.
 _LONG_TEXT = 1000
 _BYTES_OF_LONG = 20
 
-# Longer waits are cut: whoever asks for more learns after an hour that nothing has come.
+# Limit of a wait in seconds: a client that asks for more gets an empty reply after an hour.
 LONGEST_HOLD = 3600.0
 
-_KEPT = "held pulls"  # among what a connection makes us keep
+_KEPT = "held pulls"  # key in `Channel.kept`
 
 
 class PullNotifier:
-    """Has held pulls look at what has come: in this turn of the loop, or when it is their turn,
-    once for all that has come by then."""
+    """Rechecks woken pulls: in this turn of the event loop, or in a later turn, once for all
+    messages that have arrived by then.
+    """
 
     def __init__(self) -> None:
         self._late: deque[SuspendedPull] = deque()
@@ -54,13 +56,13 @@ class PullNotifier:
         self._is_counting = False
 
     def look(self, pull: "SuspendedPull") -> None:
-        """Have one look soon."""
+        """Recheck a pull soon."""
         if pull.is_late:
             return
         if self._late or self._spent >= TURN_SECONDS:
             pull.is_late = True
             if not self._late:
-                asyncio.get_running_loop().call_soon(self._go_on)
+                asyncio.get_running_loop().call_soon(self._resume)
             self._late.append(pull)
             return
         if not self._is_counting:
@@ -75,7 +77,7 @@ class PullNotifier:
     def _begin_turn(self) -> None:
         self._is_counting, self._spent = False, 0.0
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         end = clock.monotonic() + TURN_SECONDS
         while self._late:
             pull = self._late.popleft()
@@ -83,18 +85,18 @@ class PullNotifier:
             try:
                 pull.look()
             except Exception:
-                log_failure("a pull that waited for %r failed", pull.queue)
+                log_failure("a suspended pull of %r failed", pull.queue)
             if clock.monotonic() >= end:
                 break
         if self._late:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume)
 
 
 class SuspendedPull:
     """A pull that found nothing and waits.
 
-    ``answer`` is called once, with this object, when there is something to read or the wait of
-    ``seconds`` is over; never once it was dropped or its connection has closed.
+    ``answer`` is called once, with this object, when there is a message or the wait of ``seconds``
+    is over; never after the pull was dropped or its connection has closed.
     """
 
     __slots__ = (
@@ -102,7 +104,7 @@ class SuspendedPull:
         "_cost",
         "_held",
         "_least",
-        "_looks",
+        "_notifier",
         "_offset",
         "_seen",
         "_timer",
@@ -122,17 +124,18 @@ class SuspendedPull:
         expression: Expression,
         seconds: float,
         answer: Callable[["SuspendedPull"], None],
-        looks: PullNotifier,
+        notifier: PullNotifier,
     ) -> None:
-        self.is_late = False  # it is among those that look later
-        self._looks = looks
+        self.is_late = False  # whether it is in the queue of PullNotifier for a later turn
+        self._notifier = notifier
         self.request = request
         self.channel = channel
         self.queue = queue
         self.expression = expression
         self._offset = offset
-        self._seen = offset  # entries before it do not fit
-        self._least = min(offset, queue.appended)  # a queue that ends before it was emptied
+        self._seen = offset  # entries before it do not match
+        # a queue that ends before this offset was cleared
+        self._least = min(offset, queue.appended)
         self._answer = answer
         self._held = held_pulls(channel)
         self._held[self] = None
@@ -146,16 +149,16 @@ class SuspendedPull:
         self._timer = loop.call_later(min(seconds, LONGEST_HOLD), self._end)
 
     def wake(self) -> None:
-        """The queue has got messages, or was emptied or deleted."""
-        self._looks.look(self)
+        """Recheck the pull: the queue has new messages, or was cleared or deleted."""
+        self._notifier.look(self)
 
     def look(self) -> None:
-        """End the wait if something has come that fits, or nothing will come any more."""
-        if self in self._held and self._something_fits():
+        """End the wait if a message matches, or if no message will arrive any more."""
+        if self in self._held and self._has_match():
             self._end()
 
     def drop(self) -> None:
-        """Forget the pull without an answer."""
+        """Drop the pull without a reply."""
         self._timer.cancel()
         self.queue.waiting.pop(self, None)
         if self._held.pop(self, self) is None:
@@ -163,7 +166,7 @@ class SuspendedPull:
             self.channel.keep(_KEPT, kept.get(_KEPT, 0) - self._cost)
             release_filter(self.channel, self.expression)
 
-    def _something_fits(self) -> bool:
+    def _has_match(self) -> bool:
         if type(self.expression) is TagExpression and not self.expression.codes:
             return True
         queue = self.queue
@@ -172,8 +175,8 @@ class SuspendedPull:
         while self._seen < queue.readable:
             entries = queue.entries(self._seen, _MOST_SKIPPED)
             if not entries:
-                return True  # they cannot be read: the pull is told where to go on
-            found, passed = self._look_at(entries)
+                return True  # the entries cannot be read: the reply gives the next offset
+            found, passed = self._check(entries)
             if found:
                 return True
             self._seen += passed
@@ -181,15 +184,14 @@ class SuspendedPull:
                 return True
         return False
 
-    def _look_at(self, entries: bytes) -> tuple[bool, int]:
-        """Whether something fits among entries from the first unseen one on; else how many do
-        not."""
+    def _check(self, entries: bytes) -> tuple[bool, int]:
+        """Whether one of these entries matches, and how many do not match."""
         expression = self.expression
         if type(expression) is PropertyExpression:
             try:
                 entries = expression.readable(entries)
             except OSError:
-                return True, 0  # the pull is told
+                return True, 0  # the reply reports the error
             _, count, _, passed = expression.select(self.queue, self._seen, entries, wanted=1)
             return count > 0, passed
         assert type(expression) is TagExpression
@@ -206,16 +208,16 @@ class SuspendedPull:
 
 
 def size_of_texts(texts: Iterable[str]) -> int:
-    """About the bytes that the fields of a request take, and what is read of them."""
+    """Estimate the bytes of a request's fields and of their parsed form."""
     lengths = list(map(len, texts))
     total = sum(lengths)
-    if total <= _LONG_TEXT:  # mostly: each pull that is held comes here
+    if total <= _LONG_TEXT:  # the usual case; every suspended pull is checked here
         return total
     return sum(size * (_BYTES_OF_LONG if size > _LONG_TEXT else 1) for size in lengths)
 
 
 def held_pulls(channel: Channel) -> dict[SuspendedPull, None]:
-    """The pulls of a connection that wait, in their order. They are dropped when it closes."""
+    """The suspended pulls of a connection, in order. They are dropped when it closes."""
     held: dict[SuspendedPull, None] | None = channel.attributes.get("held")
     if held is None:
         held = channel.attributes["held"] = {}

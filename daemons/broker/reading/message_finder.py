@@ -1,8 +1,8 @@
-"""Message finder: which records of a queue, from an offset on, fit what a consumer wants.
+"""Message finder: selects the records of a queue that a consumer requests, from an offset on.
 
-No byte goes out that is not the very message an entry of the queue promises: an entry may be
-damaged, or point at what has been deleted. So each record's head is looked at, but for those of
-which their neighbours tell.
+Only the very message that a queue entry refers to is sent: an entry may be damaged, or may point at
+a deleted record. So the head of each record is checked, except where checking its neighbours
+suffices.
 """
 
 import struct
@@ -33,24 +33,24 @@ _iterate = layout.ENTRY.iter_unpack
 _identity = RECORD_IDENTITY.unpack_from
 _identity_size = RECORD_IDENTITY.size
 _MAGIC = MAGIC_V1
-# A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
+# Limit of entries scanned by a pull with a filter (Java: maxFilterMessageCount, 16000 bytes).
 MOST_SCANNED = 800
-# Of messages whose properties a filter has to look at, so many are read from the disk for one pull.
+# Limit of messages that one pull reads from the disk so that a filter can check their properties.
 _MOST_READ_BY_FILTER = 64
 
 
 class FoundMessages(NamedTuple):
-    """What is there for a reader of a queue."""
+    """The result for a reader of a queue."""
 
     code: int
-    next_offset: int  # where to go on
-    ranges: list[tuple[int, int]]  # physical offset and size of what lies in one piece
+    next_offset: int  # the next offset to read
+    ranges: list[tuple[int, int]]  # physical offset and size of each contiguous range
     messages: int
     size: int  # bytes
 
     @property
     def end(self) -> int:
-        """The physical offset behind the last message, 0 if there is none."""
+        """The physical offset after the last message, 0 if there is none."""
         return sum(self.ranges[-1]) if self.ranges else 0
 
 
@@ -75,11 +75,12 @@ class MessageFinder:
         bulk_bytes: int = 0,
         present: Residency | None = None,
     ) -> FoundMessages:
-        """The records for a pull.
+        """Find the records for a pull.
 
-        With ``bulk_bytes`` up to so many bytes (mq.daemons.broker.reading.bulk). Raises NotInMemory
-        if ``present`` says that a disk would have to be waited for; without it the disk is waited
-        for. They end before an unreadable record; UnreadableLog is raised if that is the first.
+        With ``bulk_bytes``, up to so many bytes (mq.daemons.broker.reading.bulk). Raises
+        NotInMemory if ``present`` says that records must be read from a disk; without ``present``
+        this call reads them. The result ends before an unreadable record; raises UnreadableLog if
+        that is the first.
         """
         present = self._store.present if present is None else present
         end = queue.readable
@@ -91,10 +92,11 @@ class MessageFinder:
         if bulk_bytes:
             wanted, most_bytes = min(maximum, bulk_bytes // SMALLEST_RECORD), bulk_bytes
         everything = isinstance(expression, TagExpression) and not expression.codes
-        # However large the reply may be, a filter does not hold up everybody else for longer.
+        # A filter scans no more for a bulk pull, so that it does not delay other clients.
         scan = wanted if everything else max(MOST_SCANNED, 0 if bulk_bytes else wanted)
         entries = queue.entries(offset, max(scan, 1))
-        if not entries:  # the file with that entry is gone or damaged: go on with the next file
+        # the file with that entry is deleted or damaged: continue with the next file
+        if not entries:
             return FoundMessages(NOT_FOUND, queue.next_file_index(offset), [], 0, 0)
         if isinstance(expression, PropertyExpression):
             entries = expression.affordable(entries)
@@ -128,7 +130,9 @@ class MessageFinder:
         most_bytes: int,
         present: Residency,
     ) -> FoundMessages:
-        """The answer with each record looked at; with codes only those whose tags have one."""
+        """The result after checking each record; with codes, only records whose tags code is in
+        them.
+        """
         log = self._log
         minimum = log.minimum
         missing: list[int] = []
@@ -142,7 +146,8 @@ class MessageFinder:
             if codes and code not in codes and entry_size > 0:
                 continue
             if physical < minimum or entry_size == _FILLER_SIZE:
-                # Its log file has been deleted; but what is no entry at all is mended below.
+                # The log file of the record has been deleted. An entry that is not valid at all is
+                # repaired below.
                 if physical >= 0 and entry_size > 0:
                     continue
             if count and (count >= wanted or size + entry_size > most_bytes):
@@ -157,7 +162,7 @@ class MessageFinder:
                 file = log.file_at(physical)
                 if file is not None:
                     file_start, file_end, view = file.start, file.end, file.view
-            # Never hand out bytes that are not this very message: an entry may be damaged.
+            # Never send bytes that are not this very message: an entry may be damaged.
             if not file_start <= physical <= file_end - _identity_size or _identity(
                 view, physical - file_start
             ) != (entry_size, _MAGIC, queue_id, index):
@@ -182,7 +187,9 @@ class MessageFinder:
     def _place_of(
         self, queue: ConsumeQueue, index: int, codes: Collection[int]
     ) -> tuple[int, int] | None:
-        """Where the message of a damaged entry lies; None if it is gone, or has none of codes."""
+        """Find the message of a damaged entry; None if it is deleted, or its tags code is not in
+        codes.
+        """
         true_entry = self._store.entries.at(queue.topic, queue.queue_id, index)
         if true_entry is None or (codes and true_entry[2] not in codes):
             return None
@@ -191,10 +198,10 @@ class MessageFinder:
     def _take_all(
         self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
     ) -> FoundMessages | None:
-        """The answer when all entries are wanted and true; None if that is not sure.
+        """The result if all entries are requested and valid; None if that is not certain.
 
-        Where the records lie side by side, the first and the last tell of all. Where they do not,
-        entries from before the start of this process have to be looked at one by one.
+        If the records are adjacent, checking the first and the last one suffices. If not, entries
+        from before the start of this process must be checked one by one.
         """
         count = len(entries) // _ENTRY_SIZE
         numbers = _unpack_all(count)(entries)
@@ -216,8 +223,8 @@ class MessageFinder:
             view, last - base
         ) != (last_size, _MAGIC, queue_id, offset + count - 1):
             return None
-        # A lost message has the entry of the next one. If that is as long as what was lost, the sum
-        # is right all the same.
+        # A lost message has the entry of the next one. If both have the same size, the sum is right
+        # nevertheless.
         if last + last_size - start == size and (
             offset >= queue.trusted or len(set(physicals)) == count
         ):
@@ -237,8 +244,7 @@ class MessageFinder:
         most_bytes: int,
         present: Residency,
     ) -> FoundMessages | None:
-        """The answer to a pull that may get a large reply; None if entries are not as they should
-        be."""
+        """The result of a pull that may get a bulk reply; None if an entry is not as expected."""
         taken = bulk.take(self._log, queue, entries, offset, most_bytes, present)
         if taken is None:
             return None
@@ -255,13 +261,14 @@ class MessageFinder:
         most_bytes: int,
         present: Residency,
     ) -> FoundMessages:
-        """The answer when the records themselves have to be looked into: those in memory, as far as
-        they follow each other. Maps of the queue's extension save reading the others."""
+        """The result if the records themselves must be checked: the leading ones that are in
+        memory. Bit maps of the queue's extension avoid reading the others.
+        """
         entries = present.before_unreadable(entries)
         by_maps = expression.has_maps(queue)
         there = 0 if present.waits else present.leading(entries) * _ENTRY_SIZE
         if there == len(entries):
-            by_maps = False  # the record tells as fast
+            by_maps = False  # the record is as fast to check
         elif there and not by_maps:
             entries = entries[:there]
         else:
@@ -281,9 +288,9 @@ class MessageFinder:
             return FoundMessages(NOT_FOUND, offset, [], 0, 0)
         if offset < queue.minimum:
             return FoundMessages(MOVED, queue.minimum, [], 0, 0)
-        # Who is ahead was here before the power cut, or damage, that took the end of the queue, or
-        # before it was cleaned, and has seen nothing of what came since. (Java goes on at the end
-        # all the same.)
+        # A consumer after the end read the queue before a power cut or damage removed its end, or
+        # before it was cleaned, and has seen none of the messages since. (Java continues at the end
+        # nevertheless.)
         known = self._store.end_before(queue)
         return FoundMessages(MOVED, max(queue.minimum, min(known, end)), [], 0, 0)
 

@@ -1,4 +1,4 @@
-"""OFFSET_MOVED_EVENT: that a group asked for an offset which is not there, for those who watch.
+"""OFFSET_MOVED_EVENT: reports to monitoring that a group requested an offset that does not exist.
 
 mqadmin's startMonitoring consumes the topic (PullMessageProcessor.generateOffsetMovedEvent).
 """
@@ -18,14 +18,14 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-# Java writes one for each such pull. Whoever asks for what is not there again and again would have
-# us write as fast as he can ask: what is more than this is counted only. A group that is reset or
-# whose messages were deleted makes one for each of its queues.
+# Limit of events per second; more are only counted. Java writes one for each such pull, so a client
+# could make the broker write as fast as it pulls. A group that is reset, or whose messages were
+# deleted, causes one event for each of its queues.
 MOST_A_SECOND = 100
 
 
 class OffsetMovedEvents:
-    """Writes the events. `host` is the broker's own address."""
+    """Writes the events. `host` is this broker's address."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class OffsetMovedEvents:
         self.dropped = 0
 
     def moved(self, group: str, topic: str, queue_id: int, asked: int, given: int) -> None:
-        """A group asked a queue for an offset and is told to go on at another one."""
+        """Report that a group requested an offset of a queue and is sent to another one."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._in_second = second, 0
@@ -73,7 +73,7 @@ class OffsetMovedEvents:
             self._writer.put(message)
         except StoreRefused as refusal:
             log.warning(
-                "that group %s was moved to %d in %s is not written: %s",
+                "cannot write the event that group %s was moved to %d in %s: %s",
                 group,
                 given,
                 topic,

@@ -1,6 +1,6 @@
-"""Queue reader: finds messages of queues, reads them, and counts what was read.
+"""Queue reader: finds messages of queues, reads them, and counts them.
 
-Pulls, pops, peeks and filters by properties read through it; only how they answer differs.
+Pulls, pops, peeks and filters by properties read through it; only their replies differ.
 """
 
 import os
@@ -16,7 +16,7 @@ from mq.daemons.broker.store.residency import NotInMemory, Residency
 class QueueReader:
     """Reads queues of a store.
 
-    ``find`` is that of a MessageFinder, ``residency`` says what it can look at without a disk.
+    ``find`` is the method of a MessageFinder; ``residency`` says which records are in memory.
     """
 
     def __init__(
@@ -33,8 +33,7 @@ class QueueReader:
         self.find = MessageFinder(store, settings).find
 
     async def read(self, found: FoundMessages) -> bytes:
-        """The records of what was found; none if they have been deleted meanwhile. Raises
-        OSError."""
+        """Return the found records; nothing if they have been deleted meanwhile. Raises OSError."""
         missing = [
             chunk
             for start, length in found.ranges
@@ -45,10 +44,10 @@ class QueueReader:
         return b"".join(self.records(found.ranges) or ())
 
     def records(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
-        """The records, copied; None if one is not there any more. Raises OSError.
+        """Return copies of the records; None if one has been deleted. Raises OSError.
 
-        They are not slices of the mapped log: a peer that reads slowly would have us touch them
-        long after they have left memory.
+        Slices of the mapped log would not do: if a peer reads slowly, sending them would touch
+        pages long after these were evicted from memory.
         """
         records: list[bytes | memoryview] = []
         for start, length in ranges:
@@ -60,17 +59,20 @@ class QueueReader:
 
     def is_young(self, queue: ConsumeQueue, index: int) -> bool:
         """Whether a message is near enough to the end of the log to count as in memory by Java's
-        rule, or there is none (checkInDiskByConsumeOffset)."""
+        rule, or does not exist (checkInDiskByConsumeOffset).
+        """
         entry = queue.entry(index)
         return entry is None or self._log.written - entry[0] <= self.young_bytes
 
     def count(self, topic: str, group: str, queue_id: int, found: FoundMessages) -> None:
-        """Count what was given to a group."""
+        """Count messages that a group has received."""
         counter = self._stats.group(topic, group, queue_id)
         self.count_read(counter, found.messages, found.size, found.end)
 
     def count_read(self, counter: GroupCounter, count: int, size: int, end: int) -> None:
-        """Count what was read for a group of which this is the counter, up to a physical offset."""
+        """Count messages that a group has received, up to a physical offset, in the group's
+        counter.
+        """
         if count:
             counter.messages += count
             counter.size += size

@@ -1,1 +1,1 @@
-"""What a broker counts, by topic, group and day, and what it tells of that."""
+"""Statistics of a broker by topic, group and day."""

@@ -1,8 +1,8 @@
-"""What GET_BROKER_RUNTIME_INFO tells of a broker: the stats that Java's tools and exporters read.
+"""The stats in GET_BROKER_RUNTIME_INFO, which Java's tools and exporters read.
 
-All are text, and some in a form that a reader takes apart: rates over three periods with blanks
-between, bytes with a unit, messages by steps of time. rocketmq-exporter (BrokerRuntimeStats) fails
-on an answer that lacks one.
+All are text, and some have a format that readers parse: rates over three periods separated by
+blanks, bytes with a unit, messages by ranges of time. rocketmq-exporter (BrokerRuntimeStats) fails
+if a reply lacks one.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from mq.protocol.versions import CURRENT_VERSION, version_name
 def runtime_info_of(
     settings: BrokerSettings, store: MessageStore, stats: BrokerStats, days: DayTotals
 ) -> dict[str, str]:
-    """The stats that every broker of 4.9.8 tells, as text, and those of the process."""
+    """The stats of every broker of 4.9.8, as text, and those of the process."""
     return {
         **_of_store(store),
         **_of_requests(settings, stats),
@@ -30,7 +30,7 @@ def runtime_info_of(
 
 
 def _of_process() -> dict[str, str]:
-    """What Java does not tell: where a machine has several brokers, which of them is busy."""
+    """Values that Java does not have: they show which of several brokers on a machine is busy."""
     used = usage.usage()
     return {
         "processCpuMillis": str(int(used.cpu_seconds * 1000)),
@@ -46,7 +46,7 @@ def _of_store(store: MessageStore) -> dict[str, str]:
         earliest = log.readable_timestamp(log.minimum) or -1
     table = {f"commitLogDiskRatio_{path}": _ratio(path) for path in log.paths}
     recovered_end = store.checkpointer.recovered_end
-    if recovered_end is not None:  # for a slave that may have what was lost then
+    if recovered_end is not None:  # for a slave that may have the messages that were lost
         table["commitLogFoundEnd"] = str(recovered_end)
     return table | {
         "commitLogDiskRatio": str(store.retention.commit_log_ratio() / 100),
@@ -61,8 +61,8 @@ def _of_store(store: MessageStore) -> dict[str, str]:
         "putLatency99": f"{times.percentile(0.99):.2f}",
         "putLatency999": f"{times.percentile(0.999):.2f}",
         "putMessageFailedTimes": str(store.appender.failed_writes),
-        # Entries of queues and index are made with the log, so nothing waits to be dispatched; and
-        # there is no pool of buffers that could run empty (TransientStorePool, when it is off).
+        # Entries of queues and index are written with the log, so nothing waits to be dispatched.
+        # There is no pool of buffers that could run empty (TransientStorePool, when it is off).
         "dispatchBehindBytes": "0",
         "dispatchMaxBuffer": "0",
         "remainTransientStoreBufferNumbs": str((1 << 31) - 1),
@@ -86,13 +86,14 @@ def _of_requests(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]
         "getTotalTps": stats.rates("asked"),
         "getMessageEntireTimeMax": str(stats.longest_read),
         "getTransferedTps": stats.rates("transferred"),
-        "getTransferredTps": stats.rates("transferred"),  # its name since 5.0; its tools need it
+        "getTransferredTps": stats.rates("transferred"),  # the name since 5.0, which its tools need
         "startAcceptSendRequestTimeStamp": str(
             settings.broker.start_accept_send_request_time_stamp
         ),
         "commitLogDirCapacity": _capacity(settings.store.store_path_root_dir),
     }
-    # Requests are served in the turn of the loop in which they arrive: nothing waits in a queue.
+    # Requests are served in the turn of the event loop in which they arrive: nothing waits in a
+    # queue.
     for pool, capacity in (
         ("send", settings.broker.send_thread_pool_queue_capacity),
         ("pull", settings.broker.pull_thread_pool_queue_capacity),
@@ -126,7 +127,7 @@ def _ratio(path: Path) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """As StoreStatsService.getFormatRuntime writes it."""
+    """The format of StoreStatsService.getFormatRuntime."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -142,7 +143,7 @@ def _capacity(folder: str) -> str:
 
 
 def readable_bytes(number: float) -> str:
-    """As MixAll.humanReadableByteCount writes it, in powers of 1024."""
+    """The format of MixAll.humanReadableByteCount, in powers of 1024."""
     if number < 1024:
         return f"{int(number)} B"
     for unit in "KMGTPE":

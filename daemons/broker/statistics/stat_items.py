@@ -1,9 +1,9 @@
-"""Statistics of VIEW_BROKER_STATS_DATA: what was put and got over a minute, an hour and a day.
+"""Statistics of VIEW_BROKER_STATS_DATA: messages stored and read over a minute, an hour and a day.
 
-Names, keys and windows are those of Java's BrokerStatsManager and StatsItem: a sample each 10 s, 10
-minutes and hour, of which 7, 7 and 25 are kept; a figure is the last sample less the first. What is
-sampled are counters that the store and the pulls add to anyway. A batch counts as so many puts as
-it has messages, where Java counts one.
+Names, keys and windows are those of Java's BrokerStatsManager and StatsItem: a sample every 10 s,
+10 minutes and hour, of which 7, 7 and 25 are kept; a value is the last sample minus the first. The
+sampled counters are those that the store and the pulls maintain anyway. A batch counts as one put
+for each message, while Java counts one.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from mq.daemons.broker.store.queues import Queues
 from mq.protocol import names
 from mq.protocol.bodies import BrokerStatsData, BrokerStatsItem
 
-#: What was counted, and in how many calls.
+# The counted total, and the number of calls.
 Total = tuple[int, int]
-#: The name of a figure, and what of: a topic, topic@group, topic@queue …
+# The name of a statistic, and its key: a topic, topic@group, topic@queue …
 Key = tuple[str, str]
 
 
-# What the broker writes there is about messages, not messages: Java counts it nowhere as a put.
+# The broker's own records about messages; Java never counts them as puts.
 _INTERNAL_TOPICS = (names.REVIVE_TOPIC_PREFIX, names.TRANSACTION_OPERATION_TOPIC)
 
 
 class Window(NamedTuple):
-    """How often samples are taken, in seconds, and how many are kept."""
+    """The sampling interval in seconds, and the number of samples kept."""
 
     seconds: int
     most: int
@@ -39,29 +39,29 @@ WINDOWS = (Window(10, 7), Window(600, 7), Window(3600, 25))
 
 
 class _Item:
-    """The samples of one figure by window, aligned at their ends with the times of all."""
+    """The samples of one statistic by window, aligned at their ends with the common times."""
 
     __slots__ = ("base", "last", "samples")
 
     def __init__(self) -> None:
-        self.base: Total = (0, 0)  # counted by counters that have gone
+        self.base: Total = (0, 0)  # the totals of counters that have been replaced
         self.last: Total = (0, 0)
         self.samples: tuple[list[Total], ...] = tuple([] for _ in WINDOWS)
 
     def update(self, total: Total) -> Total:
-        """Take in what a counter says now; one that went back has begun anew."""
+        """Add a counter's current value; a lower value means that the counter restarted."""
         if total[0] < self.last[0]:
             self.base = (self.base[0] + self.last[0], self.base[1] + self.last[1])
         self.last = total
         return self.base[0] + total[0], self.base[1] + total[1]
 
 
-# Counters looked at between two pauses: well under a millisecond.
+# Counters read between two pauses: well under a millisecond.
 A_STEP = 200
 
 
 class StatItems:
-    """Samples of all stats. ``totals`` gives the counters as they stand."""
+    """Samples of all statistics. ``totals`` returns the current counters."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class StatItems:
             await asyncio.sleep(window.seconds)
 
     def sample(self, number: int) -> None:
-        """Take a sample of every figure for a window."""
+        """Sample every statistic for a window."""
         window = WINDOWS[number]
         now = self._clock()
         times = self._times[number]
@@ -101,7 +101,8 @@ class StatItems:
         for key, item in list(self._items.items()):
             total = totals.get(key)
             if total is None:
-                # autoDeleteUnusedStats: stats of what was deleted go with it, or stay.
+                # autoDeleteUnusedStats decides whether the stats of deleted topics and groups are
+                # deleted or stay.
                 if self._settings.broker.auto_delete_unused_stats:
                     del self._items[key]
                     continue
@@ -113,14 +114,14 @@ class StatItems:
             del samples[: -window.most]
 
     def minute_rate(self, name: str, key: str) -> float:
-        """What a figure grew a second over the last minute; 0 for one without samples yet."""
+        """The growth per second over the last minute; 0 if there are no samples yet."""
         item = self._items.get((name, key))
         if item is None:
             return 0.0
         return _item_of(self._times[MINUTE], item.samples[MINUTE]).tps
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
-        """A figure over the three windows; None for one that was never counted."""
+        """A statistic over the three windows; None if it was never counted."""
         item = self._items.get((name, key))
         if item is None:
             if (name, key) not in self._totals():
@@ -136,7 +137,7 @@ class StatItems:
 
 
 def _item_of(times: list[float], samples: list[Total]) -> BrokerStatsItem:
-    """The sum, the rate a second and the average a call of a window's samples."""
+    """The sum, the rate per second and the average per call of a window's samples."""
     if len(samples) < 2:
         return BrokerStatsItem()
     difference = samples[-1][0] - samples[0][0]
@@ -150,7 +151,7 @@ def _item_of(times: list[float], samples: list[Total]) -> BrokerStatsItem:
 
 
 def totals(queues: Queues, stats: BrokerStats, settings: BrokerSettings) -> dict[Key, Total]:
-    """What the counters of a broker say, under the names of BrokerStatsManager."""
+    """The counters of a broker, under the names of BrokerStatsManager."""
     counting = totals_with_pauses(queues, stats, settings)
     while True:
         try:
@@ -163,7 +164,7 @@ def totals(queues: Queues, stats: BrokerStats, settings: BrokerSettings) -> dict
 def totals_with_pauses(
     queues: Queues, stats: BrokerStats, settings: BrokerSettings
 ) -> Generator[None, None, dict[Key, Total]]:
-    """The same, with pauses in which anything else may happen."""
+    """Like `totals`, with pauses in which other work may run."""
     detailed = settings.broker.enable_detail_stat
     found: dict[Key, Total] = {}
     internal = 0

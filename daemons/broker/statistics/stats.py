@@ -1,7 +1,7 @@
-"""Statistics: what the broker has done, per topic and group and in all, and how fast.
+"""Statistics: the broker's counters, by topic and group and in total, and their rates.
 
-The hot path only adds to integers; rates are differences between samples taken by a timer. Messages
-stored are counted by the store, a batch at a time.
+The hot path only adds to integers; rates are differences between samples taken by a timer. The
+store counts stored messages, a batch at a time.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ PERIODS = (10, 60, 600)  # seconds; the three rates in putTps and its like
 
 
 class Sample(NamedTuple):
-    """The counters at a moment."""
+    """The counters at one moment."""
 
     seconds: float
     puts: int
@@ -26,28 +26,28 @@ class Sample(NamedTuple):
 
     @property
     def asked(self) -> int:
-        """Pulls in all."""
+        """The total of pulls."""
         return self.found + self.missed
 
 
 class GroupCounter:
-    """What one group has read of one queue."""
+    """Counts the messages of one queue that one group has read."""
 
     __slots__ = ("behind", "messages", "pulls", "size", "waited")
 
     def __init__(self) -> None:
         self.messages = 0
         self.size = 0  # bytes
-        self.pulls = 0  # that found something
-        self.waited = 0  # milliseconds that pulls took to read from the disk
-        self.behind = 0  # bytes of the log behind what the last of them found
+        self.pulls = 0  # that found messages
+        self.waited = 0  # milliseconds that pulls waited for the disk
+        self.behind = 0  # bytes of the log after the last message of the last pull
 
 
 class BrokerStats:
     """Counters of one broker since its start.
 
-    ``stored`` gives messages stored and their bytes. ``found`` and ``missed`` are pulls that found
-    messages or did not, ``transferred`` are messages read by consumers.
+    ``stored`` returns the number of stored messages and their bytes. ``found`` and ``missed`` count
+    pulls that found messages or did not, ``transferred`` counts messages read by consumers.
     """
 
     def __init__(self, stored: Callable[[], tuple[int, int]]) -> None:
@@ -55,7 +55,7 @@ class BrokerStats:
         self.found = 0
         self.missed = 0
         self.transferred = 0
-        self.longest_read = 0  # ms that a pull has waited for the disk
+        self.longest_read = 0  # longest wait of a pull for the disk, in ms
         self.groups: dict[tuple[str, str, int], GroupCounter] = {}  # by topic, group, queue id
         self.sent_back: Counter[tuple[str, str]] = Counter()  # messages, by topic and group
         self.started = clock.time()
@@ -72,25 +72,25 @@ class BrokerStats:
         return self._stored()[1]
 
     def group(self, topic: str, group: str, queue_id: int) -> GroupCounter:
-        """The counter of a group in a queue, to be added to."""
+        """The counter of a group in a queue; callers add to it."""
         counter = self.groups.get((topic, group, queue_id))
         if counter is None:
             counter = self.groups[topic, group, queue_id] = GroupCounter()
         return counter
 
     def group_messages(self) -> dict[tuple[str, str], int]:
-        """What each group has read of each topic since the start."""
+        """The messages of each topic that each group has read since the start."""
         totals: dict[tuple[str, str], int] = {}
         for (topic, group, _), counter in self.groups.items():
             totals[topic, group] = totals.get((topic, group), 0) + counter.messages
         return totals
 
     def forget_topic(self, topic: str) -> None:
-        """Drop what was counted of a topic that was deleted."""
+        """Drop the counters of a deleted topic."""
         self._forget(lambda of_topic, _: of_topic == topic)
 
     def forget_group(self, group: str) -> None:
-        """Drop what was counted of a group that was deleted."""
+        """Drop the counters of a deleted group."""
         self._forget(lambda _, of_group: of_group == group)
 
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
@@ -102,12 +102,12 @@ class BrokerStats:
             del self._group_samples[pair]
 
     def rates(self, name: str) -> str:
-        """A counter's growth a second over the three periods, as Java prints them."""
+        """A counter's growth per second over the three periods, formatted like Java's."""
         now = self._take_sample()
         return " ".join(str(self._rate(name, now, period)) for period in PERIODS)
 
     def group_rate(self, topic: str, group: str) -> float:
-        """Messages a second that a group has read of a topic over the last minute."""
+        """Messages per second of a topic that a group has read over the last minute."""
         samples = self._group_samples.get((topic, group))
         if not samples:
             return 0.0
@@ -138,7 +138,7 @@ class BrokerStats:
 
     def _rate(self, name: str, now: Sample, period: int) -> float:
         oldest = now.seconds - period
-        for sample in self._samples:  # the first that is inside the period
+        for sample in self._samples:  # the first sample within the period
             if sample.seconds >= oldest and now.seconds > sample.seconds:
                 difference = getattr(now, name) - getattr(sample, name)
                 return float(difference / (now.seconds - sample.seconds))

@@ -1,1 +1,1 @@
-"""What a broker keeps in config/: topics, groups, consumer offsets, and how they are saved."""
+"""The tables in config/: topics, groups, consumer offsets, and their files."""

@@ -1,7 +1,7 @@
 """The subscription groups of a broker, kept in config/subscriptionGroup.json.
 
-A group that is made by the way, for a heartbeat or a pull, is saved a little later: one that a kill
-takes back is made again by the next heartbeat.
+A group that is created implicitly, by a heartbeat or pull, is saved a little later. If a kill loses
+it, the next heartbeat creates it again.
 """
 
 import logging
@@ -35,15 +35,15 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
             None if saved is None else (saved.subscription_group_table, saved.data_version),
             is_copy=lambda: is_slave(settings),
         )
-        # Called with the name of a group that was deleted, in the same turn of the loop.
+        # Called with the name of a deleted group, in the same turn of the event loop.
         self.on_deleted: list[Callable[[str], None]] = []
         log.info("%d subscription groups", len(self.table))
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
-        """The group, made if it is new and may be; None if it may not (SUBSCRIPTION_GROUP_NOT_EXIST
-        to a client). A name that is not legal never makes a group.
+        """Return the group; creates it if it is missing and may be created. None if it may not
+        (SUBSCRIPTION_GROUP_NOT_EXIST to a client); an illegal name never creates a group.
 
-        The log hears of a new group only with `tell`. Raises Overloaded when there are enough.
+        The creation is logged only with `tell`. Raises Overloaded at the limit of groups.
         """
         known = self.table.get(name)
         if known is not None:
@@ -68,7 +68,7 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
         return group
 
     async def update(self, group: SubscriptionGroupConfig) -> None:
-        """Create a group or change it.
+        """Create or change a group.
 
         Raises:
             OSError: it could not be saved; nothing has changed.
@@ -76,12 +76,12 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
         await self.update_all([group])
 
     async def update_all(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
-        """Create groups or change them, all or none.
+        """Create or change groups, all or none.
 
         The attributes of `groups` are changes (see `mq.protocol.attributes`).
 
         Raises:
-            ValueError: of an attribute.
+            ValueError: an attribute is wrong.
             OSError: they could not be saved; nothing has changed.
         """
         for group in groups:
@@ -100,17 +100,17 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
             )
 
     async def delete(self, name: str, also: Callable[[], None] = lambda: None) -> bool:
-        """Delete a group; returns whether there was one.
+        """Delete a group; returns whether it existed.
 
-        `also` deletes what belongs to it, in the same turn of the loop: its next member makes the
-        group anew, and what that commits stays.
+        `also` deletes the group's other data, in the same turn of the event loop: the next member
+        creates the group again, and that one's commits must stay.
 
         Raises:
             OSError: the change could not be saved; nothing has changed.
         """
 
         def deletion_counts() -> None:
-            for callback in self.on_deleted:  # nobody waits for messages of it any more
+            for callback in self.on_deleted:  # suspended pops of the group are dropped
                 callback(name)
             also()
 
@@ -120,7 +120,7 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
         return deleted
 
     def disable_consume(self, name: str) -> None:
-        """Let a group consume no more; one that is far behind, for instance."""
+        """Disable the consumption of a group, for instance one with too much lag."""
         group = self.table.get(name)
         if group is not None and group.consume_enable:
             disabled = self.table[name] = copy(group)
@@ -130,21 +130,22 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
     async def take_copy(
         self, members: Mapping[str, SubscriptionGroupConfig], version: DataVersion
     ) -> None:
-        """Have the groups that the master of this slave has. Raises OSError; nothing has changed.
+        """Replace the groups by those of this slave's master. Raises OSError; nothing has changed
+        then.
 
-        What was made here for a consumer that reads from this slave comes with its next request.
+        A group that this slave created for a consumer is created again by its next request.
         """
         await self.copy(members, version)
         log.info("groups of the master: %d, data version %d", len(members), version.counter)
 
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """All groups, as brokers and tools exchange them."""
+        """All groups, in the form that brokers and tools exchange."""
         return SubscriptionGroupWrapper(
             subscription_group_table=self.table, data_version=self.data_version
         )
 
     def snapshot(self) -> SubscriptionGroupWrapper:
-        """The same, as it is now: for a thread that encodes it while groups come and go."""
+        """A copy of `wrapper`, for a thread that encodes it while groups change."""
         return SubscriptionGroupWrapper(
             subscription_group_table=dict(self.table), data_version=self.data_version
         )
@@ -153,7 +154,7 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
 def _with_kept(
     table: Mapping[str, SubscriptionGroupConfig], new: Mapping[str, SubscriptionGroupConfig]
 ) -> dict[str, SubscriptionGroupConfig]:
-    """New groups with the attributes of those of their names that they do not change."""
+    """New groups with the attributes that they do not change taken from the existing ones."""
     found = {}
     for name, group in new.items():
         known = table.get(name)

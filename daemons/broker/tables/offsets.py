@@ -1,8 +1,8 @@
-"""Consumer offsets: how far each group has consumed each queue, kept in config/consumerOffset.json.
+"""Consumer offsets: each group's committed offset by queue, kept in config/consumerOffset.json.
 
-An offset is that of the next message to consume. It is lost if the broker is killed before the next
-save: its group then consumes some messages again, as with Java. That offsets were removed is not:
-who deletes a topic or a group is answered when it is in the file.
+An offset is that of the next message to consume. A kill before the next save loses commits: the
+group then consumes some messages again, as with Java. Removals are not lost: deleting a topic or a
+group is answered after the file has been written.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from mq.protocol import fastjson
 log = logging.getLogger(__name__)
 
 _LOST = (
-    "no group has an offset now. In a queue whose first message is still in memory groups begin "
-    "with that message; in others they begin where consumeFromWhere of their consumers says, "
-    "mostly at the end, which skips messages. A slave of this broker has a copy of the file"
+    "no group has an offset now. In a queue whose first message is still in memory groups start "
+    "at that message; in others they start as consumeFromWhere of their consumers says, mostly "
+    "at the end, which skips messages. A slave of this broker has a copy of the file"
 )
 
 SEPARATOR = "@"  # between topic and group in the keys of the file
@@ -30,36 +30,36 @@ SEPARATOR = "@"  # between topic and group in the keys of the file
 class ConsumerOffsets:
     """Offsets by topic@group and queue id.
 
-    ``flush`` brings to the disk what is in the log by now; it says False if that cannot be.
+    ``flush`` flushes the log to the disk; it returns False if that fails.
     """
 
     def __init__(self, path: Path, flush: Callable[[], Awaitable[bool]] | None = None) -> None:
         self._path = path
         self._flush = flush
         self.table: dict[str, dict[int, int]]
-        # What it was when this slave began to act as the master; None if it has not since it copied
-        # the last time. Never changed, for threads read it.
+        # The table when this slave began to act as the master; None if it has not acted since the
+        # last copy. Never modified, because threads read it.
         self._base: Mapping[str, Mapping[int, int]] | None
         found = read_with_backup(path, _decode_file, lost=_LOST)
         self.table, self._base = found or ({}, None)
         self.version = CopyVersion()
         self.version.has_acted = self._base is not None
-        self._copied: frozenset[str] = frozenset()  # keys that a master had the last time
+        self._copied: frozenset[str] = frozenset()  # keys of the master's last copy
         self._dirty = False
         self._saving = asyncio.Lock()
-        # Called, in the same turn, with the name of a topic or a group that was deleted, by those
-        # who keep more of how far groups have come.
+        # Called in the same turn with the name of a deleted topic or group, for objects that keep
+        # more of the groups' progress.
         self.on_topic_removed: list[Callable[[str], None]] = []
         self.on_group_removed: list[Callable[[str], None]] = []
-        # Likewise with queues, by topic and id, that were cleared.
+        # Likewise with cleared queues, by topic and id.
         self.on_queues_cleared: list[Callable[[Collection[tuple[str, int]]], None]] = []
-        # Awaited before it is saved that offsets were removed: they save what is kept more of that,
-        # and nothing that was on its way then may bring it back. They may raise OSError.
+        # Awaited before removals are saved: the callbacks save their own removals, and wait for
+        # work in progress that would restore removed data. They may raise OSError.
         self.before_removals_are_saved: list[Callable[[], Awaitable[None]]] = []
         self._saves = Saves()
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str = "") -> None:
-        """Take over an offset. One that goes back is taken too: a consumer may have been reset."""
+        """Store an offset. A lower one is accepted, too: a consumer may have been reset."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.table.get(key)
         if queues is None:
@@ -95,7 +95,7 @@ class ConsumerOffsets:
     def least_of_all_groups(
         self, topic: str, min_offsets: dict[int, int], without: Iterable[str] = ()
     ) -> dict[int, int]:
-        """By queue, the least offset of any group that still points at a stored message.
+        """The least offset by queue of any group that still refers to a stored message.
 
         `min_offsets` are the first stored offsets by queue. Removes nothing, unlike
         ConsumerOffsetManager.queryMinOffsetInAllGroup, which deletes the offsets of `without`.
@@ -111,45 +111,46 @@ class ConsumerOffsets:
         return least
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Let a group start in a topic where another one is."""
+        """Copy the offsets of a group in a topic to another group."""
         offsets = self.table.get(f"{topic}{SEPARATOR}{source}")
         if offsets is not None:
             self.table[f"{topic}{SEPARATOR}{target}"] = dict(offsets)
             self._dirty = True
 
     def go_back_to_ends(self, end_of: Callable[[str, int], int]) -> None:
-        """Correct the offsets that are beyond the end of their queue, which a crash has taken.
+        """Correct offsets past the end of their queue, after a crash has removed the end.
 
-        What comes next has these offsets again: its groups would pass it over. (Java leaves them.)
+        The next messages get these offsets again, so the groups would skip them. (Java leaves the
+        offsets.)
         """
         for key, queues in self.table.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, offset in queues.items():
                 end = end_of(topic, queue_id)
                 if offset > end:
-                    log.warning("group %s: the end of %s queue %d is lost, its offset goes back "
+                    log.warning("group %s: the end of %s queue %d is lost; resetting its offset "
                                 "from %d to %d", group, topic, queue_id, offset, end)  # fmt: skip
                     queues[queue_id] = end
                     self._dirty = True
 
     def begin_acting(self) -> None:
-        """What is committed from now on, the master is to be told when it is back."""
+        """Record commits from now on, for the master when it returns."""
         self.version.has_acted = True
         if self._base is None:
             self._base = {key: queues.copy() for key, queues in self.table.items()}
             self._dirty = True
 
     def end_acting(self) -> None:
-        """The offsets count as they are: this broker is no slave any more."""
+        """Stop recording commits: this broker is not a slave any more."""
         self._base, self.version.has_acted = None, False
 
     async def take_copy(self, table: Mapping[str, dict[int, int]]) -> None:
-        """Have the offsets that the master of this slave has, in the file before in memory.
+        """Take the offsets of this slave's master, in the file before in memory.
 
-        They win where both have some (SlaveSynchronize.syncConsumerOffset). What groups have
-        committed here alone, while the master was away, stays; what came from the master and is
-        not there any more goes: a topic that was deleted and made again begins at 0. (Java keeps
-        it.) Raises OSError; nothing has changed.
+        The master's offsets replace those of this slave (SlaveSynchronize.syncConsumerOffset). Keys
+        that groups have committed only here, while the master was absent, stay. Keys that an
+        earlier copy had and this one lacks are removed: a topic that was deleted and created again
+        starts at 0. (Java keeps them.) Raises OSError; nothing has changed then.
         """
         gone = self._copied - table.keys()
 
@@ -172,14 +173,15 @@ class ConsumerOffsets:
                     self._dirty = self._dirty or dirty
                     raise
             self.end_acting()
-            self.table = merged()  # with what was committed meanwhile, which stays to be saved
+            self.table = merged()  # includes commits made meanwhile, which are still to be saved
             self._copied = frozenset(table)
 
-    def go_on_from(
+    def advance(
         self, table: Mapping[str, dict[int, int]], end_of: Callable[[str, int], int]
     ) -> None:
-        """Have groups be where they were at a slave that has acted as the master, as far as they
-        were further there, and the messages before are here."""
+        """Advance groups to the offsets at a slave that has acted as the master, as far as they are
+        higher there and the messages before them exist here.
+        """
         for key, queues in table.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, offset in queues.items():
@@ -188,20 +190,21 @@ class ConsumerOffsets:
                     self.commit(group, topic, queue_id, reached)
 
     def remove_group(self, group: str) -> None:
-        """Forget the offsets of a group that was deleted."""
+        """Remove the offsets of a deleted group."""
         self._remove(key for key in list(self.table) if key.endswith(SEPARATOR + group))
         for callback in self.on_group_removed:
             callback(group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0."""
+        """Remove the offsets in a deleted topic: a new topic of that name starts at 0."""
         self._remove(key for key in list(self.table) if key.startswith(topic + SEPARATOR))
         for callback in self.on_topic_removed:
             callback(topic)
 
-    def begin_anew(self, cleared: Collection[tuple[str, int]]) -> None:
-        """Have groups be at the beginning of queues, by topic and id, that were cleared, and have
-        offset 0 next: they would pass over what comes there."""
+    def reset_cleared(self, cleared: Collection[tuple[str, int]]) -> None:
+        """Reset groups to offset 0 of cleared queues, given by topic and id. The next message there
+        gets offset 0, and the groups would skip it.
+        """
         topics = {topic for topic, _ in cleared}
         for key, queues in self.table.items():
             topic = key.partition(SEPARATOR)[0]
@@ -221,11 +224,11 @@ class ConsumerOffsets:
             log.info("offsets of %s removed", key)
 
     def encoder(self, *, compact: bool = False) -> Callable[[], bytes]:
-        """What encodes the offsets as they are now, for a thread: there may be very many.
+        """Return a function that encodes the current offsets, for a thread: there may be very many.
 
-        As the file, indented as Java writes it, or on one line, as it travels to a slave
-        (GET_ALL_CONSUMER_OFFSET), with what it is worth, and what groups have committed while this
-        slave acted.
+        The result is the file, indented like Java's, or with ``compact`` one line for a slave
+        (GET_ALL_CONSUMER_OFFSET), with the version and the commits made while this slave acted as
+        the master.
         """
         table = {key: queues.copy() for key, queues in self.table.items()}
         base = self._base
@@ -240,22 +243,22 @@ class ConsumerOffsets:
         return encode
 
     async def save(self) -> None:
-        """Write the file if anything has changed; a failure is logged and tried again next time."""
+        """Write the file if anything has changed; a failure is logged and the next call retries."""
         try:
             await self.save_now()
         except NotFlushed:
-            pass  # which was told
+            pass  # already logged
         except OSError as error:
-            log.error("consumer offsets cannot be saved: %s", error)
+            log.error("cannot save consumer offsets: %s", error)
 
     async def save_removals(self) -> None:
-        """Have what was removed be gone behind a kill, too.
+        """Save removals, so that a kill does not restore removed offsets.
 
-        Raises OSError where it may be back: what can be saved is.
+        Raises OSError if some may reappear; saves as much as possible.
         """
         failures: list[OSError] = []
         if self._flush is not None:
-            await self._flush()  # where it cannot be, `save_now` says so
+            await self._flush()  # `save_now` reports a failed flush
         for prepare in self.before_removals_are_saved:
             try:
                 await prepare()
@@ -266,10 +269,10 @@ class ConsumerOffsets:
             raise failures[0]
 
     async def save_now(self) -> None:
-        """Write the file if anything has changed. Raises OSError; `save` tries it again.
+        """Write the file if anything has changed. Raises OSError; `save` retries.
 
-        The log is flushed first: what a group has passed may have been put into it again, as a
-        check point of popped messages or as a retry, and a power cut would take that alone.
+        The log is flushed first. Messages before an offset may have been stored again, as a check
+        point of popped messages or as a retry, and a power cut must not lose those alone.
         """
         async with self._saving:
             if not self._dirty:
@@ -278,22 +281,23 @@ class ConsumerOffsets:
             encode = self.encoder()
             try:
                 if self._flush is not None and not await self._flush():
-                    # What is in the file is older: after a restart some messages come once more.
+                    # The offsets in the file are older: after a restart some messages are delivered
+                    # again.
                     raise NotFlushed(errno.EIO, "the log cannot be flushed")
                 await self._saves.run(lambda: write_atomically(self._path, encode()))
-            except BaseException:  # also where a stop cancels it, which saves once more
+            except BaseException:  # also when a stop cancels it, which saves again
                 self._dirty = True
                 raise
 
 
 class NotFlushed(OSError):
-    """What is in the log is not on the disk, so that nothing may be said to lie behind it."""
+    """The log could not be flushed, so offsets must not be saved."""
 
 
 def changed(
     table: Mapping[str, Mapping[int, int]], base: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, int]]:
-    """Of offsets those that a table of before has not."""
+    """The offsets that differ from those of an earlier table."""
     found = {}
     for key, queues in table.items():
         before = base.get(key, {})
@@ -303,11 +307,11 @@ def changed(
     return found
 
 
-_NONE = -1  # as `query` has it
+_NONE = -1  # the same value as in `query`
 
 
 def _named(table: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    """A table with texts for names: a Java that does not know it cannot pass over numbers."""
+    """A table with strings as keys: Java versions that do not know it cannot skip numbers."""
     return {
         key: {str(number): at for number, at in queues.items()} for key, queues in table.items()
     }
@@ -316,7 +320,7 @@ def _named(table: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
 def _acted_from(
     table: Mapping[str, Mapping[int, int]], base: Mapping[str, Mapping[int, int]] | None
 ) -> dict[str, dict[str, dict[str, int]]]:
-    """The field for the file: where groups were that have moved since."""
+    """The field for the file: the earlier offsets of queues whose offsets have changed since."""
     if base is None:
         return {}
     moved = changed(table, base)
@@ -329,7 +333,7 @@ def _acted_from(
 
 
 def _decode_file(data: bytes) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]] | None]:
-    """The offsets of a file, and those from which a slave has acted. Raises ValueError."""
+    """The offsets of a file, and those at the time when a slave began to act. Raises ValueError."""
     content = fastjson.loads(data)
     table, moved = _find(content, "offsetTable"), _find(content, "actedFrom")
     if table is None:
@@ -343,7 +347,7 @@ def _decode_file(data: bytes) -> tuple[dict[str, dict[int, int]], dict[str, dict
 
 
 def decode_offsets(data: bytes) -> dict[str, dict[int, int]]:
-    """The offsets of a file, or of an answer to GET_ALL_CONSUMER_OFFSET. Raises ValueError."""
+    """The offsets of a file, or of a reply to GET_ALL_CONSUMER_OFFSET. Raises ValueError."""
     table = _find(fastjson.loads(data), "offsetTable")
     if table is None:
         raise ValueError("no offsetTable")
@@ -351,14 +355,15 @@ def decode_offsets(data: bytes) -> dict[str, dict[int, int]]:
 
 
 def decode_changed_offsets(data: bytes) -> dict[str, dict[int, int]]:
-    """Those of an answer that were committed at a slave while it acted as the master: all of them,
-    where it does not say which. Raises ValueError."""
+    """The offsets of a reply that were committed at a slave while it acted as the master; all
+    offsets if the reply does not distinguish them. Raises ValueError.
+    """
     table = _find(fastjson.loads(data), "changedTable")
     return decode_offsets(data) if table is None else table
 
 
 def _find(content: object, name: str) -> dict[str, dict[int, int]] | None:
-    """A table of JSON, None if there is none. Raises ValueError."""
+    """A table of a JSON object, None if it is missing. Raises ValueError."""
     table = content.get(name) if isinstance(content, dict) else None
     if not isinstance(table, dict):
         return None

@@ -1,12 +1,12 @@
-"""A table of a broker with its data version, kept in a file as Java's ConfigManager keeps it.
+"""A table of a broker with its data version, kept in a file like those of Java's ConfigManager.
 
-What an administrator changes is on the disk before it can be seen; it is written in a thread, and
-what changes meanwhile stays. What is made by the way is saved a little later, in a thread, together
-with others.
+An administrator's change is on the disk before it becomes visible. It is written in a thread, and
+other changes made meanwhile are kept. Implicit changes are saved a little later, in a thread,
+together with others.
 
-A slave's table is a copy of its master's, which is taken over as a whole with the master's version.
-What is made there by the way, for a consumer that reads from the slave, is in memory only and gone
-with the next copy: the file and the version tell what the master has.
+A slave's table is a copy of its master's, which replaces the whole table and the version. Members
+that a slave creates implicitly, for a consumer that reads from it, are in memory only and vanish
+with the next copy: the file and the version are those of the master.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,9 +24,11 @@ M = TypeVar("M", bound=Body)
 
 
 class SavedTable(Generic[M]):
-    """Members by name. ``field`` is the name of the table in the file at ``path``; ``born`` are the
-    members that are there from the start, and ``saved`` is what was read from the file, which
-    goes before them. ``is_copy`` says whether it is a slave's.
+    """Members by name.
+
+    ``field`` is the name of the table in the file at ``path``. ``born`` are the initial members;
+    ``saved`` is the content of the file, which overrides them. ``is_copy`` reports whether the
+    table is a slave's.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class SavedTable(Generic[M]):
         is_copy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._text = TableText(field)
-        # Not the data version: that of a master may be behind the one of the table before.
+        # Not the data version: a master's version may be lower than that of the replaced table.
         self._writes = count()
         self.file = StateFile(path, lambda: self._encode(self.table, self.data_version))
         self.table: dict[str, M] = dict(born)
@@ -49,11 +51,11 @@ class SavedTable(Generic[M]):
             self.table.update(members)
 
     def _encode(self, table: Mapping[str, M], version: DataVersion) -> tuple[bytes, int]:
-        """The file, and the number of this write of it."""
+        """The file's content, and the number of this write."""
         return self._text.encode(table, version), next(self._writes)
 
     async def save_pending(self) -> None:
-        """Write the file, in a thread, if members were made that are not in it. Raises OSError."""
+        """Write the file in a thread if it lacks members. Raises OSError."""
         await self.file.save_pending()
 
     async def copy(
@@ -62,11 +64,11 @@ class SavedTable(Generic[M]):
         version: DataVersion,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Have what a master has, with its version; `then` is called when it can be seen.
+        """Replace the table by a master's, with its version; `then` is called when it is visible.
 
-        Raises OSError: it could not be saved; nothing has changed.
+        Raises OSError if it could not be saved; nothing has changed then.
         """
-        own = self.table  # its members are kept where they are equal: their text is known
+        own = self.table  # equal members keep their identity, because their text is cached
         table = {n: own[n] if own.get(n) == member else member for n, member in members.items()}
 
         def count_it() -> None:
@@ -76,8 +78,7 @@ class SavedTable(Generic[M]):
         await self.file.replace(lambda: self._encode(table, version), count_it)
 
     def _changed(self, *, at_once: bool = False) -> None:
-        """The table has changed by the way: have it saved soon, or now unless that takes too much
-        of the time."""
+        """Save an implicit change soon, or now unless that takes too much time."""
         if self._is_copy():
             return
         self.data_version = next_version(self.data_version)
@@ -91,10 +92,10 @@ class SavedTable(Generic[M]):
         change: Callable[[dict[str, M]], dict[str, M]],
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a change that is on the disk before it can be seen; `then` is called when it can.
+        """Make a change that is on the disk before it is visible; `then` is called when it is.
 
-        It is made in the table of the moment at which it counts: members may have been made while
-        it was written. Raises OSError; nothing has changed then.
+        The change is applied again to the table at that moment, because members may have been
+        created during the write. Raises OSError; nothing has changed then.
         """
         before, version = self.data_version, DataVersion()
 
@@ -114,8 +115,9 @@ class SavedTable(Generic[M]):
     async def _delete(
         self, name: str, then: Callable[[], None], otherwise: Callable[[], None]
     ) -> bool:
-        """Take a member out in the same way; returns whether there was one. Where there was none,
-        `otherwise` is called. Raises OSError."""
+        """Remove a member like `_change`; returns whether it existed. If not, `otherwise` is
+        called. Raises OSError.
+        """
         if name not in self.table:
             otherwise()
             return False

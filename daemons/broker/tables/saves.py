@@ -1,4 +1,4 @@
-"""Saves in threads, in their order: a late one brings back nothing of before."""
+"""Saves in threads, in order: a late save never overwrites a newer one."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from mq.client.machine import threads
 
 
 class Saves:
-    """Saves of one thing, each in a thread.
+    """Saves of one object, each in a thread.
 
-    When whoever waits for one is cancelled, as by a stop, its thread goes on. Where the next save
-    is done before it, it is left out.
+    If the caller is cancelled, as by a stop, the thread continues. A save is skipped if a later one
+    has finished before it.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Saves:
         self._done = 0
 
     async def run(self, save: Callable[[], None]) -> None:
-        """Run one. Raises what it raises."""
+        """Run a save. Raises what it raises."""
         self._begun += 1
         number = self._begun
 

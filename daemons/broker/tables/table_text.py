@@ -1,7 +1,7 @@
-"""The text of a file that holds a table and its data version, as fastjson writes it.
+"""The text of a file with a table and its data version, in fastjson's format.
 
-Such a file is written often, each time for a few members that changed, so the text of a member is
-kept for as long as the member is the same object: whoever changes one puts another in its place.
+Such a file is written often, each time for a few changed members. So the text of a member is cached
+while the member is the same object: a change must replace the object.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from mq.protocol.bodies.schema import Body
 
 
 def next_version(version: DataVersion) -> DataVersion:
-    """The data version of the table after one more change."""
+    """The next data version of the table."""
     return DataVersion(timestamp=clock.milliseconds(), counter=version.counter + 1)
 
 
 class TableText:
-    """`field` is the name of the table in the file."""
+    """Encodes the file; `field` is the name of the table in it."""
 
     def __init__(self, field: str) -> None:
         self._field = field.encode()
         self._texts: dict[str, tuple[Body, bytes]] = {}
 
     def encode(self, table: Mapping[str, Body], version: DataVersion) -> bytes:
-        """The whole file."""
+        """The content of the whole file."""
         texts: dict[str, tuple[Body, bytes]] = {}
         for name, member in table.items():
             known = self._texts.get(name)

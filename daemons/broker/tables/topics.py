@@ -1,13 +1,12 @@
 """The topics of a broker, kept in config/topics.json.
 
-A table is never changed once others can see it: a change puts another one in its place.
-Topics that every broker has are there from the start and are overwritten by what the file says
-(TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
-of the topic, empty for all, so that name servers learn of it. A topic that is made for a send is on
-the disk before it can be seen, as what an administrator changes is; but of many that are made in a
-row, and of those that are made by the way otherwise, most are saved a little later: nobody else
-shall wait for the disk. If the broker is killed before that, the topic's queues tell of it
-(`adopt`).
+A table is never modified once it is visible: a change replaces it. The topics that every broker has
+exist from the start and are overwritten by the file (TopicConfigManager). Each change raises the
+data version and is reported to `on_change` with the name of the topic, or "" for all, so that name
+servers are informed. A topic created for a send is on the disk before it is visible, like an
+administrator's change. But of many topics created in a row, and of those created otherwise, most
+are saved a little later, so that other requests do not wait for the disk. If the broker is killed
+before that, the topic's queues show that it exists (`adopt`).
 """
 
 import logging
@@ -34,16 +33,16 @@ Table = dict[str, TopicConfig]
 
 READ_WRITE = Permission.READ | Permission.WRITE
 TOPICS_SETTING = "maxAutoCreatedTopics"
-DEFAULT_QUEUES = 16  # of a topic made without a number (TopicConfig.defaultReadQueueNums)
+DEFAULT_QUEUES = 16  # of a topic created without a number (TopicConfig.defaultReadQueueNums)
 BENCHMARK_QUEUES = 1024
-_MOST_TOLD = 20  # topics made at once that the log names
+_MOST_TOLD = 20  # limit of topics created at once that are logged
 SCHEDULE_QUEUES = 18  # one for each delay level
 # A queue costs a folder, a file and memory in every broker.
 MOST_QUEUES = MAX_QUEUES
 
 
 def new_topic(name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
-    """A topic with as many queues to read as to write."""
+    """A topic with equal numbers of queues to read and to write."""
     return TopicConfig(
         topic_name=name,
         read_queue_nums=queues,
@@ -54,7 +53,7 @@ def new_topic(name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0)
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics that a broker is born with."""
+    """The initial topics of every broker."""
     inherit = Permission.INHERIT
     cluster_perm = inherit | (READ_WRITE if config.cluster_topic_enable else 0)
     broker_perm = inherit | (READ_WRITE if config.broker_topic_enable else 0)
@@ -79,7 +78,7 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
 
 
 def no_such_topic(name: str) -> Refused:
-    """What a client hears of a topic that has to be made first."""
+    """The refusal for a topic that must be created first."""
     return Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
 
 
@@ -113,14 +112,16 @@ class Topics(SavedTable[TopicConfig]):
         )
 
     def knows(self, name: str, queue_id: int) -> bool:
-        """Whether messages of a queue can be served: it is configured, or the broker's own."""
+        """Whether messages of a queue can be served: it is configured, or used by the broker
+        itself.
+        """
         topic = self.table.get(name)
         if topic is not None and queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
             return True
         return self.is_system(name) or name.startswith(names.LMQ_PREFIX)
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
-        """All topics, as brokers and name servers exchange them."""
+        """All topics, in the form that brokers and name servers exchange."""
         return TopicConfigSerializeWrapper(
             topic_config_table=self.table, data_version=self.data_version
         )
@@ -128,10 +129,11 @@ class Topics(SavedTable[TopicConfig]):
     def create_for_send(
         self, name: str, default_topic: str, queues: int, sys_flag: int, peer: str
     ) -> TopicConfig | None:
-        """The topic of a send; if it is new, made after the default topic named by the client.
+        """The topic of a send; if missing, it is created from the default topic that the client
+        names.
 
-        None when there is no such default topic or it may not be inherited from
-        (createTopicInSendMessageMethod). Raises Overloaded when there are enough topics.
+        None if that default topic does not exist or may not be inherited from
+        (createTopicInSendMessageMethod). Raises Overloaded at the limit of topics.
         """
         known = self.table.get(name)
         if known is not None:
@@ -162,14 +164,14 @@ class Topics(SavedTable[TopicConfig]):
         )
         topic.topic_filter_type = model.topic_filter_type
         log.info("topic %s created for %s: %d queues", name, peer, topic.write_queue_nums)
-        # A Java broker that takes over the store after a kill knows only what is in the file.
+        # A Java broker that takes over the store after a kill knows only the topics in the file.
         self._put_soon([topic], at_once=True)
         return topic
 
     def create_internal(
         self, name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """A topic of the broker's own, such as a retry or dead letter topic; made if it is new."""
+        """Return an internal topic, such as a retry or dead letter topic; creates it if missing."""
         known = self.table.get(name)
         if known is not None:
             return known
@@ -178,9 +180,12 @@ class Topics(SavedTable[TopicConfig]):
         return topic
 
     def find_or_remake(self, name: str) -> TopicConfig | None:
-        """The topic of a message that has waited. It may be missing though the message was
-        acknowledged, if the broker was killed before the topic was saved: it is made again then,
-        where a send would make it. None for one that is not made by sends."""
+        """Return the topic of a message that has waited.
+
+        It may be missing although the message was acknowledged, if the broker was killed before the
+        topic was saved. Then it is created again if a send would create it; otherwise the result is
+        None.
+        """
         known = self.table.get(name)
         if known is not None:
             return known
@@ -192,7 +197,7 @@ class Topics(SavedTable[TopicConfig]):
         return self.create_internal(name, config.default_topic_queue_nums)
 
     def create_all(self, topics: Sequence[TopicConfig]) -> None:
-        """Make those topics of the broker's own that are new, and save them together."""
+        """Create the internal topics that are missing, and save them together."""
         new = [topic for topic in topics if topic.topic_name not in self.table]
         for topic in new[:_MOST_TOLD]:
             log.info("topic %s created: %d queues", topic.topic_name, topic.write_queue_nums)
@@ -202,9 +207,9 @@ class Topics(SavedTable[TopicConfig]):
             self._put_soon(new)
 
     def adopt(self, queues: Mapping[str, int]) -> None:
-        """Make topics that have messages but are not in the file.
+        """Create topics that have messages but are not in the file.
 
-        ``queues`` is how many queues of each topic there are on the disk.
+        ``queues`` is the number of queues of each topic on the disk.
         """
         found = []
         for name, count in queues.items():
@@ -212,13 +217,13 @@ class Topics(SavedTable[TopicConfig]):
                 wanted = max(count, self._settings.broker.default_topic_queue_nums)
                 if name.startswith(("%RETRY%", "%DLQ%")):
                     wanted = count
-                log.warning("topic %s has messages but no settings: it gets the defaults", name)
+                log.warning("topic %s has messages but no configuration; using defaults", name)
                 found.append(new_topic(name, wanted))
         if found:
             self._put_soon(found)
 
     def derive(self, name: str, queue_id: int) -> None:
-        """Have a topic with at least this queue, because there are messages in it."""
+        """Ensure that a topic has at least this queue, because it has messages."""
         topic = self.table.get(name)
         if topic is None:
             self.adopt({name: queue_id + 1})
@@ -229,7 +234,7 @@ class Topics(SavedTable[TopicConfig]):
         self._put_soon([topic])
 
     async def update(self, topic: TopicConfig) -> None:
-        """Create a topic or change it.
+        """Create or change a topic.
 
         Raises:
             OSError: it could not be saved; nothing has changed.
@@ -237,12 +242,12 @@ class Topics(SavedTable[TopicConfig]):
         await self.update_all([topic])
 
     async def update_all(self, topics: Sequence[TopicConfig]) -> None:
-        """Create topics or change them, all or none. Which are ordered only name servers say.
+        """Create or change topics, all or none. Only name servers decide which are ordered.
 
         The attributes of `topics` are changes (see `mq.protocol.attributes`).
 
         Raises:
-            ValueError: of an attribute.
+            ValueError: an attribute is wrong.
             OSError: they could not be saved; nothing has changed.
         """
         for topic in topics:
@@ -251,24 +256,24 @@ class Topics(SavedTable[TopicConfig]):
             attributes.check_changes(attributes.TOPIC, current, topic.attributes or {})
         old = self.table
         new = {topic.topic_name: topic for topic in topics}
-        tell = partial(self._tell, list(new))
-        await self._change(lambda table: {**table, **_with_kept(table, new)}, tell)
+        notify = partial(self._notify, list(new))
+        await self._change(lambda table: {**table, **_with_kept(table, new)}, notify)
         for topic in topics:
             log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
 
     async def delete(self, name: str, also: Callable[[], None] = lambda: None) -> bool:
-        """Delete a topic; returns whether there was one.
+        """Delete a topic; returns whether it existed.
 
-        `also` deletes what belongs to it, in the same turn of the loop: a send that comes a turn
-        later makes the topic anew, and what is stored in that one stays.
+        `also` deletes the topic's other data, in the same turn of the event loop: a send in the
+        next turn creates the topic again, and its messages must stay.
 
         Raises:
             OSError: the change could not be saved; nothing has changed. Or what `also` raises; the
-                topic is gone then.
+              topic is deleted then.
         """
 
         def then() -> None:
-            self._tell([name])
+            self._notify([name])
             also()
 
         deleted = await self._delete(name, then, also)
@@ -277,7 +282,7 @@ class Topics(SavedTable[TopicConfig]):
         return deleted
 
     async def set_ordered(self, ordered: Iterable[str]) -> None:
-        """Mark exactly these topics as ordered, as the name servers say. Raises OSError."""
+        """Mark exactly these topics as ordered, as name servers require. Raises OSError."""
         wanted = set(ordered)
         others = [t.topic_name for t in self.table.values() if t.order != (t.topic_name in wanted)]
         if not others:
@@ -299,39 +304,41 @@ class Topics(SavedTable[TopicConfig]):
             self._put_soon([topic])
 
     async def take_copy(self, members: Table, version: DataVersion) -> None:
-        """Have the topics that the master of this slave has. Raises OSError; nothing has changed.
+        """Replace the topics by those of this slave's master. Raises OSError; nothing has changed
+        then.
 
-        What lies in the queues of a topic that is gone stays until its log files go: that a master
-        names no topics may be the master's loss.
+        Messages of a removed topic stay until their log files expire, because the master may have
+        lost its topics.
         """
         gone = self.table.keys() - members.keys()
-        await self.copy(members, version, partial(self._tell, [""]))
-        log.info("topics of the master: %d, data version %d, %d are gone", len(members),
+        await self.copy(members, version, partial(self._notify, [""]))
+        log.info("topics of the master: %d, data version %d, %d removed", len(members),
                  version.counter, len(gone))  # fmt: skip
 
     async def next_version(self) -> None:
-        """Raise the data version, so that name servers take in every topic again."""
-        await self._change(dict, partial(self._tell, [""]))
+        """Raise the data version, so that name servers accept every topic again."""
+        await self._change(dict, partial(self._notify, [""]))
 
     def save(self) -> None:
-        """Write the file as it stands, without a new data version. Raises OSError."""
+        """Write the file as it is, without a new data version. Raises OSError."""
         self.file.save()
 
     def _put_soon(self, topics: Sequence[TopicConfig], *, at_once: bool = False) -> None:
-        """Put topics, and save them soon, or now unless that takes too much of the time."""
+        """Store topics, and save them soon, or now unless that takes too much time."""
         self.table = {**self.table, **{topic.topic_name: topic for topic in topics}}
         self._changed(at_once=at_once)
-        self._tell([topic.topic_name for topic in topics])
+        self._notify([topic.topic_name for topic in topics])
 
-    def _tell(self, names: Sequence[str]) -> None:
+    def _notify(self, names: Sequence[str]) -> None:
         for name in names:
             for callback in self.on_change:
                 callback(name)
 
 
 def _with_kept(table: Table, new: Table) -> Table:
-    """New topics with what they keep of those of their names: order, and attributes that they do
-    not change."""
+    """New topics with the order flag, and the attributes that they do not change, of the existing
+    ones.
+    """
     found = {}
     for name, topic in new.items():
         known = table.get(name)

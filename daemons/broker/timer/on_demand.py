@@ -3,7 +3,7 @@
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.writer import MessageWriter
-from mq.daemons.broker.periodic import save_again_and_again
+from mq.daemons.broker.periodic import save_periodically
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.supervision import Tasks, Work
@@ -34,7 +34,7 @@ class TimerOnDemand:
         pause = self._settings.store.timer_flush_interval_ms / 1000
 
         async def save() -> None:
-            await save_again_and_again(timer.save, lambda: pause, "timer")
+            await save_periodically(timer.save, lambda: pause, "timer")
 
         return [*timer.works(), (save, "timer: save")]
 

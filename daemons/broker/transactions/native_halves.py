@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mq.daemons.broker.handlers.usual_properties import UNUSUAL, names_timer
-from mq.daemons.broker.native_failure import tell_failure
+from mq.daemons.broker.native_failure import log_native_failure
 from mq.daemons.broker.store.batch import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
@@ -145,4 +145,4 @@ class NativeHalves:
     def _failed(self, what: str) -> None:
         """What the path failed at may come again."""
         self.leave_to_python()
-        tell_failure(what, "transactions")
+        log_native_failure(what, "transactions")

@@ -57,7 +57,7 @@ def test_a_remark_after_a_value_is_named_with_file_and_line(
     assert (finished.status, finished.out) == (78, "")
     assert finished.err == (
         f"mq {command}: {file}, line 2: metricsPort=5557 # for Prometheus: expected a whole "
-        "number; a remark needs a line of its own, which begins with #\n"
+        "number; a comment needs a line of its own, which starts with #\n"
     )
 
 

@@ -68,7 +68,7 @@ def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) 
         ("maxTransferBytesOnBulkPull=8388609", "must be at most 8388608"),
         ("deleteWhen=25", "deleteWhen=25: expected hours such as 04;16"),
         ("brokerPermission=7", r"brokerPermission=7: expected 2 \(write\), 4"),
-        ("enableDLegerCommitLog=true", "has no DLedger"),
+        ("enableDLegerCommitLog=true", "does not support DLedger"),
         ("storeType=defaultRocksDB", "storeType=defaultRocksDB: .* rocksDBConfigToJson"),
         ("timerRocksDBEnable=true", "timerRocksDBEnable=true: .* Let Java deliver them"),
         ("rocksdbCQDoubleWriteEnable=true", "remove rocksdbCQDoubleWriteEnable"),
@@ -270,7 +270,7 @@ def test_names_that_no_folder_may_have_are_refused(tmp_path: Path, name: str) ->
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("/nowhere/x # d", "a remark needs a line of its own"),
+        ("/nowhere/x # d", "a comment needs a line of its own"),
         ("~/store", "~ is not expanded; write the whole path"),
         (r"D:\rocketmq\store", "write a path of this system, with / between folders"),
     ],

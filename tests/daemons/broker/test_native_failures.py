@@ -86,7 +86,7 @@ def _run(root: Path, script: Callable[[Harness, Channel, Written], Awaitable[Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "way"), [({}, "take"), ({"clientSendRate": "9"}, "do not take")]
+    ("settings", "way"), [({}, "use"), ({"clientSendRate": "9"}, "do not use")]
 )
 def test_a_broker_says_at_its_start_what_takes_the_native_path(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, str], way: str
@@ -98,5 +98,5 @@ def test_a_broker_says_at_its_start_what_takes_the_native_path(
     with caplog.at_level(logging.INFO):
         asyncio.run(main())
     assert f"plain sends {way} the native path" in caplog.text
-    assert "plain pulls take the native path" in caplog.text
+    assert "plain pulls use the native path" in caplog.text
     assert ("clientSendRate" in caplog.text) == bool(settings)

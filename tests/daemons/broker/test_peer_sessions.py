@@ -42,7 +42,7 @@ def test_a_key_that_cannot_be_read_again_leaves_the_one_there_was(
     path.write_text("accessKey: the-broker\n")
     with caplog.at_level(logging.ERROR):
         assert not sessions.reload_key("name servers")
-    assert "requests to name servers are signed as before" in caplog.text
+    assert "keeping the old key for requests to name servers" in caplog.text
     session = sessions.session("127.0.0.1:9876")
     assert session.credentials is not None and session.credentials.secret_key == "secret-two"
 

@@ -140,7 +140,7 @@ def test_a_lock_for_another_group_is_refused(tmp_path: Path) -> None:
     body = LockBatchRequestBody(consumer_group="groupA", client_id="c").encode()
     text = refusal(access, Code.LOCK_BATCH_MQ, signed(USER, {}, body), body)
     assert text == "No default permission for group:groupA"
-    assert "cannot be read" in refusal(access, Code.LOCK_BATCH_MQ, signed(USER, {}, b"["), b"[")
+    assert "cannot read" in refusal(access, Code.LOCK_BATCH_MQ, signed(USER, {}, b"["), b"[")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_broken_file_leaves_the_rules_as_they_are_and_is_logged_once(
     access.check(Command(Code.UPDATE_BROKER_CONFIG, signed(ADMIN), b""), SOMEWHERE)
     errors = own_records(caplog, "mq.daemons.acl", logging.ERROR)
     assert len(errors) == 1
-    assert "stays as it was" in errors[0].getMessage()
+    assert "keeping the old access control rules" in errors[0].getMessage()
     assert "hidden_word" not in errors[0].getMessage()
 
 

@@ -73,5 +73,5 @@ def test_what_comes_behind_a_lost_end_is_delivered_by_a_slave_whose_copy_was_bey
 
 def end_copying() -> None:
     for task in asyncio.all_tasks():
-        if task.get_name() == "copies of what the master has":
+        if task.get_name() == "copies of the master's metadata":
             task.cancel()

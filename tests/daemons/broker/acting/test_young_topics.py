@@ -18,7 +18,7 @@ SHORT = {"messageDelayLevel": "1s 2s 3s", "autoCreateTopicEnable": "false"}
 
 def end_copying() -> None:
     for task in asyncio.all_tasks():
-        if task.get_name() == "copies of what the master has":
+        if task.get_name() == "copies of the master's metadata":
             task.cancel()
 
 

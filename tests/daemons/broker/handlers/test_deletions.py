@@ -105,7 +105,7 @@ def test_a_deletion_whose_offsets_cannot_be_saved_is_refused_until_they_are(
         in_the_way.mkdir()
         reply = await peer.ask(code, DELETIONS[code])
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        assert "may be back behind a restart; delete it once more" in (reply.remark or "")
+        assert "may reappear after a restart; delete it again" in (reply.remark or "")
         assert "T@g" in file.read_text()
         in_the_way.rmdir()
         assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS

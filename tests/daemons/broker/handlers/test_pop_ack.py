@@ -42,7 +42,7 @@ def test_a_revive_queue_that_is_made_up_is_refused_before_anything_is_written(
             popped.receipt = with_revive_queue(real, number)
             for reply in (await consumer.hide(popped, 3000), await consumer.ack(popped)):
                 assert reply.code == ResponseCode.SYSTEM_ERROR
-                assert reply.remark == f"there is no revive queue {number}"
+                assert reply.remark == f"revive queue {number} does not exist"
             assert log.position == before
             assert number not in broker.stores.messages.queues_of(points.topic)
             assert not points._fresh

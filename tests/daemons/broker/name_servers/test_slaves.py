@@ -52,7 +52,7 @@ def test_a_slave_that_is_there_first_learns_its_master_soon(tmp_path: Path) -> N
                 async with asyncio.timeout(25.0):  # by itself it registers each thirty seconds
                     await masters.changed.wait()
                 assert (masters.address, masters.ha_address) == ("127.0.0.1:20911", HA_ADDRESS)
-            setup.registration.look_for_master()
+            setup.registration.query_master()
             async with asyncio.timeout(25.0):
                 while masters.address:
                     await setup.registration.round_ended()

@@ -88,7 +88,7 @@ def test_a_bucket_fills_with_time_and_lets_a_large_batch_through_when_full() -> 
 def test_a_full_topic_takes_no_more_and_others_do(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         assert (await send(peer, b"x" * 2000)).code == ResponseCode.SUCCESS
-        await broker.services.topic_sizes.look()  # else it is looked at once a second
+        await broker.services.topic_sizes.check()  # else it is looked at once a second
         reply = await send(peer, b"x")
         assert reply.code == ResponseCode.SYSTEM_BUSY
         assert "Orders" in (reply.remark or "") and "topicMaxBytes" in (reply.remark or "")
@@ -97,7 +97,7 @@ def test_a_full_topic_takes_no_more_and_others_do(tmp_path: Path) -> None:
         assert refused == 1
         more = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"topicMaxBytes=1000000\n")
         assert more.code == ResponseCode.SUCCESS
-        await broker.services.topic_sizes.look()
+        await broker.services.topic_sizes.check()
         assert (await send(peer, b"x")).code == ResponseCode.SUCCESS
 
     with_broker(tmp_path, script, topicMaxBytes="Orders:2000;Bills:1000000")
@@ -107,8 +107,8 @@ def test_the_size_of_a_topic_is_that_of_its_records(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         for _ in range(3):
             assert (await send(peer, b"x" * 100)).code == ResponseCode.SUCCESS
-        await broker.services.topic_sizes.look()
-        await broker.services.topic_sizes.look()  # counts what is new, of which there is nothing
+        await broker.services.topic_sizes.check()
+        await broker.services.topic_sizes.check()  # counts what is new, of which there is nothing
         (known,) = [
             k for q, k in broker.services.topic_sizes._known.items() if k[1] and q.topic == "Orders"
         ]
@@ -135,13 +135,13 @@ def test_too_many_sends_that_wait_for_the_disk_stop_others() -> None:
 
     flusher, appender = Waiting(), Port()
     backlog = FlushBacklog(flusher, appender, broker_settings(send_thread_pool_queue_capacity=10))  # type: ignore[arg-type]
-    backlog.look()
+    backlog.check()
     assert "sendThreadPoolQueueCapacity" in str(appender.refused["flush backlog"])
     flusher.waiting_replies = 7
-    backlog.look()
+    backlog.check()
     assert appender.refused
     flusher.waiting_replies = 5
-    backlog.look()
+    backlog.check()
     assert not appender.refused
 
 

@@ -36,12 +36,12 @@ def test_a_group_too_far_behind_is_disabled_and_stays_so(tmp_path: Path) -> None
     async def script(broker: Broker) -> None:
         async with broker, Peer(broker.port) as peer:
             await fill(peer)
-            assert broker.services.slow_consumers.look() == ["Slow"]
+            assert broker.services.slow_consumers.check() == ["Slow"]
             reply = await pull(peer, "Slow", 1)
             assert reply.code == ResponseCode.NO_PERMISSION
             assert reply.remark == "subscription group no permission, Slow"
             assert (await pull(peer, "Fast", 2)).code == ResponseCode.SUCCESS
-            assert broker.services.slow_consumers.look() == []
+            assert broker.services.slow_consumers.check() == []
 
     async def after_restart(broker: Broker) -> None:
         async with broker, Peer(broker.port) as peer:
@@ -55,7 +55,7 @@ def test_without_the_guard_every_group_goes_on(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with broker, Peer(broker.port) as peer:
             await fill(peer)
-            assert broker.services.slow_consumers.look() == []
+            assert broker.services.slow_consumers.check() == []
             assert (await pull(peer, "Slow", 1)).code == ResponseCode.SUCCESS
 
     off = {"consumerFallbehindThreshold": "10"}
@@ -71,7 +71,7 @@ def test_the_water_marks_tell_what_waits(tmp_path: Path) -> None:
             line = WaterMarks(broker.stores.messages).line()
             assert re.fullmatch(
                 r"water marks: \d+ bytes not flushed, 0 bytes not dispatched, \d+ readers wait, "
-                r"the loop was up to \d+ ms late",
+                r"the event loop was up to \d+ ms late",
                 line,
             )
 

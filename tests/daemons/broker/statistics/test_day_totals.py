@@ -13,10 +13,10 @@ def test_each_midnight_moves_the_totals_on_by_a_day() -> None:
     stats.transferred = 4
     days = DayTotals(stats)
     assert (days.yesterday_morning, days.today_morning, days.now()) == ((0, 0), (0, 0), (10, 4))
-    days.turn_of_day()
+    days.day_changed()
     puts = 30
     assert (days.yesterday_morning, days.today_morning, days.now()) == ((0, 0), (10, 4), (30, 4))
-    days.turn_of_day()
+    days.day_changed()
     assert (days.yesterday_morning, days.today_morning) == ((10, 4), (30, 4))
 
 

@@ -221,7 +221,7 @@ def test_what_looks_like_a_message_in_a_body_is_none(tmp_path: Path, code: Code)
         fields = {"msgId": forged, "consumerGroup": "g", "clientId": "c"}
         reply = await peer.ask(code, fields)
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        assert "there is no message" in (reply.remark or "") or "can not find" in str(reply.remark)
+        assert "does not exist here" in (reply.remark or "") or "can not find" in str(reply.remark)
         assert broker.delivery.transactions.ledger.offsets() == []
 
     run(tmp_path, script)
