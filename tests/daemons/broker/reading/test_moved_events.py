@@ -137,7 +137,7 @@ def test_a_group_whose_filter_finds_nothing_counts_as_far_behind_all_the_same(
         await send(peer, "others", bytes(5000))
         reply = await pull(peer, 0, subscription="b")
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-        assert broker.services.slow_consumers.look() == ["readers"]
+        assert broker.services.slow_consumers.check() == ["readers"]
         assert (await pull(peer, 0)).code == ResponseCode.NO_PERMISSION
 
     settings = {
