@@ -78,7 +78,7 @@ def test_sections_are_read_apart_and_a_line_that_is_wrong_has_its_number() -> No
     }
     with pytest.raises(ValueError, match=r"line 4: \\u12 is not a Unicode escape"):
         read_sections("a=1\n[one]\n\na=\\u12")
-    with pytest.raises(ValueError, match=r"section \[one\] is there twice"):
+    with pytest.raises(ValueError, match=r"section \[one\] occurs twice"):
         read_sections("[one]\n[one]")
 
 

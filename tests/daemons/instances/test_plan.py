@@ -86,7 +86,7 @@ def test_the_command_line_goes_before_the_file_but_for_what_each_has_of_its_own(
         ("listenPort=x\n", 2, "listenPort=x: expected a whole number"),
         ("brokerName=a\n[b]\n", 2, "[b] is none of the brokers of instances=2: a, a-2"),
         ("[a]\nbrokerName=b\n", None, "[a] brokerName=b: the section has the name of the broker"),
-        ("[a]\n[a]\n", None, "section [a] is there twice"),
+        ("[a]\n[a]\n", None, "section [a] occurs twice"),
     ],
 )
 def test_what_cannot_be_is_one_line(
