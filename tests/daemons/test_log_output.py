@@ -54,9 +54,7 @@ def test_lines_that_a_stalled_reader_leaves_no_room_for_are_dropped_and_counted(
     received += os.read(reading, 1_000_000)
     *lines, notice, last, end = received.split(b"\n")
     assert {*lines} == {line.encode()}
-    assert notice == b"%d log lines were dropped: the reader is too slow" % (
-        1000 - len(lines)
-    )
+    assert notice == b"%d log lines were dropped: the reader is too slow" % (1000 - len(lines))
     assert (last, end) == (b"after", b"")
     os.close(reading)
 
