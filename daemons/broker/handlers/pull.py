@@ -194,8 +194,7 @@ class PullHandlers:
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
         flag = header["flag"]
         assert isinstance(flag, int)
-        # Without enough memory to keep what is read, the pull must read from the disk itself in the
-        # end.
+        # If memory is too short to keep the messages, the pull reads from the disk itself in the end.
         present = self._residency if reads < _MOST_READS else None
         for_master, answer = self._suggestions.is_for_master(known, queue, offset), None
         try:
@@ -220,8 +219,7 @@ class PullHandlers:
                 self._answer(
                     *(found, header, fields, channel, queue, offset, expression, may_hold, known)
                 )
-        # Committed at arrival: the group may have committed, or been reset, when the pull is served
-        # again.
+        # At arrival: the group may have committed, or been reset, before the pull is served again.
         if may_hold and not reads and sys_flag & _COMMIT and self._takes_commits:
             self._commit(group, queue, committed, channel)
 

@@ -130,9 +130,7 @@ class MessageFinder:
         most_bytes: int,
         present: Residency,
     ) -> FoundMessages:
-        """The result after checking each record; with codes, only records whose tags code is in
-        them.
-        """
+        """The result after checking each record; with codes, only records with one of them."""
         log = self._log
         minimum = log.minimum
         missing: list[int] = []
@@ -146,8 +144,7 @@ class MessageFinder:
             if codes and code not in codes and entry_size > 0:
                 continue
             if physical < minimum or entry_size == _FILLER_SIZE:
-                # The log file of the record has been deleted. An entry that is not valid at all is
-                # repaired below.
+                # Its log file has been deleted; an entry that is not valid is repaired below.
                 if physical >= 0 and entry_size > 0:
                     continue
             if count and (count >= wanted or size + entry_size > most_bytes):
