@@ -194,7 +194,7 @@ class PullHandlers:
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
         flag = header["flag"]
         assert isinstance(flag, int)
-        # If memory is too short to keep the messages, the pull reads from the disk itself in the end.
+        # If memory is too short to keep the messages, the pull finally reads the disk itself.
         present = self._residency if reads < _MOST_READS else None
         for_master, answer = self._suggestions.is_for_master(known, queue, offset), None
         try:
