@@ -1,6 +1,6 @@
-"""A client for TubeMQ: producers and consumers of its clusters, on an event loop.
+"""A TubeMQ client: producers and consumers on an event loop.
 
-What programs need can be imported from here; it is loaded when it is asked for.
+The names that programs need are exported here; each is imported on first use.
 """
 
 from importlib import import_module

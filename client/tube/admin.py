@@ -1,7 +1,7 @@
-"""What administrators ask TubeMQ's masters and brokers: over HTTP, by the names of methods.
+"""Administrative requests to TubeMQ masters and brokers, over HTTP by method name.
 
-A plain caller: it blocks, one request after the other, as commands do. Answers are JSON; in a
-change each broker or topic has an outcome of its own, and those that failed raise nothing here.
+The caller blocks, and sends one request at a time, as commands do. Answers are JSON; in a change
+each broker or topic has a result of its own, and single failures raise nothing at this level.
 """
 
 import http.client
@@ -15,7 +15,7 @@ from mq.client.errors import BadAnswer, ClientError, ConnectError, MQError, reas
 from mq.protocol.tube.codes import BROKER_WEB_PORT, MASTER_WEB_PORT
 from mq.protocol.tube.strings import Address
 
-#: The largest answer that is read.
+#: The limit of an answer in bytes.
 MAX_ANSWER = 64 * 1024 * 1024
 _MOST_REDIRECTS = 3
 
@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 
 class AdminRefused(MQError):
-    """A server refuses what an administrator asks for; `code` is its own, mostly that of HTTP."""
+    """A server refuses a request; `code` is the server's own code, usually that of HTTP."""
 
     def __init__(self, address: str, code: int, text: str) -> None:
         super().__init__(f"{address}: {text or f'refused with the code {code}'}")
@@ -33,13 +33,13 @@ class AdminRefused(MQError):
 
 
 class Unreachable(ConnectError):
-    """Nobody can be asked there."""
+    """No server answers at the address."""
 
     hint = "check that it runs there, or say where: -n HOST:8715 --web-port PORT"
 
 
 class ChangesFailed(Exception):
-    """Of what a change was to do some was not done: a text for each."""
+    """Some parts of a change failed: a text for each."""
 
     def __init__(self, failures: Sequence[str]) -> None:
         super().__init__("; ".join(failures))
@@ -47,13 +47,13 @@ class ChangesFailed(Exception):
 
 
 class TubeAdmin:
-    """Asks the active one of some masters, and brokers.
+    """Sends requests to the active one of several masters, and to brokers.
 
     Args:
-        masters: of which the hosts are asked, in this order, until one answers.
-        web_port: where they are administered.
-        token: their confModAuthToken, which changes need.
-        user: who changes something: letters, digits, underscores.
+        masters: their hosts are tried in this order until one answers.
+        web_port: the port of the masters' web interface.
+        token: their confModAuthToken, required for changes.
+        user: the name recorded with changes: letters, digits, underscores.
         timeout: seconds for each answer.
     """
 
@@ -75,7 +75,7 @@ class TubeAdmin:
         self._timeout = timeout
 
     def query(self, method: str, **parameters: object) -> dict[str, Any]:
-        """The answer of a master. Raises ConnectError, BadAnswer, AdminRefused."""
+        """Return the answer of a master. Raises ConnectError, BadAnswer, AdminRefused."""
         failure: MQError | None = None
         for master in self._masters:
             try:
@@ -90,9 +90,9 @@ class TubeAdmin:
         raise failure
 
     def change(self, method: str, *, adds: bool = False, **parameters: object) -> list[Row]:
-        """Change something; the outcomes of what was done.
+        """Make a change; returns the results.
 
-        Raises as `query` does, and ChangesFailed where some of it was refused.
+        Raises what `query` raises, and ChangesFailed if some parts failed.
         """
         who = {"createUser" if adds else "modifyUser": self._user}
         answer = self.query(method, confModAuthToken=self._token, **who, **parameters)
@@ -103,24 +103,24 @@ class TubeAdmin:
         return rows
 
     def query_broker(self, broker: Address, method: str, **parameters: object) -> dict[str, Any]:
-        """The answer of a broker, at its web port. Raises as `query` does."""
+        """Return the answer of a broker, at its web port. Raises what `query` raises."""
         return self._ask(broker, "/broker.htm", method, parameters)
 
     def change_broker(self, broker: Address, method: str, **parameters: object) -> dict[str, Any]:
-        """Have a broker change something. Raises as `query` does."""
+        """Make a change at a broker. Raises what `query` raises."""
         more = {"confModAuthToken": self._token, "modifyUser": self._user, **parameters}
         return self._ask(broker, "/broker.htm", method, more)
 
     # ------------------------------------------------------------------------------------------
 
     def brokers(self) -> list[Row]:
-        """The brokers that are set up, with what they do (admin_query_broker_run_status)."""
+        """Return the configured brokers, with their state (admin_query_broker_run_status)."""
         return _rows(self.query("admin_query_broker_run_status"))
 
     def broker_addresses(self, ids: Iterable[int] = ()) -> dict[int, Address]:
-        """Where brokers are administered, by their ids; of all, or of these.
+        """Return the web addresses of brokers by id; of all, or of those given.
 
-        Raises ClientError where one of these is not set up.
+        Raises ClientError for an id that is not configured.
         """
         found = {
             int(row["brokerId"]): Address(
@@ -136,7 +136,7 @@ class TubeAdmin:
         return {number: found[number] for number in wanted}
 
     def topics(self, topic: str = "") -> list[Row]:
-        """Topics with the brokers that have them (admin_query_topic_info)."""
+        """Return topics with the brokers that have them (admin_query_topic_info)."""
         return _rows(self.query("admin_query_topic_info", topicName=topic))
 
     def _ask(
@@ -145,7 +145,7 @@ class TubeAdmin:
         texts = {
             name: _text(value) for name, value in parameters.items() if value not in (None, "")
         }
-        # A POST: tokens do not belong into the logs of what is in between.
+        # A POST: tokens must not appear in the logs of proxies.
         body = urlencode({"method": method, **texts})
         for _ in range(_MOST_REDIRECTS):
             status, headers, data = self._post(address, path, body)
@@ -179,12 +179,12 @@ class TubeAdmin:
 
 
 def _redirected(address: Address, location: str, path: str) -> tuple[Address, str]:
-    """Where the active master is, as another one says it. Raises BadAnswer."""
+    """Return the address of the active master from another one's redirection. Raises BadAnswer."""
     try:
         target = urlsplit(location)
         if target.scheme == "http" and target.hostname:
             return Address(target.hostname, target.port or 80), target.path or path
-    except ValueError:  # of a port, or an address
+    except ValueError:  # from an invalid port or address
         pass
     raise BadAnswer(str(address), f"a redirection to {location[:200]!r}")
 
@@ -205,7 +205,7 @@ def _answer(address: str, status: int, data: bytes) -> dict[str, Any]:
 
 
 def _rows(answer: Mapping[str, Any]) -> list[Row]:
-    """The rows of an answer; none where it has none."""
+    """Return the rows of an answer; empty if it has none."""
     found = answer.get("data", answer.get("dataSet", []))
     return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 

@@ -1,4 +1,4 @@
-"""Consuming from TubeMQ where the program itself chooses the partitions (ClientBalanceConsumer)."""
+"""Consumption from TubeMQ with partitions that the program selects (ClientBalanceConsumer)."""
 
 import asyncio
 import logging
@@ -40,12 +40,12 @@ from mq.protocol.tube.strings import (
 
 log = logging.getLogger(__name__)
 
-#: The metadata are asked for again after so long at the soonest (partMetaInfoCheckPeriodMs).
+#: The shortest time between two queries of the metadata (partMetaInfoCheckPeriodMs).
 METADATA_SECONDS = 10.0
-#: A partition that somebody else has, or whose broker refused our tokens, is asked for again after
-#: so long at the soonest (CFG_MIN_META_QUERY_WAIT_PERIOD_MS).
+#: The shortest time until a partition that another client has, or whose broker refused our tokens,
+#: is requested again (CFG_MIN_META_QUERY_WAIT_PERIOD_MS).
 REFUSED_SECONDS = 5.0
-#: Java reports what it holds each so many times `report_interval` heartbeats, changed or not.
+#: Java reports its partitions every `report_interval` heartbeats times this, changed or not.
 _REPORT_FACTOR = 10
 
 _CONNECT_TRIES = 2
@@ -53,7 +53,7 @@ _CONNECT_PAUSE_SECONDS = 1.0
 
 
 class Metadata:
-    """Which partitions there are, as the master has said it last."""
+    """The existing partitions, as the master last reported them."""
 
     def __init__(self, *, tls: bool) -> None:
         self._tls = tls
@@ -68,7 +68,7 @@ class Metadata:
         answer: RegisterResponseM2CV2 | HeartResponseM2CV2 | GetPartMetaResponseM2C,
         master: Address,
     ) -> None:
-        """Take the lists that an answer has. Raises BadAnswer for one that cannot be read."""
+        """Apply the lists in an answer. Raises BadAnswer if they cannot be parsed."""
         try:
             if answer.HasField("brokerConfigId") and answer.brokerConfigId != self.broker_id:
                 self._brokers = brokers_by_id(answer.brokerConfigList, tls=self._tls)
@@ -82,7 +82,7 @@ class Metadata:
         self.partitions = dict(self._expanded())
 
     def _expanded(self) -> list[tuple[str, tuple[Partition, bool]]]:
-        """Each partition of each topic, with whether it may be read; of brokers that are known."""
+        """Return each partition of each topic at a known broker, with whether it is readable."""
         return [
             (str(partition.key), (partition, place.subscribable))
             for topic in self._topics
@@ -104,21 +104,21 @@ class BalanceLink(ConsumerLink):
         place: tuple[int, int],
         on_beat: Callable[[], None],
     ) -> None:
-        """`place` is how many members the group has, and which of these this one is."""
+        """`place` is the number of members of the group, and the index of this one."""
         super().__init__(member, masters, table, on_beat)
         self._source_count, self._node_id = place
         self.metadata = Metadata(tls=member.options.tls is not None)
         self._reported: frozenset[str] = frozenset()
         self._unreported = 0
-        self.asked = -inf  # when the partitions came last, seconds of the loop
+        self.asked = -inf  # when the partitions were last fetched, in the loop's seconds
 
     def report_soon(self) -> None:
-        """Nothing: what has changed is reported in any case."""
+        """Do nothing: changes are always reported."""
 
     def _report(self, report: ClientSubRepInfo, *, is_new: bool = False) -> frozenset[str] | None:
-        """Say which metadata we have, and, if it has changed, what we hold; returns that.
+        """Report the known metadata and, if changed, the owned partitions; returns the latter.
 
-        A master that `is_new` may know nothing of it: it is told in any case.
+        To a master that `is_new` they are always reported, because it may not know them.
         """
         report.brokerConfigId = self.metadata.broker_id
         report.topicMetaInfoId = self.metadata.topic_id
@@ -192,7 +192,7 @@ class BalanceLink(ConsumerLink):
         self._learn(answer, master)
 
     async def ask_metadata(self) -> None:
-        """Ask which partitions there are. Raises why the master does not say."""
+        """Query the partitions. Raises the error of the master."""
         member, master = self._member, self._masters.current
         request = GetPartMetaRequestC2M(
             clientId=member.client_id,
@@ -224,7 +224,7 @@ class BalanceLink(ConsumerLink):
 
 
 class TubeBalanceConsumer(TubeReader):
-    """A member of a group whose members choose their partitions. An async context manager.
+    """A member of a group whose members select their partitions. An async context manager.
 
         async with TubeBalanceConsumer(masters, "reports", ["orders"], node=(3, 0)) as consumer:
             for key in sorted(await consumer.partitions())[0::3]:
@@ -232,10 +232,10 @@ class TubeBalanceConsumer(TubeReader):
             async for message in consumer:
                 ...
 
-    As `TubeConsumer`, but for the partitions: `partitions` says which there are, `connect` and
-    `disconnect` choose. `node` is how many members the group has, and which of these this is, from
-    0 on; the master refuses a second one of that number, and members that have another idea of how
-    many there are. Without it nothing is checked. Bound consumption is of the other kind.
+    Like `TubeConsumer`, except for the partitions: `partitions` lists them, `connect` and
+    `disconnect` select them. `node` is the number of members of the group, and the index of this
+    one from 0 on; the master refuses a second member with that index, and members with a different
+    count. Without it nothing is checked. Bound consumption is not supported.
     """
 
     kind = "Balance"
@@ -253,27 +253,25 @@ class TubeBalanceConsumer(TubeReader):
         service: TubeService | None = None,
         **keywords: Unpack[TubeConsumerKeywords],
     ) -> None:
-        """See the class. Raises ClientError for what cannot be meant."""
+        """See the class. Raises ClientError for invalid arguments."""
         if node is not None and not 0 <= node[1] < node[0]:
-            raise ClientError(
-                f"of {node[0]} members none is number {node[1]}: from 0 on they count"
-            )
+            raise ClientError(f"invalid index {node[1]} of {node[0]} members: they count from 0 on")
         self._place = node or (UNDEFINED, UNDEFINED)
         super().__init__(masters, group, topics, options, service=service, **keywords)
         if self._options.bound is not None:
             raise ClientError("a consumer that chooses its partitions is not bound")
         self._asking: asyncio.Lock = asyncio.Lock()
-        self._changing: dict[str, asyncio.Lock] = {}  # one thing after the other, by partition
+        self._changing: dict[str, asyncio.Lock] = {}  # serializes changes of a partition
         self._refused: dict[str, float] = {}
 
     def _make_link(self) -> ConsumerLink:
         return BalanceLink(self._member, self._masters, self._table, self._place, self._expire)
 
     async def partitions(self) -> dict[str, bool]:
-        """The partitions of the topics by key, each with whether it may be read now.
+        """Return the partitions of the topics by key, each with whether it is readable now.
 
-        The master is asked at most each ten seconds. What may not be read any more is given back.
-        Raises what asking it raises.
+        The master is queried at most every ten seconds. Partitions that are no longer readable are
+        given back. Raises the errors of the query.
         """
         self._check_running()
         loop = asyncio.get_running_loop()
@@ -283,16 +281,16 @@ class TubeBalanceConsumer(TubeReader):
         known = self._link.metadata.partitions
         closed = [held.key for held in self._table if not known.get(held.key, (None, False))[1]]
         if closed:
-            log.warning("partitions that may not be read any more: %s", ", ".join(closed))
+            log.warning("partitions are no longer readable: %s", ", ".join(closed))
             await asyncio.gather(*map(self._disconnect, closed))
         return {key: subscribable for key, (_, subscribable) in known.items()}
 
     async def connect(self, key: str, offset: int = UNDEFINED) -> None:
-        """Read a partition from now on; from an offset, if one is given, else where the group was.
+        """Start to read a partition at an offset; by default at the group's committed offset.
 
-        Nothing, if it is read already. Raises TubeError: NothingToRead (404) for one that
-        `partitions` has not had, 422 for one that may not be read, 410 for one that somebody else
-        has, 421 if it is asked for again too soon behind that; and what asking its broker raises.
+        Does nothing if it is read already. Raises TubeError: NothingToRead (404) for a partition
+        that `partitions` did not return, 422 for one that is not readable, 410 for one that another
+        client has, 421 for a retry that is too early after that; and the errors of the broker.
         """
         self._check_running()
         name = str(self._key(key))
@@ -336,9 +334,9 @@ class TubeBalanceConsumer(TubeReader):
                 return
 
     async def disconnect(self, key: str) -> None:
-        """Read a partition no more. Nothing, if it is not read.
+        """Stop reading a partition. Does nothing if it is not read.
 
-        If messages of it are not confirmed yet, that is waited for as when a master asks for it.
+        Unconfirmed messages are waited for as when a master takes the partition away.
         """
         self._check_running()
         await self._disconnect(str(self._key(key)))

@@ -1,4 +1,4 @@
-"""What a consumer asks brokers for: to register and unregister, to live on, messages, commits."""
+"""A consumer's requests to brokers: registration, heartbeats, messages, commits."""
 
 from mq.client.errors import BadAnswer
 from mq.client.tube.decoding import GetAnswer, decode_get_answer
@@ -29,19 +29,20 @@ _FIRST_STATUS = {
 class BrokerCalls:
     """The requests of one consumer to brokers.
 
-    All raise ConnectError, RequestTimeout, BadAnswer, and TubeError where a broker refuses.
+    All raise ConnectError, RequestTimeout, BadAnswer, and TubeError if a broker refuses.
     """
 
     def __init__(self, member: Membership) -> None:
         self._member = member
-        self._registered: set[str] = set()  # keys of partitions that once were
+        self._registered: set[str] = set()  # keys of partitions that were registered before
 
     async def register(self, partition: Partition, offset: int = UNDEFINED) -> ConsumedOffset:
-        """Make a partition ours, and begin at an offset, if one is given.
+        """Register a partition, and start at an offset, if one is given.
 
-        The first time that this consumer has it, the broker is told where a new group begins. Later
-        it is where the group was, as in Java (RmtDataCache.bookPartition); the C++ client asks for
-        the end each time, and goes past what came while it was away if nothing was committed.
+        The first time that this consumer registers it, the broker is told where a new group starts.
+        Later it is the group's committed offset, as in Java (RmtDataCache.bookPartition); the C++
+        client requests the end each time, and skips messages that arrived while it was away if
+        nothing was committed.
         """
         member, key = self._member, str(partition.key)
         status = ReadStatus.NORMAL
@@ -64,9 +65,9 @@ class BrokerCalls:
         )
 
     async def unregister(self, partition: Partition, *, consumed: bool) -> None:
-        """Give a partition back; with `consumed` the messages that came last are committed.
+        """Unregister a partition; with `consumed` the last received messages are committed.
 
-        As Java says it; the C++ client never has them committed.
+        As in Java; the C++ client never commits them.
         """
         status = ReadStatus.NORMAL if consumed else ReadStatus.FROM_MAX
         request = self._registration(OpType.UNREGISTER, partition, status)
@@ -93,7 +94,7 @@ class BrokerCalls:
     async def heartbeat(
         self, broker: BrokerInfo, held: list[RegisteredPartition]
     ) -> HeartBeatResponseB2C:
-        """Keep partitions; the answer has those that are not ours any more."""
+        """Keep partitions alive; the answer lists those that this consumer has lost."""
         member = self._member
         request = HeartBeatRequestC2B(
             clientId=member.client_id,
@@ -111,9 +112,9 @@ class BrokerCalls:
         return answer
 
     async def get(self, partition: Partition, *, consumed: bool, limited: bool) -> GetAnswer:
-        """Ask for messages; `consumed` says whether those that came last are. Refusals are given.
+        """Request messages; `consumed` says whether the previous ones are. Refusals are returned.
 
-        `limited` leaves it to us to limit how fast the group reads.
+        `limited` leaves the rate limit of the group to this client.
         """
         member = self._member
         request = GetMessageRequestC2B(
@@ -134,7 +135,7 @@ class BrokerCalls:
             raise BadAnswer(str(address), str(error)) from None
 
     async def commit(self, partition: Partition, *, consumed: bool) -> ConsumedOffset:
-        """Say whether the messages that came last are consumed; they come again if not."""
+        """Commit the last received messages, or have them redelivered if not `consumed`."""
         member = self._member
         request = CommitOffsetRequestC2B(
             clientId=member.client_id,

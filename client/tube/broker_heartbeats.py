@@ -1,9 +1,9 @@
-"""Heartbeats to brokers: one loop per broker that has partitions of ours.
+"""Heartbeats to brokers: one loop per broker at which this consumer has partitions.
 
-The first comes after half an interval. A partition that the broker does not have as ours leaves;
-all do that were sent if it does not take our tokens (415). If it does not answer, they stay: the
-broker says what became of them when it is back. (Java lets them go, and waits until a master gives
-them anew.)
+The first one follows after half an interval. A partition that the broker does not assign to this
+consumer is removed; all partitions in the heartbeat are if the broker refuses the tokens (415). If
+the broker does not answer, they stay: it reports their state when it is back. (Java removes them,
+and waits until a master assigns them again.)
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class BrokerHeartbeats:
         self._loops: dict[BrokerInfo, asyncio.Task[None]] = {}
 
     def keep(self, broker: BrokerInfo) -> None:
-        """See to a broker as long as it has partitions of ours."""
+        """Send heartbeats to a broker while this consumer has partitions there."""
         if broker not in self._loops:
             task = asyncio.get_running_loop().create_task(self._run(broker))
             self._loops[broker] = task
@@ -56,7 +56,7 @@ class BrokerHeartbeats:
                 try:
                     await self._beat(broker, held)
                 except Exception:
-                    log.exception("the heartbeat to %s failed", broker)
+                    log.exception("heartbeat to %s failed", broker)
                 await asyncio.sleep(self._interval)
         finally:
             self._loops.pop(broker, None)
@@ -68,7 +68,7 @@ class BrokerHeartbeats:
             self._lose(held, str(error))
             return
         except MQError as error:
-            log.warning("the heartbeat to %s failed: %s", broker, error)
+            log.warning("heartbeat to %s failed: %s", broker, error)
             return
         if not answer.hasPartFailure:
             return
@@ -77,7 +77,7 @@ class BrokerHeartbeats:
             try:
                 failure = PartitionFailure.parse(text)
             except MalformedText as error:
-                log.warning("%s said of a partition what cannot be read: %s", broker, error)
+                log.warning("%s sent an invalid partition failure: %s", broker, error)
                 continue
             lost = by_key.get(str(failure.partition.key))
             if lost is not None:
@@ -85,7 +85,7 @@ class BrokerHeartbeats:
 
     def _lose(self, held: list[RegisteredPartition], reason: str) -> None:
         for one in held:
-            if self._table.get(one.key) is one:  # and has not left and come back meanwhile
-                log.warning("%s is not ours any more: %s", one.key, reason)
+            if self._table.get(one.key) is one:  # and was not removed and added again meanwhile
+                log.warning("%s was lost: %s", one.key, reason)
                 self._table.remove(one.key)
         self._on_lost()

@@ -1,4 +1,4 @@
-"""Connections to TubeMQ's servers: requests and their answers (see mq.client.in_flight)."""
+"""Connections to TubeMQ servers: requests and their answers (see mq.client.in_flight)."""
 
 import asyncio
 import ssl
@@ -15,29 +15,28 @@ from mq.protocol.tube.frame import FrameDecoder
 from mq.protocol.tube.rpc import decode_response, encode_request
 from mq.protocol.tube.strings import Address
 
-#: Of a request's time-out, what its server has: the rest is for the ways there and back (the C++
-#: client takes off as much). Of shorter ones than this twice, half.
+#: The part of a request's timeout that is reserved for transmission: the server gets the rest (as
+#: in the C++ client). For timeouts shorter than twice this, half.
 TRAVEL_MS = 500
 
-#: Bytes that may wait for one server; the original's high mark (nettyWriteHighWaterMark).
+#: Unsent bytes per server; the original's high water mark (nettyWriteHighWaterMark).
 MAX_UNSENT = 50 * 1024 * 1024
 
 
 class NotConnected(ConnectError):
-    """There was no connection: nothing has been sent."""
+    """There was no connection: nothing was sent."""
 
     hint = "check that it runs there, or give the masters: -n HOST:8715"
 
 
 class TubeConnection(InFlight):
-    """The connection to one address, made at once. It ends once; who wants more makes another.
+    """The connection to one address, opened at once. After its end a new one must be created.
 
     Args:
         address: "host:port".
-        tls: encrypts it; servers listen for that on ports of their own.
-        tls_name: the host that the server's certificate has to be of, where that is another than
-            the address has: what was looked up.
-        version: the protocol version to speak; servers of all releases take each.
+        tls: encrypts it; servers have separate ports for TLS.
+        tls_name: the host in the server's certificate, if the address is a resolved one.
+        version: the protocol version to use; servers of all releases accept each.
     """
 
     _PEER = "server"
@@ -53,11 +52,11 @@ class TubeConnection(InFlight):
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(address, loop, "client")
-        self.unexpected = 0  # answers that nobody waited for any more
+        self.unexpected = 0  # answers that were no longer pending
         self._tls = tls
         self._tls_name = None if tls is None else tls_name
         self._version = version
-        self._used = loop.time()  # when something last went over it
+        self._used = loop.time()  # when anything was last sent or received
         self._decoder = FrameDecoder()
         self._serials = count(1)
         self._batch_bytes = 0
@@ -77,23 +76,23 @@ class TubeConnection(InFlight):
         )
 
     def _unconnected(self, reason: str) -> ConnectError:
-        """NotConnected only if nothing can have been sent.
+        """Return NotConnected only if nothing can have been sent.
 
-        A connection that has just been made may be given up before asyncio says that it was.
+        A connection may be abandoned after it was established but before asyncio reports it.
         """
         kind = NotConnected if self._transport is None else ConnectError
         return kind(self.address, reason)
 
     @property
     def unsent(self) -> int:
-        """Bytes that the server has not taken yet."""
+        """The bytes that the server has not accepted yet."""
         if self._transport is None:
             return self._batch_bytes
         return self._batch_bytes + self._transport.get_write_buffer_size()
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of pending requests."""
         return len(self._pending)
 
     @property
@@ -102,11 +101,15 @@ class TubeConnection(InFlight):
 
     @property
     def idle_since(self) -> float:
-        """When something last went over it, by the loop's clock; now, while requests wait."""
+        """When anything was last sent or received, by the loop's clock; now, while requests are
+        pending.
+        """
         return self._loop.time() if self._pending else self._used
 
     async def call(self, method: Method, body: bytes, timeout: float) -> bytes:
-        """Send a request and wait for its answer. Raises as `request` does and its future fails."""
+        """Send a request and wait for its answer. Raises what `request` raises, and the error of
+        its future.
+        """
         answer: bytes = await self.request(method, body, timeout)
         return answer
 
@@ -118,17 +121,17 @@ class TubeConnection(InFlight):
         convert: Callable[[bytes], Any] | None = None,
         raised: Callable[[RemoteFailure], Exception] | None = None,
     ) -> "asyncio.Future[Any]":
-        """Send a request without waiting; its future gets the answer, or what `convert` makes.
+        """Send a request without waiting; its future gets the answer, or the result of `convert`.
 
-        It fails with ConnectError (NotConnected where nothing has been sent), RequestTimeout,
-        BadAnswer, or what `convert` raises; where the answer is an exception, with RemoteFailure,
-        or what `raised` makes of it. Raises why the connection has ended, if it has, and
-        NotConnected if the server takes no more.
+        It fails with ConnectError (NotConnected if nothing was sent), RequestTimeout, BadAnswer, or
+        what `convert` raises; if the answer is an exception, with RemoteFailure, or the result of
+        `raised`. The call itself raises the error with which the connection ended, if any, and
+        NotConnected if the server accepts no more data.
         """
         if self.error is not None:
             raise self.error
         if self.unsent > MAX_UNSENT:
-            raise NotConnected(self.address, f"it takes no more: {self.unsent} bytes are unsent")
+            raise NotConnected(self.address, f"{self.unsent} bytes are unsent: server too slow")
         now = self._loop.time()
         future: asyncio.Future[Any] = self._loop.create_future()
         serial = next(self._serials) & 0xFFFFFFFF
@@ -161,7 +164,7 @@ class TubeConnection(InFlight):
             self._end(BadAnswer(self.address, str(error)))
 
     def _complete(self, pending: Pending, payload: bytes) -> None:
-        future = cast("asyncio.Future[Any]", pending.future)  # nobody else waits for TubeMQ
+        future = cast("asyncio.Future[Any]", pending.future)  # TubeMQ has no other kind of waiter
         try:
             answer = decode_response(payload, pending.code)
             result = answer if pending.convert is None else pending.convert(answer)
@@ -170,7 +173,7 @@ class TubeConnection(InFlight):
             future.set_exception(failure if raised is None else raised(failure))
         except RemoteProtocolError as error:
             future.set_exception(BadAnswer(self.address, str(error)))
-        except Exception as error:  # whatever it is, somebody waits
+        except Exception as error:  # any error must complete the future
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -1,4 +1,4 @@
-"""Consuming from TubeMQ: as a member of a group, whose master shares out the partitions."""
+"""Consumption from TubeMQ as a member of a group, whose partitions the master assigns."""
 
 import asyncio
 import logging
@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class _Loop:
-    """An `async for` over messages. It is gone when the loop was left: `break` says nothing."""
+    """An `async for` over messages. It is garbage collected when the loop is left: `break` is not
+    reported otherwise.
+    """
 
     __slots__ = ("__weakref__", "_next")
 
@@ -45,7 +47,7 @@ class _Loop:
 
 
 class _Delivered:
-    """What a loop has been given: messages of one reply."""
+    """The messages of one reply that a loop was given."""
 
     __slots__ = ("batch", "is_finished", "loop")
 
@@ -56,9 +58,9 @@ class _Delivered:
 
 
 class TubeReader:
-    """What consumers of both kinds can do: get messages, confirm them, say how far they are."""
+    """The common part of both kinds of consumers: getting messages, confirming them, offsets."""
 
-    kind = ""  # a part of client ids
+    kind = ""  # part of client ids
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class TubeReader:
         service: TubeService | None = None,
         **keywords: Unpack[TubeConsumerKeywords],
     ) -> None:
-        """See the class. Raises ClientError for what cannot be meant."""
+        """See the class. Raises ClientError for invalid arguments."""
         given = cast("dict[str, Any]", keywords)
         self._options = take(options or TubeConsumerOptions(), given)
         refuse(self, given)
@@ -91,34 +93,34 @@ class TubeReader:
         self._index: int | None = None
         self._background: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
-        self._starters = 0  # who wait for it
+        self._starters = 0  # callers that wait for it
         self._close_once = Closing()
         self._state = "new"
-        self._given: dict[_Delivered, None] = {}  # what loops have
+        self._given: dict[_Delivered, None] = {}  # what loops were given
 
     @abstractmethod
     def _make_link(self) -> ConsumerLink: ...
 
     @property
     def client_id(self) -> str:
-        """What masters and brokers know this consumer by; "" before it starts."""
+        """The id of this consumer at masters and brokers; "" before it starts."""
         return self._member.client_id
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Messages so far: given, damaged (left out), unwanted (by the filter of the client)."""
+        """Message counts: given, damaged (left out), unwanted (dropped by the client's filter)."""
         counts = self._reading.counts
         return {name: counts[name] for name in ("given", "damaged", "unwanted")}
 
     async def start(self) -> None:
         """Register at a master. Safe to call again while it runs.
 
-        Raises why the last master did not take us: ConnectError, RequestTimeout, BadAnswer,
-        GroupForbidden, GroupDiffers, another TubeError; ClientError once it was closed. It may be
-        called again then.
+        Raises the error of the last master: ConnectError, RequestTimeout, BadAnswer,
+        GroupForbidden, GroupDiffers, or another TubeError; it may be called again then. Raises
+        ClientError after a close.
         """
         if self._state == "closed":
-            raise ClientError("the consumer was closed: make another one")
+            raise ClientError("the consumer was closed: create another one")
         if self._state == "running":
             return
         if self._starting is None:
@@ -128,7 +130,7 @@ class TubeReader:
         try:
             await asyncio.wait([starting])
         except asyncio.CancelledError:
-            if self._starters == 1:  # nobody else waits for it
+            if self._starters == 1:  # no other caller waits for it
                 starting.cancel()
                 await asyncio.wait([starting])
             raise
@@ -140,7 +142,7 @@ class TubeReader:
             raise ClientError("the consumer was closed before it had started")
         starting.result()
 
-    #: As other clients have it.
+    #: The name in the other clients.
     open = start
 
     async def _start(self) -> None:
@@ -163,10 +165,10 @@ class TubeReader:
         return [self._link.run()]
 
     async def close(self) -> None:
-        """Stop reading, give the partitions back, leave the group. Safe to call again.
+        """Stop reading, give the partitions back, and leave the group. Safe to call again.
 
-        Messages that were not confirmed come again, unless `rollback_unconfirmed` is off. What is
-        under way is waited for `close_wait` seconds at most, and the peers as long.
+        Unconfirmed messages are redelivered, unless `rollback_unconfirmed` is off. Work in progress
+        is waited for at most `close_wait` seconds, and so are the peers.
         """
         await self._close_once.run(self._close)
 
@@ -188,9 +190,9 @@ class TubeReader:
                 await self._service.close()
 
     async def _leave(self) -> None:
-        """Finish what is under way; then the brokers, then the master.
+        """Finish work in progress, then notify the brokers, then the master.
 
-        In this order, as Java does: who is given a partition by the master finds it free.
+        In this order, as in Java: the next owner of a partition finds it free.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._options.close_wait):
@@ -207,12 +209,12 @@ class TubeReader:
                 await self._handing.give_all_back()
                 await self._link.close()
         except TimeoutError:
-            log.warning("%s: not all peers have heard that we leave", self.client_id)
+            log.warning("%s: not all peers were notified before leaving", self.client_id)
         except MQError as error:
-            log.warning("%s: the master was not told that we leave: %s", self.client_id, error)
+            log.warning("%s: cannot unregister at the master: %s", self.client_id, error)
 
     async def _settle(self) -> None:
-        """Let what is done in the background come to an end."""
+        """Let background work end."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -230,52 +232,51 @@ class TubeReader:
             await self.close()
 
     async def get_message(self) -> TubeBatch:
-        """Get the messages of one reply, of the partition whose turn it is.
+        """Return the messages of one reply, of the partition whose turn it is.
 
-        They have to be confirmed, or the partition is not read further. Waits `ready_wait` seconds
-        for a partition that has its turn. What is got in vain is raised, as the seed's GetMessage
-        returns it; all but a few codes (`retriable`) mean that one may just ask again:
-        NothingToRead above all. `async for` does.
-
-        Raises TubeError, ConnectError, RequestTimeout, BadAnswer.
+        They must be confirmed, or the partition is not read further. Waits `ready_wait` seconds for
+        a partition that is ready. A request without messages raises an error, as the original's
+        GetMessage returns one; after all but a few codes (`retriable`) the caller may just repeat
+        the call, above all after NothingToRead. `async for` does so. Raises TubeError,
+        ConnectError, RequestTimeout, BadAnswer.
         """
         self._check_running()
         return await self._reading.get(self._options.ready_wait)
 
     async def confirm(self, batch: TubeBatch | str, *, consumed: bool = True) -> int:
-        """Confirm messages, or a context of some; without `consumed` they come again.
+        """Confirm messages, or a confirm context; without `consumed` they are redelivered.
 
-        Returns the offset that the broker says, behind them; UNDEFINED if it says none, or was not
-        asked (`confirm_locally`). Whoever gives up waiting for it does not end it.
-
-        Raises ConfirmTimeout if they are not ours to confirm any more, and what a request raises:
-        then it is not known whether they come again.
+        Returns the broker's offset after them; UNDEFINED if it returns none, or was not asked
+        (`confirm_locally`). A cancellation of the caller does not stop it. Raises ConfirmTimeout if
+        the messages can no longer be confirmed, and the errors of the request: then it is unknown
+        whether they are redelivered.
         """
         self._check_running()
         context = batch if isinstance(batch, str) else batch.confirm_context
         return await self._reading.confirm(context, consumed)
 
     async def ask_offset(self, key: str) -> ConsumedOffset:
-        """Ask the broker of a partition that is held how far the group is, and where it ends.
+        """Query the broker of an owned partition for the group's offset and the partition's end.
 
-        What the broker had looked at and found nothing in counts as behind it. Meanwhile the
-        partition is not read. Raises TubeError: 404 for one that is not held, 408 for one whose
-        messages are not confirmed yet; and what asking raises.
+        Messages that the broker has searched without a match count as passed. The partition is not
+        read during the query. Raises TubeError: 404 for a partition that is not owned, 408 for one
+        with unconfirmed messages; and the errors of the request.
         """
         self._check_running()
         return await self._reading.ask_offset(key)
 
     def current_offsets(self) -> dict[str, ConsumedOffset]:
-        """How far this consumer is in each partition that it holds (GetCurConsumedInfo)."""
+        """Return this consumer's offset in each partition that it owns (GetCurConsumedInfo)."""
         return self._table.offsets()
 
     def __aiter__(self) -> AsyncIterator[TubeMessage]:
-        """Message after message, until the consumer is closed. Loops may run side by side.
+        """Iterate over messages until the consumer is closed. Several loops may run concurrently.
 
-        Those of one reply are confirmed when the one behind the last is asked for, or another loop
-        begins behind the last, and when the consumer's `async with` block is left without an error
-        there. Of a reply that a loop was left in the middle of all come again, to the next loop.
-        Nothing that is worth another try is raised, but ClientError if it is not started.
+        The messages of a reply are confirmed when the next one after them is requested, or another
+        loop starts after the last one, and when the consumer's `async with` block is left without
+        an error at that point. If a loop is left in the middle of a reply, all its messages are
+        redelivered, to the next loop. Retriable errors are not raised. Raises ClientError if the
+        consumer is not started.
         """
         given = _Delivered()
         loop = _Loop(self._messages(given))
@@ -306,7 +307,7 @@ class TubeReader:
             await self._settle_given((given,))
 
     async def _settle_given(self, loops: Iterable[_Delivered]) -> None:
-        """Confirm what loops have seen the last message of; what others have comes again."""
+        """Confirm replies whose last message was given to a loop; the others are redelivered."""
         for given in list(loops):
             self._given.pop(given, None)
             batch, given.batch = given.batch, None
@@ -315,10 +316,10 @@ class TubeReader:
             try:
                 await self._reading.confirm(batch.confirm_context, given.is_finished)
             except MQError as error:
-                log.warning("%s: messages may come again: %s", batch.partition_key, error)
+                log.warning("%s: messages may be redelivered: %s", batch.partition_key, error)
 
     def _lost(self) -> None:
-        """A partition is not ours any more, though nobody has asked for it back."""
+        """Handle the loss of a partition that the master did not take away."""
         self._link.report_soon()
 
     def _check_running(self) -> None:
@@ -326,31 +327,32 @@ class TubeReader:
             raise ClientError("the consumer is not started: use `async with`")
 
     def _expire(self) -> None:
-        """Have messages come again that were given too long ago."""
+        """Redeliver messages that were given too long ago."""
         oldest = asyncio.get_running_loop().time() - self._options.confirm_wait
         for held in self._table.expire(oldest):
             wait = self._options.confirm_wait
-            log.warning("%s: not confirmed for %g s, its messages come again", held.key, wait)
+            log.warning("%s: not confirmed within %g s; redelivering messages", held.key, wait)
 
 
 class TubeConsumer(TubeReader):
-    """A member of a group, which the master gives partitions. An async context manager.
+    """A member of a group to which the master assigns partitions. An async context manager.
 
         async with TubeConsumer("10.0.0.1:8715", "reports", {"orders": ["paid"]}) as consumer:
             async for message in consumer:
                 ...
 
-    `masters` are "host:port", several with commas between or in a list. `topics` has for each topic
-    the types of messages that are wanted, or None for all; topics, or one, will do. `options`, and
-    keywords that are fields of them, say how; `service` is shared with other clients.
+    `masters` are "host:port", several as a list or separated by commas. `topics` maps each topic to
+    the wanted types of messages, or None for all; a list of topics or a single one is accepted,
+    too. `options`, and keywords that name its fields, configure the consumer; `service` is shared
+    with other clients.
 
-    With `async for` messages are confirmed when the next ones are asked for. Else:
+    With `async for` messages are confirmed when the next ones are requested. Otherwise:
 
-            batch = await consumer.get_message()
-            ...
-            await consumer.confirm(batch)
+        batch = await consumer.get_message()
+        ...
+        await consumer.confirm(batch)
 
-    Raises ClientError for what cannot be meant: names, addresses, options.
+    Raises ClientError for invalid names, addresses and options.
     """
 
     _rebalancing: Rebalancing

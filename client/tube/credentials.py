@@ -1,9 +1,9 @@
-"""Who a client of TubeMQ is: user and password, and the tokens that masters give.
+"""The identity of a TubeMQ client: user and password, and the tokens from masters.
 
-Masters get an AuthenticateInfo that is signed anew with each request, and the token that they gave;
-brokers the visit token of the master, and a signed text of their own. The original's Java client
-sends the token alone where it was told to send more (BaseMessageConsumer.genMasterCertificateInfo
-asks the wrong question), its C++ client has stubs: here both are sent, always.
+Masters get an AuthenticateInfo that is signed for each request, and the token that they issued;
+brokers get the master's visit token, and a separately signed text. The original's Java client sends
+the token alone when it should send more (BaseMessageConsumer.genMasterCertificateInfo checks the
+wrong condition), and its C++ client has stubs: this client always sends both.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _NONCES = 2**31 - 1
 
 @dataclass(frozen=True)
 class TubeCredentials:
-    """A user of a TubeMQ cluster. Raises ClientError where either is empty."""
+    """A user of a TubeMQ cluster. Raises ClientError if either field is empty."""
 
     user: str
     password: str = field(repr=False)
@@ -30,7 +30,7 @@ class TubeCredentials:
 
 
 class Identity:
-    """What one client shows of itself, and the tokens it was given last."""
+    """The credentials of one client, and the last tokens that it received."""
 
     def __init__(self, credentials: TubeCredentials | None) -> None:
         self._credentials = credentials
@@ -38,13 +38,13 @@ class Identity:
         self.token = ""
 
     def learn(self, given: MasterAuthorizedInfo) -> None:
-        """Take the tokens of an answer of a master."""
+        """Store the tokens in an answer of a master."""
         self.visit_token = given.visitAuthorizedToken
         if given.authAuthorizedToken.strip():
             self.token = given.authAuthorizedToken
 
     def for_master(self) -> MasterCertificateInfo | None:
-        """The certificate of a request to a master; None without a user."""
+        """Return the certificate for a request to a master; None without credentials."""
         if self._credentials is None:
             return None
         user, password = self._credentials.user, self._credentials.password
@@ -61,7 +61,9 @@ class Identity:
         return certificate
 
     def for_broker(self) -> AuthorizedInfo:
-        """What goes with a request to a broker: the visit token, and who we are, if we say so."""
+        """Return the authorization for a request to a broker: the visit token, and a signed token
+        if there are credentials.
+        """
         info = AuthorizedInfo(visitAuthorizedToken=self.visit_token)
         if self._credentials is not None:
             user, password = self._credentials.user, self._credentials.password

@@ -1,11 +1,11 @@
-"""The answer of a broker to a get, and its messages, checked and taken apart in one pass.
+"""Decodes and checks a broker's answer to a get, with its messages, in one pass.
 
-A message is left out, and counted, if its checksum is not that of its payload, or the payload has
-no room for the attributes that its flag promises: nobody can be given it, and the partition goes on
-behind it, as with the original's clients.
+A message is left out, and counted, if its checksum does not match its payload, or the payload is
+too short for the attributes that its flag announces: it cannot be delivered, and the partition
+continues after it, as in the original's clients.
 
-Of topics with a filter a message is left out that is of another type, or of none. (Brokers filter
-by a hash, which others may have. The C++ client keeps messages without a type, Java's does not.)
+For topics with a filter, messages of another type or of none are left out. (Brokers filter by a
+hash, which other types may share. The C++ client keeps messages without a type, Java's does not.)
 """
 
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class GetAnswer(NamedTuple):
-    """What a broker answered to a get. Numbers are UNDEFINED where it did not say them."""
+    """A broker's answer to a get. Missing numbers are UNDEFINED."""
 
     success: bool
     code: int
@@ -37,27 +37,27 @@ class GetAnswer(NamedTuple):
     most: int
     messages: list[TubeMessage]
     size: int  # bytes of their bodies
-    damaged: int  # messages left out because they are
-    unwanted: int  # messages left out because the filter does not let them through
+    damaged: int  # damaged messages that were left out
+    unwanted: int  # messages that the filter left out
 
 
 def decode_get_answer(
     data: bytes, topic: str, wanted: Collection[bytes] | None = None, *, interpreted: bool = False
 ) -> GetAnswer:
-    """Read a GetMessageResponseB2C of a topic.
+    """Decode a GetMessageResponseB2C of a topic.
 
-    `wanted` are the types of messages that are, in UTF-8; None for all. With `interpreted` Python
-    does it all. Raises MalformedRpc if it cannot be read.
+    `wanted` are the wanted message types, in UTF-8; None means all. `interpreted` disables the
+    native path. Raises MalformedRpc if the answer cannot be decoded.
     """
     if native is not None and not interpreted:
         found = None
         try:
             found = native.read_tube_messages(data, topic, None if wanted is None else set(wanted))
         except failures:
-            log.exception("the native path could not read an answer; Python reads it")
+            log.exception("the native path failed to decode an answer; using Python")
         if found is not None:
             fields, rows, (size, damaged, unwanted) = found
-            # A tuple becomes a message where it is; calling the class costs twice as much.
+            # Creating a NamedTuple from a tuple; calling the class takes twice as long.
             messages: list[TubeMessage] = list(map(_new, repeat(TubeMessage), rows))
             return GetAnswer._make((*fields, messages, size, damaged, unwanted))
     return _interpreted(parse(GetMessageResponseB2C, data), topic, wanted)

@@ -1,15 +1,15 @@
-"""Errors between a client of TubeMQ and its peers.
+"""Errors between a TubeMQ client and its peers.
 
 MQError
-├── ConnectError, RequestTimeout, BadAnswer, ClientError     as of every client (mq.client.errors)
-└── TubeError             a master or broker refused, or this client itself; `code` says why
-    ├── NotRegistered     411: the peer has forgotten this client
-    ├── NotAuthenticated  415: user, password or visit token were not taken
-    ├── GroupForbidden    450, 455: the group may not consume this; asking again changes nothing
-    ├── GroupDiffers      424 to 430: the members of the group do not agree
-    ├── NothingToRead     404 to 408: no messages now, or no partition that has its turn
-    ├── ConfirmTimeout    2004: the messages are not ours to confirm any more
-    └── StandbyMaster     501: this master is not the active one
+  ├── ConnectError, RequestTimeout, BadAnswer, ClientError     see mq.client.errors
+  └── TubeError             a master, a broker or this client refused; `code` gives the reason
+      ├── NotRegistered     411: the peer does not know this client
+      ├── NotAuthenticated  415: user, password or visit token were refused
+      ├── GroupForbidden    450, 455: the group may not consume this; a retry changes nothing
+      ├── GroupDiffers      424 to 430: the members of the group do not agree
+      ├── NothingToRead     404 to 408: no messages now, or no partition is ready
+      ├── ConfirmTimeout    2004: the messages can no longer be confirmed
+      └── StandbyMaster     501: this master is not the active one
 """
 
 from mq.client.errors import MQError
@@ -31,8 +31,8 @@ _RETRIABLE = frozenset(
 class TubeError(MQError):
     """A request was refused.
 
-    `code` is the result code (a number that this release need not know), `text` the words that came
-    with it, `address` who said it; "" where it was this client.
+    `code` is the result code (possibly one that this release does not know), `text` the
+    accompanying text, `address` the peer; "" for this client.
     """
 
     codes: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class TubeError(MQError):
 
     @property
     def code_name(self) -> str:
-        """The name of the code, or its number where it has none."""
+        """The name of the code, or its number if it has no name."""
         try:
             return Code(self.code).name
         except ValueError:
@@ -54,30 +54,30 @@ class TubeError(MQError):
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]
-        """Whether the same may succeed a moment later."""
+        """Whether the same request may succeed a moment later."""
         return self.code in _RETRIABLE
 
 
 class NotRegistered(TubeError):
-    """The peer does not know this client, or not any more."""
+    """The peer does not know this client, or has evicted it."""
 
     codes = (Code.HB_NO_NODE,)
 
 
 class NotAuthenticated(TubeError):
-    """The peer wants a user and a password, or others, or a newer visit token."""
+    """The peer requires other credentials, or a newer visit token."""
 
     codes = (Code.CERTIFICATE_FAILURE,)
 
 
 class GroupForbidden(TubeError):
-    """The group may not consume these topics, or not what its filters ask for."""
+    """The group may not consume these topics, or not with these filters."""
 
     codes = (Code.CONSUME_GROUP_FORBIDDEN, Code.CONSUME_CONTENT_FORBIDDEN)
 
 
 class GroupDiffers(TubeError):
-    """The group has members that consume in another way: topics, filters, session, number."""
+    """The group has members with different topics, filters, session, or number."""
 
     codes = (
         *(Code.CLIENT_INCONSISTENT_CONSUMETYPE, Code.CLIENT_INCONSISTENT_TOPICSET),
@@ -88,7 +88,7 @@ class GroupDiffers(TubeError):
 
 
 class NothingToRead(TubeError):
-    """No message in the partition that was asked, or no partition that may be asked now."""
+    """The partition has no message, or no partition can be read now."""
 
     codes = (
         *(Code.NOT_FOUND, Code.ALL_PARTITION_FROZEN, Code.NO_PARTITION_ASSIGNED),
@@ -97,7 +97,9 @@ class NothingToRead(TubeError):
 
 
 class ConfirmTimeout(TubeError):
-    """The messages were held too long, or their partition has left; they come again."""
+    """The messages were not confirmed in time, or their partition was revoked; they are
+    redelivered.
+    """
 
     codes = (Code.CONFIRM_TIMEOUT,)
 
@@ -112,5 +114,5 @@ _BY_CODE: dict[int, type[TubeError]] = {
 
 
 def for_code(code: int, text: str, address: str = "") -> TubeError:
-    """Return the error for a result code, of the subclass that has it."""
+    """Return the error for a result code, of the matching subclass."""
     return _BY_CODE.get(code, TubeError)(code, text, address)

@@ -1,13 +1,12 @@
-"""How fast a partition may be read: what is left of its windows, and the rules of the master.
+"""The read rate of a partition: its windows, and the rules of the master.
 
-Per partition there is a stage of 60 s and a slice of 5 s in it, in which the bytes that came are
-counted; when a stage begins the limit of both is looked up for how far behind the group is there.
-Behind each reply stands how long the partition is left alone then
-(PartitionExt::ProcConsumeResult).
+Each partition has a stage of 60 s and within it a slice of 5 s, in which received bytes are
+counted. At the start of a stage the limit of both is determined from the group's lag. After each
+reply the partition pauses for a computed time (PartitionExt::ProcConsumeResult).
 
-Where the C++ and the Java client differ: a limit's lag is in MiB, as its name says (Java compares
-it with bytes), and of the rules for empty replies that of the largest count holds which has been
-reached (the C++ client always takes the smallest).
+Where the C++ and the Java client differ: the lag of a limit is in MiB, as its name says (Java
+compares it with bytes), and of the rules for empty replies the one with the largest count that has
+been reached applies (the C++ client always uses the smallest).
 """
 
 import logging
@@ -26,19 +25,19 @@ STAGE_SECONDS = 60.0
 SLICE_SECONDS = 5.0
 SLICES = 12
 _MIB = 1024 * 1024
-CHECK_SECONDS = 10.0  # how long it is remembered whether the group is limited now
+CHECK_SECONDS = 10.0  # how long the result of is_limited is cached
 
-_ZONE = timedelta(hours=8)  # the rules' times are those of Beijing, wherever one is
+_ZONE = timedelta(hours=8)  # the times in rules are Beijing time, everywhere
 
 
 def time_of_rules() -> int:
-    """The time of day that rules mean, as hour * 100 + minute."""
+    """Return the time of day in the rules' format: hour * 100 + minute."""
     now = datetime.fromtimestamp(clock.time(), UTC) + _ZONE
     return now.hour * 100 + now.minute
 
 
 class FlowRules:
-    """Rules, and which of them hold now."""
+    """Rules, and which of them apply now."""
 
     def __init__(self, rules: FlowControl | None = None) -> None:
         rules = rules or FlowControl()
@@ -48,14 +47,14 @@ class FlowRules:
         self.low_fetch = rules.low_fetch
 
     def data_limit(self, lag: float, at: int) -> DataLimit | None:
-        """What limits a group that is so many bytes behind at a time of day; the first of them."""
+        """Return the first limit for a group with this lag in bytes at a time of day."""
         for limit in self._limits:
             if lag > limit.lag * _MIB and limit.start <= at <= limit.end:
                 return limit
         return None
 
     def empty_seconds(self, count: int) -> float | None:
-        """How long to wait when so many replies in a row had nothing; None if no rule says."""
+        """Return the pause after a number of consecutive empty replies; None without a rule."""
         for rule in self._empty:
             if count >= rule.count:
                 return rule.interval_ms / 1000
@@ -63,34 +62,34 @@ class FlowRules:
 
 
 class GroupFlow:
-    """The rules that hold for one consumer: those of its group, and the default."""
+    """The rules for one consumer: those of its group, and the default."""
 
     def __init__(self) -> None:
         self.default = FlowRules()
         self.group = FlowRules()
         self.default_id: int = UNDEFINED
         self.group_id: int = UNDEFINED
-        self.priority: int = UNDEFINED  # of queries, which brokers are told
+        self.priority: int = UNDEFINED  # of queries, reported to brokers
         self._is_limited = False
         self._checked = -inf
 
     def update_default(self, identifier: int, text: str) -> None:
-        """Take rules that came with a number; the same number means the same rules."""
+        """Apply rules that have a version number; the same number means the same rules."""
         if identifier != self.default_id:
             self.default = _read(text, self.default)
             self.default_id = identifier
 
     def update_group(self, identifier: int, text: str) -> None:
-        """Likewise, of the group."""
+        """Apply rules of the group in the same way."""
         if identifier != self.group_id:
             self.group = _read(text, self.group)
             self.group_id = identifier
             self._checked = -inf
 
     def is_limited(self, now: float) -> bool:
-        """Whether rules of the group limit it at this time of day, if it is far enough behind.
+        """Whether the group's rules limit it at this time of day, given a sufficient lag.
 
-        Brokers then leave the limiting to us. `now` is a time of the loop.
+        Brokers then leave the limit to this client. `now` is a time of the loop.
         """
         if now - self._checked >= CHECK_SECONDS:
             self._checked = now
@@ -99,24 +98,24 @@ class GroupFlow:
 
 
 def _read(text: str, before: FlowRules) -> FlowRules:
-    """Rules as text; those before stay where it cannot be read."""
+    """Parse rules; invalid ones are logged and the previous ones kept."""
     try:
         return FlowRules(FlowControl.parse(text))
     except MalformedText as error:
-        log.warning("rules of flow control were not taken: %s", error)
+        log.warning("invalid rules of flow control; keeping the previous ones: %s", error)
         return before
 
 
 class Reply(NamedTuple):
-    """What a broker answered to a get, as far as the next one depends on it."""
+    """The parts of a broker's answer that influence the next get."""
 
     code: int
-    at: float  # seconds of the loop
+    at: float  # in the loop's seconds
     size: int = 0  # bytes of bodies
-    delay: float = 0.0  # seconds that the code itself asks for
-    escapes: bool = False  # the broker has not limited us, nor shall we
-    lag: int = UNDEFINED  # bytes behind the end
-    is_slow: bool = False  # little is left to filter: ask less often
+    delay: float = 0.0  # seconds requested by the code itself
+    escapes: bool = False  # the broker did not limit the rate, and neither must this client
+    lag: int = UNDEFINED  # bytes before the end
+    is_slow: bool = False  # few messages are left to filter: poll less often
 
 
 class PartitionFlow:
@@ -137,7 +136,7 @@ class PartitionFlow:
         self._empty = 0
 
     def delay(self, reply: Reply, rules: GroupFlow, filtered: bool, now: float) -> float:
-        """Count a reply; returns seconds, from its coming on, until the partition's next turn."""
+        """Count a reply; returns the seconds from its arrival until the partition's next turn."""
         self._count(reply, rules, now)
         if reply.code not in (Code.SUCCESS, Code.NOT_FOUND):
             return reply.delay
@@ -169,7 +168,7 @@ class PartitionFlow:
             self._slice_end = now + SLICE_SECONDS
 
     def _begin_stage(self, lag: int, rules: GroupFlow) -> None:
-        if lag < 0:  # not known: what held before holds
+        if lag < 0:  # unknown: the previous limit stays
             return
         at = time_of_rules()
         found = rules.group.data_limit(lag, at) or rules.default.data_limit(lag, at)

@@ -1,16 +1,16 @@
-"""A client and its masters: registering, heartbeats, and which master is asked.
+"""A client and its masters: registration, heartbeats, and the choice of the master.
 
-    registering     each master once, from the current one on; 450 and 455 end it at once
-    heartbeat       every `heartbeat_interval`, the first after half of it
-      411           register again, at the same master
-      standby       register again, from the next master on
-      no answer     the next heartbeat goes to the next master, which says one of these two if it is
-                    another (Java's failover; the first C++ client asks a dead master for ever)
-      any other     counted; after `heartbeat_failures` in a row the interval is the long one
-    not registered  instead of a heartbeat it registers, from the current master on
+  registering     each master once, from the current one on; 450 and 455 end it at once
+  heartbeat       every `heartbeat_interval`, the first after half of it
+    411           register again, at the same master
+    standby       register again, from the next master on
+    no answer     the next heartbeat goes to the next master, which returns one of these two if
+                  it is another (Java's failover; the first C++ client keeps asking a dead master)
+    any other     counted; after `heartbeat_failures` in a row the interval is the long one
+  not registered  it registers instead of a heartbeat, from the current master on
 
-When a heartbeat was not answered nobody knows whether its master has heard it: what it was to say
-is said again.
+If a heartbeat is not answered it is unknown whether the master received it: its content is sent
+again.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class MasterLink(ABC):
-    """What clients of all kinds have in common."""
+    """The common part of all kinds of clients."""
 
     def __init__(
         self, member: Member, masters: Masters, on_beat: Callable[[], None] = lambda: None
@@ -54,7 +54,7 @@ class MasterLink(ABC):
         self._masters = masters
         self._on_beat = on_beat
         self.is_registered = False
-        self.failures = 0  # in a row
+        self.failures = 0  # consecutive ones
 
     @abstractmethod
     async def _register_at(self, master: Address) -> None: ...
@@ -66,9 +66,9 @@ class MasterLink(ABC):
     async def _close_at(self, master: Address) -> None: ...
 
     async def register(self) -> None:
-        """Register at the first master that takes us. Raises why the last one did not.
+        """Register at the first master that accepts. Raises the error of the last one.
 
-        Raises GroupForbidden as soon as one says so.
+        Raises GroupForbidden as soon as one returns it.
         """
         failure: MQError | None = None
         for _ in range(len(self._masters)):
@@ -88,7 +88,7 @@ class MasterLink(ABC):
         raise failure
 
     async def run(self) -> None:
-        """Beat again and again, until cancelled."""
+        """Send heartbeats until cancelled."""
         options = self._client.client_options
         await asyncio.sleep(options.heartbeat_interval / 2)
         while True:
@@ -96,14 +96,14 @@ class MasterLink(ABC):
                 await self.beat()
             except Exception:
                 self.failures += 1
-                log.exception("the heartbeat to the master failed")
+                log.exception("heartbeat to the master failed")
             often = self.failures < options.heartbeat_failures
             await asyncio.sleep(
                 options.heartbeat_interval if often else options.heartbeat_interval_after_failures
             )
 
     async def beat(self) -> None:
-        """Send one heartbeat, or register where that is due. Failures are logged and counted."""
+        """Send one heartbeat, or register if that is due. Failures are logged and counted."""
         self._on_beat()
         if not self.is_registered:
             await self._register_again()
@@ -140,12 +140,12 @@ class MasterLink(ABC):
             self.failures = 0
 
     async def close(self) -> None:
-        """Tell the master that we leave. Raises why it was not told."""
+        """Unregister at the master. Raises its error."""
         await self._close_at(self._masters.current)
 
 
 class ConsumerLink(MasterLink):
-    """What consumers of both kinds have in common."""
+    """The common part of both kinds of consumers."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class ConsumerLink(MasterLink):
 
     @abstractmethod
     def report_soon(self) -> None:
-        """Tell the master with the next heartbeat which partitions are held."""
+        """Report the owned partitions to the master with the next heartbeat."""
 
     async def _close_at(self, master: Address) -> None:
         member = self._member
@@ -172,7 +172,7 @@ class ConsumerLink(MasterLink):
 
 
 class GroupLink(ConsumerLink):
-    """The link of a consumer whose partitions the master gives it (methods 4 and 5)."""
+    """The link of a consumer whose partitions the master assigns (methods 4 and 5)."""
 
     def __init__(
         self,
@@ -185,12 +185,13 @@ class GroupLink(ConsumerLink):
         super().__init__(member, masters, table, on_beat)
         self._rebalancing = rebalancing
         rebalancing.start_offset = self._start_offset
-        self._not_allocated = True  # no member has partitions yet: we may say where to begin
+        # no member has partitions yet: this one may set the starting offsets
+        self._not_allocated = True
         self._has_connected = False
         self._unreported = 0
 
     def connected(self) -> None:
-        """Partitions were taken: from now on the group's own offsets hold."""
+        """Record that partitions were taken: from now on the group's own offsets apply."""
         self._has_connected = True
 
     def report_soon(self) -> None:
@@ -275,10 +276,10 @@ class GroupLink(ConsumerLink):
             self._rebalancing.offer(Event.of(answer.event))
 
     def _learn(self, answer: RegisterResponseM2C | HeartResponseM2C) -> None:
-        """Take what answers to both requests have: rules, tokens, whether partitions were given.
+        """Apply the common parts of both answers: rules, tokens, whether partitions were assigned.
 
-        Rules are taken for which the answer has a number. (The C++ client takes those of the group
-        as none if only the default ones are there; Java keeps rules that were switched off.)
+        Rules are applied if the answer has a number for them. (The C++ client drops those of the
+        group if only the default ones are there; Java keeps rules that were switched off.)
         """
         flow = self._member.flow
         if answer.HasField("notAllocated") and not answer.notAllocated:

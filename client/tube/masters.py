@@ -8,19 +8,19 @@ from mq.protocol.tube.strings import Address, parse_addresses
 
 
 class Masters:
-    """The list of masters, and the one that is asked now.
+    """The list of masters, and the current one.
 
-    They are asked in the order given. (The C++ client has a map by host, so that of two on one host
-    it knows one.)
+    They are tried in the given order. (The C++ client has a map by host, so it knows only one of
+    two on the same host.)
     """
 
     def __init__(self, addresses: str | Sequence[str]) -> None:
-        """`addresses` are "host:port", or several with commas between. Raises ClientError."""
+        """`addresses` are "host:port", several separated by commas. Raises ClientError."""
         text = addresses if isinstance(addresses, str) else ",".join(addresses)
         try:
             self._addresses = parse_addresses(text)
         except MalformedText as error:
-            raise ClientError(f"the masters are given wrongly: {error}") from None
+            raise ClientError(f"invalid addresses of masters: {error}") from None
         self._index = 0
 
     def __len__(self) -> int:
@@ -35,6 +35,6 @@ class Masters:
         return self._addresses[self._index]
 
     def advance(self) -> Address:
-        """Turn to the next one."""
+        """Switch to the next one."""
         self._index = (self._index + 1) % len(self._addresses)
         return self.current

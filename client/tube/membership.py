@@ -1,4 +1,4 @@
-"""Who one client is to masters and brokers, and how it asks them."""
+"""The identity of a client at masters and brokers, and its requests."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from mq.protocol.tube.messages import M, parse
 from mq.protocol.tube.names import check_filter_items, check_group, check_topic, check_topics
 from mq.protocol.tube.strings import Address, TopicCondition
 
-VERSION = "1.0.0-mq"  # the last part of the ids of clients; where the original has its release
+VERSION = "1.0.0-mq"  # the last part of client ids, where the original has its release
 
 _CHANCES = 2**31
 
@@ -27,7 +27,7 @@ Topics = Mapping[str, Iterable[str] | None] | Iterable[str]
 
 
 class Refusable(Protocol):
-    """An answer that says whether it is one."""
+    """An answer with a result code."""
 
     @property
     def errCode(self) -> int: ...
@@ -37,10 +37,10 @@ class Refusable(Protocol):
 
 
 class Subscription:
-    """Topics, and the types of messages that are wanted of some of them."""
+    """Topics, and the wanted types of messages of some of them."""
 
     def __init__(self, topics: Topics) -> None:
-        """Raises ClientError for no topic, and for names and filter items that none may have."""
+        """Raises ClientError if there is no topic, and for invalid names and filter items."""
         if isinstance(topics, str):
             topics = (topics,)
         given = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics)
@@ -62,16 +62,16 @@ class Subscription:
         return sorted(self._wanted)
 
     def wanted(self, topic: str) -> frozenset[bytes] | None:
-        """The types that are wanted of a topic; None for all."""
+        """Return the wanted types of a topic; None for all."""
         return self._wanted.get(topic)
 
     def filter_items(self, topic: str) -> list[str]:
-        """The same as text, in order; none for all."""
+        """Return the same as text, in order; empty for all."""
         return sorted(item.decode() for item in self.wanted(topic) or ())
 
     @property
     def conditions(self) -> list[str]:
-        """As masters are told of the topics that have filters."""
+        """The topics with filters, in the format for masters."""
         return [
             str(TopicCondition(topic, tuple(items)))
             for topic in self.topics
@@ -80,7 +80,7 @@ class Subscription:
 
 
 class Member:
-    """A client's names and tokens. `client_id` is there once it has joined the service."""
+    """A client's names and tokens. `client_id` is set once it has joined the service."""
 
     def __init__(self, service: TubeService, options: TubeClientOptions) -> None:
         self.service = service
@@ -90,15 +90,14 @@ class Member:
         self.client_id = ""
 
     def name(self, index: int, towards: Address, first: str, kind: str = "") -> None:
-        """Take the number that the service has given, and make the id of it.
+        """Create the client id from the number that the service assigned.
 
-        It is as the C++ client's, `first`, then `_IPv4-pid-startMillis-clientIndex-version`, with a
-        number drawn by chance, as Java's has: clients with services of their own may start in the
-        same millisecond, and in containers all of the rest may be the same. Two members of one id
-        would be one to masters and brokers, and each confirm what the other was given.
-
-        The colons of an IPv6 address are dots in the id: in the texts of masters they are
-        delimiters.
+        Its format is the C++ client's: `first`, then `_IPv4-pid-startMillis-clientIndex-version`,
+        with an added random number, as in Java: clients with separate services may start in the
+        same millisecond, and in containers all other parts may be equal. Masters and brokers would
+        treat two members with the same id as one, and each would confirm the other's messages. The
+        colons of an IPv6 address become dots in the id, because they are delimiters in the texts of
+        masters.
         """
         self.host = self.service.own_host(towards).replace(":", ".")
         drawn = str(random_ids.randrange(_CHANCES))
@@ -106,10 +105,10 @@ class Member:
         self.client_id = "-".join((f"{first}_{self.host}", *filter(None, parts)))
 
     async def ask(self, address: Address, method: Method, request: Message, kind: type[M]) -> M:
-        """Ask a server, and return its answer, of this kind, whatever it says.
+        """Send a request to a server, and return its answer, decoded as `kind`.
 
-        Raises ConnectError, RequestTimeout, BadAnswer, StandbyMaster for a master that is none
-        now, and TubeError with the code RECEIVED_EXCEPTION for another exception.
+        Raises ConnectError, RequestTimeout, BadAnswer, StandbyMaster for a master that is not
+        active, and TubeError with the code RECEIVED_EXCEPTION for another exception.
         """
         data = await self.ask_bytes(address, method, request)
         try:
@@ -118,7 +117,7 @@ class Member:
             raise BadAnswer(str(address), str(error)) from None
 
     async def ask_bytes(self, address: Address, method: Method, request: Message) -> bytes:
-        """The same, but the answer as it came."""
+        """Do the same, but return the answer as bytes."""
         options = self.client_options
         try:
             return await self.service.call(
@@ -135,12 +134,12 @@ class Member:
 
 
 class Membership(Member):
-    """What a consumer is besides: a member of a group, with rules."""
+    """A consumer's identity: also a member of a group, with rules."""
 
     def __init__(
         self, service: TubeService, group: str, topics: Topics, options: TubeConsumerOptions
     ) -> None:
-        """Raises ClientError for names that none may have."""
+        """Raises ClientError for invalid names."""
         super().__init__(service, options)
         try:
             self.group = check_group(group)
@@ -152,6 +151,6 @@ class Membership(Member):
 
 
 def accepted(success: bool, answer: Refusable, address: Address) -> None:
-    """Raises the error that an answer is, unless it is a success."""
+    """Raise the error in an answer, unless it is a success."""
     if not success:
         raise for_code(answer.errCode, answer.errMsg, str(address))

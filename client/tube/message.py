@@ -1,4 +1,4 @@
-"""What a consumer of TubeMQ is given."""
+"""The messages that a TubeMQ consumer receives."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from mq.protocol.tube.payload import MESSAGE_TIME, MESSAGE_TYPE, parse_attribute
 
 
 class TubeMessage(NamedTuple):
-    """A message, as its broker has it.
+    """A message as stored at its broker.
 
     Attributes:
-        topic: where it was sent to.
+        topic: its topic.
         body: its bytes.
-        message_id: the number that its broker gave it.
-        flag: as the producer has set it; its lowest bit says that there are attributes.
-        attribute_text: its attributes as they came, `k=v,k=v`; "" without any.
+        message_id: the number that its broker assigned.
+        flag: as set by the producer; the lowest bit means that there are attributes.
+        attribute_text: its attributes as received, `k=v,k=v`; "" without any.
     """
 
     topic: str
@@ -24,31 +24,32 @@ class TubeMessage(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Its attributes; of a name that is there twice the first holds."""
+        """Its attributes; if a name occurs twice the first value counts."""
         return parse_attributes(self.attribute_text)
 
     @property
     def message_type(self) -> str | None:
-        """What filters look for; None without one."""
+        """The type that filters match; None without one."""
         return self.attributes.get(MESSAGE_TYPE)
 
     @property
     def message_time(self) -> str | None:
-        """When it was made, as its producer says: twelve digits, `yyyyMMddHHmm`; None without."""
+        """The creation time set by the producer: twelve digits, `yyyyMMddHHmm`; None without
+        one.
+        """
         return self.attributes.get(MESSAGE_TIME)
 
 
 class TubeBatch(NamedTuple):
-    """Messages of one partition, which came together and are confirmed together.
+    """Messages of one partition that arrived together and are confirmed together.
 
     Attributes:
         messages: in the order of the partition; at least one.
         topic: of all of them.
         partition_key: "broker:topic:partition".
-        confirm_context: what `confirm` takes; the batch itself will do, too.
-        offset: where they begin: a position in the partition's index; UNDEFINED where it is not
-            said.
-        lag: bytes between them and the end of the partition; UNDEFINED where it is not said.
+        confirm_context: the argument of `confirm`, which accepts the batch itself, too.
+        offset: their start, a position in the partition's index; UNDEFINED if unknown.
+        lag: bytes between them and the end of the partition; UNDEFINED if unknown.
     """
 
     messages: list[TubeMessage]
@@ -60,11 +61,11 @@ class TubeBatch(NamedTuple):
 
 
 class ConsumedOffset(NamedTuple):
-    """How far a consumer has come in a partition (ConsumeOffsetInfo).
+    """The offset of a consumer in a partition (ConsumeOffsetInfo).
 
     Attributes:
-        offset: where it goes on, a position in the partition's index; UNDEFINED before it is known.
-        most: the end of the partition when that was said; UNDEFINED where it was not.
+        offset: where it continues, a position in the partition's index; UNDEFINED until known.
+        most: the end of the partition at that time; UNDEFINED if unknown.
     """
 
     offset: int

@@ -1,8 +1,8 @@
-"""What the names of masters mean: looked up when they are new, and again and again.
+"""Host names of masters: resolved when they are new, and periodically.
 
-A name is what begins with a letter (Utils::NeedDnsXfs): the rest are addresses. A look-up that
-finds nothing leaves what was found before: the original takes the name itself then, which its
-connect cannot use.
+A host is a name if it starts with a letter (Utils::NeedDnsXfs); others are addresses. A failed
+lookup keeps the previous address: the original then uses the name itself, which its connect cannot
+handle.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ Resolve = Callable[[str], Awaitable[str | None]]
 
 
 async def resolve_ipv4(name: str) -> str | None:
-    """An IPv4 address of a host; None if it has none that can be had now."""
+    """Return an IPv4 address of a host; None if none is available now."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
-    except (OSError, ValueError) as error:  # the latter for what is no name at all
-        log.warning("%s could not be looked up: %s", name, error)
+    except (OSError, ValueError) as error:  # ValueError for an invalid name
+        log.warning("cannot resolve %s: %s", name, error)
         return None
     return str(found[0][4][0]) if found else None
 
 
 def is_name(host: str) -> bool:
-    """Whether this has to be looked up."""
+    """Whether the host must be resolved."""
     return host[:1].isalpha() and ":" not in host
 
 
 class Names:
-    """The names that are watched, and what each means."""
+    """The watched names, and their addresses."""
 
     def __init__(self, resolve: Resolve = resolve_ipv4) -> None:
         self._resolve = resolve
@@ -40,17 +40,17 @@ class Names:
         self._watched: dict[str, None] = {}
 
     def address(self, host: str) -> str:
-        """What a host means now; itself, if that is not known."""
+        """Return the current address of a host; the host itself if it is unknown."""
         return self._addresses.get(host, host)
 
     async def watch(self, hosts: Iterable[str]) -> None:
-        """Look up the names among these that are new, and from now on each time."""
+        """Resolve the new names among these, and watch them."""
         new = [host for host in dict.fromkeys(hosts) if is_name(host) and host not in self._watched]
         self._watched.update(dict.fromkeys(new))
         await asyncio.gather(*map(self._look_up, new))
 
     async def look_up(self) -> None:
-        """Look up all of them again."""
+        """Resolve all watched names again."""
         await asyncio.gather(*map(self._look_up, list(self._watched)))
 
     async def _look_up(self, name: str) -> None:
@@ -60,4 +60,4 @@ class Names:
         before = self._addresses.get(name)
         self._addresses[name] = address
         if before not in (None, address):
-            log.info("%s has moved from %s to %s", name, before, address)
+            log.info("address of %s changed from %s to %s", name, before, address)

@@ -1,6 +1,6 @@
-"""Options of TubeMQ's clients, in seconds; docs/tubemq-client.md has the original's names.
+"""Options of TubeMQ clients, in seconds; docs/tubemq-client.md lists the original's names.
 
-Where the C++ and the Java client differ the C++ one's default is taken, unless it is said why not.
+If the C++ and the Java client differ, the default is the C++ client's unless noted otherwise.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from mq.protocol.tube.strings import PartitionKey
 if TYPE_CHECKING:
     import ssl
 
-# Least and most of what the original bounds (tubemq_config.cc, TubeClientConfig.java).
+# The bounds of the original (tubemq_config.cc, TubeClientConfig.java).
 TIMEOUT_BOUNDS = (8.0, 300.0)
 READY_WAIT_FOR_EVER = inf
 
@@ -31,17 +31,18 @@ def _within(name: str, value: float, least: float, most: float = inf) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TubeClientOptions:
-    """Options of every client of TubeMQ.
+    """Options of every TubeMQ client.
 
     Attributes:
-        timeout: seconds for one request, 8 to 300 (rpc_read_timeout). Java has 10, and takes 3.
-        connect_timeout: seconds for connecting. The C++ client began with 20 and came to Java's 3.
+        timeout: seconds for one request, 8 to 300 (rpc_read_timeout). Java's default is 10, its
+            minimum 3.
+        connect_timeout: seconds for a connection. The C++ client changed from 20 to Java's 3.
         heartbeat_interval: seconds between two heartbeats to the master, and to each broker
-            (heartbeat_period). Java has 13; 10 are three within the 30 that a master waits.
-        heartbeat_failures: after so many heartbeats in a row that have failed, the next come ...
-        heartbeat_interval_after_failures: ... so many seconds apart.
-        credentials: user and password, for masters and brokers that ask for them.
-        tls: every connection is encrypted with it; masters and brokers have other ports for that.
+            (heartbeat_period). Java has 13; 10 gives three within the 30 that a master waits.
+        heartbeat_failures: after this many consecutive failures of heartbeats ...
+        heartbeat_interval_after_failures: ... they are sent at this interval.
+        credentials: user and password, for masters and brokers that require them.
+        tls: encrypts every connection; masters and brokers have separate ports for TLS.
     """
 
     timeout: float = 15.0
@@ -61,11 +62,11 @@ class TubeClientOptions:
 
 
 class ConsumeFrom(IntEnum):
-    """Where a group begins in a partition in which it has no offset (ConsumePosition)."""
+    """The starting position of a group without an offset in a partition (ConsumePosition)."""
 
     FIRST = -1
     LATEST = 0
-    LATEST_ALWAYS = 1  # and where it has one, too
+    LATEST_ALWAYS = 1  # even if it has an offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +74,13 @@ class SessionBinding:
     """Consumption bound to a session: nothing is assigned until all its members are there.
 
     Attributes:
-        session_key: of the session: members that have another are refused.
-        source_count: how many members it has.
-        offsets: where to begin, by partition key, "broker:topic:partition".
-        select_big: of offsets for the same partition the larger one holds.
+        session_key: of the session: members with another key are refused.
+        source_count: the number of its members.
+        offsets: starting offsets by partition key, "broker:topic:partition".
+        select_big: if members give different offsets for a partition, the largest one is used.
 
-    Raises ClientError for a session key that no master takes, a key of no partition, an offset
-    below 0, and fewer than one member.
+    Raises ClientError for an invalid session key or partition key, an offset below 0, and fewer
+    than one member.
     """
 
     session_key: str
@@ -103,25 +104,25 @@ class TubeConsumerOptions(TubeClientOptions):
     """Options of a `TubeConsumer`.
 
     Attributes:
-        consume_from: where to begin in partitions in which the group has no offset.
-        bound: consumption bound to a session, which may begin at offsets that are given.
-        ready_wait: seconds that `get_message` waits for a partition that has its turn; 0 looks
-            once, `inf` waits for ever (max_part_check_period). The C++ client looks each
-            part_check_slice; here nothing has to be looked for again.
-        not_found_wait: seconds that a partition without messages is left alone.
-        rollback_unconfirmed: messages that were not confirmed when their partition leaves come
-            again; else they count as consumed.
-        rebalance_wait: seconds that a partition which is to leave is waited for, if its messages
-            are not confirmed yet. Java does; the C++ client has the setting and does not wait.
-        confirm_wait: messages that are not confirmed so many seconds after they were given come
-            again. `inf` for never. As Java does: the C++ client looks only when the master has
-            been silent for 30 s, and a partition that nobody confirms stands still until then.
-        close_wait: seconds that `close` waits for what is under way, and as long for its peers.
-        report_interval: every so many heartbeats the master is told which partitions are held.
-        confirm_locally: `confirm` asks nobody: the next get says that the messages before it were
-            consumed (Java's pullConfirmInLocal).
-        prefetch: how many replies are fetched ahead, of other partitions, while messages are worked
-            on.
+        consume_from: where to start in partitions without an offset of the group.
+        bound: binds consumption to a session, with optional starting offsets.
+        ready_wait: seconds that `get_message` waits for a partition that is ready; 0 checks once,
+            `inf` waits without limit (max_part_check_period). The C++ client polls every
+            part_check_slice; this client needs no polling.
+        not_found_wait: seconds that a partition without messages pauses.
+        rollback_unconfirmed: redeliver messages that are unconfirmed when their partition is
+            revoked; otherwise they count as consumed.
+        rebalance_wait: seconds that a revoked partition waits for the confirmation of its messages.
+            As in Java; the C++ client has the setting but does not wait.
+        confirm_wait: seconds after which unconfirmed messages are redelivered; `inf` for never. As
+            in Java: the C++ client checks only when the master has been silent for 30 s, and an
+            unconfirmed partition is blocked until then.
+        close_wait: seconds that `close` waits for work in progress, and again for its peers.
+        report_interval: the number of heartbeats between two reports of the owned partitions.
+        confirm_locally: `confirm` sends no request: the next get reports that the messages before
+            it were consumed (Java's pullConfirmInLocal).
+        prefetch: the number of replies fetched in advance, from other partitions, while messages
+            are processed.
     """
 
     consume_from: ConsumeFrom = ConsumeFrom.LATEST

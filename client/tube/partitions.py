@@ -1,11 +1,12 @@
-"""The partitions that a consumer holds, and whose turn it is (RmtDataCacheCsm, RmtDataCache).
+"""The partitions that a consumer owns, and whose turn it is (RmtDataCacheCsm, RmtDataCache).
 
-A partition is idle, or in use - a get is under way, or its messages wait to be confirmed - or it
-is left alone until a timer has it idle again. Idle ones are taken in the order in which they became
-so. Each use has a stamp, ms since 1970 but never the same twice: it is what tells this use from
-others, in a confirm context as well.
+A partition is idle, or in use (a get is in flight, or its messages wait for confirmation), or
+paused until a timer makes it idle again. Idle partitions are taken in the order in which they
+became idle. Each use has a stamp, ms since 1970 but never the same twice, which distinguishes it
+from other uses, also in a confirm context.
 
-One that is to leave is not taken any more; it goes when nobody uses it, or nobody waits for that.
+A partition that is being revoked is not taken any more; it is removed when it is no longer used, or
+the wait for that ends.
 """
 
 import asyncio
@@ -18,12 +19,12 @@ from mq.client.tube.message import ConsumedOffset
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.strings import BrokerInfo, Partition
 
-# A delay that is not longer is none, as in the original: the timer would cost more.
+# A delay up to this counts as none, as in the original: a timer would cost more.
 NO_DELAY_SECONDS = 0.01
 
 
 class RegisteredPartition:
-    """A partition that is registered at its broker as ours."""
+    """A partition that this consumer has registered at its broker."""
 
     __slots__ = (
         *("confirming", "flow", "given", "key", "last_consumed", "leaves", "offset", "partition"),
@@ -34,17 +35,17 @@ class RegisteredPartition:
         self.partition = partition
         self.key = str(partition.key)
         self.flow = PartitionFlow()
-        self.last_consumed = False  # what the next get says of the messages before it
-        self.stamp: int | None = None  # of the use that is under way
-        self.given: float | None = None  # when the application got messages, seconds of the loop
-        self.confirming = False  # the broker is being told of these messages
-        self.reply: Reply | None = None  # that these messages came with
+        self.last_consumed = False  # what the next get reports about the messages before it
+        self.stamp: int | None = None  # of the current use
+        self.given: float | None = None  # when the application got messages, in the loop's seconds
+        self.confirming = False  # the confirmation of these messages is in flight
+        self.reply: Reply | None = None  # the reply that contained these messages
         self.leaves = False
         self.timer: asyncio.TimerHandle | None = None
         self.offset = ConsumedOffset(offset, most)
 
     def book(self, offset: int, most: int = UNDEFINED) -> None:
-        """Take an offset that the broker has said, and the end; what is below 0 is not known."""
+        """Record an offset and an end from the broker; values below 0 are unknown."""
         before = self.offset
         self.offset = ConsumedOffset(
             offset if offset >= 0 else before.offset, most if most >= 0 else before.most
@@ -52,10 +53,10 @@ class RegisteredPartition:
 
 
 class PartitionTable:
-    """The partitions held, by key."""
+    """The owned partitions, by key."""
 
     def __init__(self, on_idle: Callable[[], None]) -> None:
-        """`on_idle` is called when a partition has become idle, or has left."""
+        """`on_idle` is called when a partition has become idle, or was removed."""
         self._on_idle = on_idle
         self._changes: list[asyncio.Future[None]] = []
         self._held: dict[str, RegisteredPartition] = {}
@@ -64,12 +65,12 @@ class PartitionTable:
         self.given = 0  # uses whose messages the application has
 
     async def changed(self) -> None:
-        """Wait until a use has ended, or a partition has left or come."""
+        """Wait until a use has ended, or a partition was removed or added."""
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changes.append(change)
         await change
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for change in self._changes:
             if not change.done():
                 change.set_result(None)
@@ -91,7 +92,7 @@ class PartitionTable:
     def add(
         self, partition: Partition, offset: int = UNDEFINED, most: int = UNDEFINED
     ) -> RegisteredPartition:
-        """Hold a partition from now on; one that is held already stays as it is."""
+        """Add a partition; an owned one stays unchanged."""
         key = str(partition.key)
         if key in self._held:
             return self._held[key]
@@ -100,20 +101,20 @@ class PartitionTable:
         return held
 
     def take(self) -> RegisteredPartition | None:
-        """Use the partition whose turn it is; None if none is idle."""
+        """Start to use the partition whose turn it is; None if none is idle."""
         for key, held in self._idle.items():
             del self._idle[key]
-            # Never the same twice: an old context would confirm messages that came later.
+            # Never the same twice: an old context would confirm later messages.
             self._stamp = held.stamp = max(clock.milliseconds(), self._stamp + 1)
             return held
         return None
 
     def is_used(self, held: RegisteredPartition, stamp: int | None) -> bool:
-        """Whether this use of a partition still goes on."""
+        """Whether this use of a partition is still current."""
         return stamp is not None and held.stamp == stamp and self._held.get(held.key) is held
 
     def give(self, held: RegisteredPartition) -> None:
-        """The application gets the messages of the use that is under way."""
+        """Record that the application gets the messages of the current use."""
         held.given = asyncio.get_running_loop().time()
         self.given += 1
 
@@ -132,7 +133,7 @@ class PartitionTable:
         self._end_use(held)
         if delay > NO_DELAY_SECONDS and not held.leaves:
             held.timer = asyncio.get_running_loop().call_later(delay, self._set_idle, held)
-            self._tell()  # somebody may wait for it to be used no more
+            self._notify()  # a task may wait for the end of its use
         else:
             self._set_idle(held)
         return True
@@ -141,10 +142,10 @@ class PartitionTable:
         held.timer = None
         if not held.leaves:
             self._idle[held.key] = held
-        self._tell()
+        self._notify()
 
     def remove(self, key: str) -> RegisteredPartition | None:
-        """Hold a partition no more; returns it, if it was held."""
+        """Remove a partition; returns it, if it was owned."""
         held = self._held.pop(key, None)
         if held is None:
             return None
@@ -153,14 +154,14 @@ class PartitionTable:
         if held.timer is not None:
             held.timer.cancel()
             held.timer = None
-        self._tell()
+        self._notify()
         return held
 
     @contextmanager
     def leaving(self, keys: Iterable[str]) -> Iterator[list[RegisteredPartition]]:
-        """Those of these that are held; none of them is taken any more.
+        """Return the owned ones of these partitions; none of them is taken any more.
 
-        The ones that are held still at the end are as they were before.
+        At the end, those still owned are restored to their previous state.
         """
         found = [held for key in keys if (held := self._held.get(key)) is not None]
         for held in found:
@@ -175,7 +176,9 @@ class PartitionTable:
                     self._set_idle(held)
 
     def expire(self, older_than: float) -> list[RegisteredPartition]:
-        """End the uses whose messages were given before a time of the loop; they come again."""
+        """End the uses whose messages were given before a time of the loop; they are
+        redelivered.
+        """
         expired = [
             held
             for held in self._held.values()
@@ -187,10 +190,10 @@ class PartitionTable:
         return expired
 
     def status(self) -> Code:
-        """SUCCESS if a partition is idle, else why there is none.
+        """Return SUCCESS if a partition is idle, otherwise the reason.
 
-        As Java says it (RmtDataCache.getCurrPartsStatus); the C++ client says ALL_PARTITION_INUSE
-        where nothing is in use, and ALL_PARTITION_WAITING where something is.
+        As in Java (RmtDataCache.getCurrPartsStatus); the C++ client returns ALL_PARTITION_INUSE if
+        nothing is in use, and ALL_PARTITION_WAITING if something is.
         """
         if self._idle:
             return Code.SUCCESS
@@ -201,7 +204,7 @@ class PartitionTable:
         return Code.ALL_PARTITION_INUSE
 
     def of_broker(self, broker: BrokerInfo) -> list[RegisteredPartition]:
-        """The partitions that a broker has."""
+        """Return the partitions at a broker."""
         return [held for held in self._held.values() if held.partition.broker == broker]
 
     def offsets(self) -> dict[str, ConsumedOffset]:

@@ -1,7 +1,7 @@
-"""Sending messages to a TubeMQ cluster.
+"""Sends messages to a TubeMQ cluster.
 
-`TubeProducer.submit` is the hot path: no task, no await, one future per message. `send` adds what
-cannot be had without waiting: another partition, where the first one has refused.
+`TubeProducer.submit` is the hot path: no task, no await, one future per message. `send` adds
+retries at other partitions, which must wait.
 """
 
 import asyncio
@@ -33,23 +33,24 @@ from mq.protocol.tube.strings import Partition
 
 log = logging.getLogger(__name__)
 
-# A signed token is shown to brokers for so many seconds: they look whether it is fresh.
+# How long a signed token is used: brokers check that it is fresh.
 _TOKEN_SECONDS = 5.0
 
-# What a broker refuses that another partition, at another broker perhaps, may take. A broker that
-# stops is not among these: where the original answers with ServiceStoppingException it goes on and
-# stores the message (NettyRpcServer's RpcProtocol.handleRequest), which would be there twice.
+# Refusals after which another partition, perhaps at another broker, may accept the message. A
+# stopping broker is not among them: when the original answers with ServiceStoppingException it
+# continues and stores the message (NettyRpcServer's RpcProtocol.handleRequest), which would be
+# stored twice.
 _ELSEWHERE = frozenset(
     {Code.FORBIDDEN, Code.SERVER_RECEIVE_OVERFLOW, Code.SERVICE_UNAVAILABLE, Code.MOVED}
 )
 
 
 class TubeSendResult(NamedTuple):
-    """Where a message is."""
+    """Where a message is stored."""
 
     message_id: int
     partition: Partition
-    append_time: int | None = None  # ms since 1970; older brokers do not say these two
+    append_time: int | None = None  # ms since 1970; older brokers do not return these two
     append_offset: int | None = None
 
 
@@ -59,9 +60,10 @@ class TubeProducer:
         async with TubeProducer("127.0.0.1:8715", ["orders"]) as producer:
             result = await producer.send("orders", b"...", message_type="new")
 
-    `send` raises TubeError with the code of a broker, or of this client: 440 to 445 for what is no
-    message, 405 and 421 where no more may be sent for now; ConnectError and RequestTimeout (the
-    message may have been stored), BadAnswer, ClientError, ValueError for attributes that are none.
+    `send` raises TubeError with the code of a broker, or of this client: 440 to 445 for an invalid
+    message, 405 and 421 if no more messages may be sent for now; ConnectError and RequestTimeout
+    (the message may have been stored), BadAnswer, ClientError, and ValueError for invalid
+    attributes.
     """
 
     def __init__(
@@ -73,10 +75,11 @@ class TubeProducer:
         service: TubeService | None = None,
         **keywords: Unpack[TubeProducerKeywords],
     ) -> None:
-        """`masters` are "host:port", or several with commas between; `service` is one to share.
+        """`masters` are "host:port", several separated by commas; `service` is a shared one.
 
-        `topics` are published when it opens; text is one topic. `options`, and keywords that are
-        fields of them, say how. Raises ClientError for what cannot be meant.
+        `topics` are published when the producer opens; a string is one topic. `options`, and
+        keywords that name its fields, configure the producer. Raises ClientError for invalid
+        arguments.
         """
         given = cast("dict[str, Any]", keywords)
         self.options = options = take(options or TubeProducerOptions(), given)
@@ -104,14 +107,14 @@ class TubeProducer:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that are published."""
+        """The published topics."""
         return sorted(self._topics)
 
     async def open(self) -> None:
-        """Register at the active master, and learn where the topics are. Safe to call again.
+        """Register at the active master, and fetch the routes of the topics. Safe to call again.
 
-        Raises MQError why no master has taken us; nothing is left running then, and it may be
-        called again.
+        Raises MQError if no master accepts the producer; nothing is left running then, and it may
+        be called again.
         """
         async with self._opening:
             if self._link is None:
@@ -140,7 +143,8 @@ class TubeProducer:
                 raise ClientError("the producer was closed before it was open")
         except BaseException:
             self._service.remove(self._index)
-            if self._owns_service:  # which is closed for good; it may be tried again with another
+            # the closed service cannot be reopened; a retry uses another one
+            if self._owns_service:
                 closed, self._service = self._service, TubeService()
                 self._member = Member(self._service, self.options)
                 await closed.close()
@@ -149,7 +153,7 @@ class TubeProducer:
         self._beating = self._service.keep_task(link.run())
 
     async def close(self) -> None:
-        """Wait for sends on their way, and leave. Safe to call again."""
+        """Wait for sends in flight, and unregister. Safe to call again."""
         await self._close_once.run(self._close)
 
     async def _close(self) -> None:
@@ -166,7 +170,7 @@ class TubeProducer:
             async with asyncio.timeout(self.options.close_wait):
                 await link.close()
         except (MQError, TimeoutError) as error:
-            log.warning("%s: the master was not told that it leaves: %s", self.client_id, error)
+            log.warning("%s: cannot unregister at the master: %s", self.client_id, error)
         self._service.remove(self._index)
         if self._owns_service:
             await self._service.close()
@@ -179,10 +183,10 @@ class TubeProducer:
         await self.close()
 
     async def publish(self, *topics: str) -> None:
-        """Say that messages are to be sent to these topics, too, and learn where they are.
+        """Publish more topics, and fetch their routes.
 
-        `partitions` says whether they exist. Raises ClientError for what cannot be a topic, and
-        MQError where no master tells; they are published all the same, with the next heartbeat.
+        `partitions` shows whether they exist. Raises ClientError for an invalid topic, and MQError
+        if no master answers; they are published nevertheless, with the next heartbeat.
         """
         self._topics.update(_checked(topics))
         link = self._opened()
@@ -191,7 +195,7 @@ class TubeProducer:
             raise link.error
 
     def partitions(self, topic: str) -> list[Partition]:
-        """The partitions of a published topic that may be sent to; empty if none is known."""
+        """Return the writable partitions of a published topic; empty if none is known."""
         self._opened()
         assert self._routing is not None
         return self._routing.partitions(topic)
@@ -205,11 +209,11 @@ class TubeProducer:
         message_type: str | None = None,
         message_time: str | None = None,
     ) -> TubeSendResult:
-        """Send a message, and wait until a broker has it. Raises as the class says.
+        """Send a message, and wait until a broker has stored it. Raises what the class documents.
 
         Args:
-            attributes: texts without "," and "=" that go with it.
-            message_type: what consumers filter by: letters, digits, underscores.
+            attributes: texts without "," and "=" that are sent with it.
+            message_type: the type that consumers filter by: letters, digits, underscores.
             message_time: a minute, "yyyyMMddHHmm".
         """
         left = self.options.retries
@@ -240,10 +244,10 @@ class TubeProducer:
         message_time: str | None = None,
         partition: Partition | None = None,
     ) -> "asyncio.Future[TubeSendResult]":
-        """Send a message without waiting; the future gets what `send` returns, or fails with it.
+        """Send a message without waiting; the future gets the result or the error of `send`.
 
-        It goes to this partition, if one is given: those for one that come in order are sent in
-        order. Nothing is tried again. Raises what can be said at once.
+        It is sent to `partition` if given; messages submitted to one partition are sent in order.
+        Nothing is retried. Errors that are known at once are raised.
         """
         self._opened()
         routing = self._routing
@@ -307,7 +311,7 @@ class TubeProducer:
             routing.failed(lane, link=isinstance(error, NotConnected))
 
     def _check(self, topic: str, body: bytes) -> None:
-        """Raises TubeError for what may not be sent, with the original's codes."""
+        """Raise TubeError for an invalid message, with the original's codes."""
         if body is None:
             raise TubeError(Code.PARAMETER_MSG_NULL, "there is no message")
         if not topic.strip():
@@ -329,7 +333,7 @@ class TubeProducer:
         self._tail_until = 0.0
 
     def _renew_tail(self) -> None:
-        """Sign anew: what requests end with."""
+        """Create and sign the end of requests."""
         assert self._loop is not None
         address = int.from_bytes(_ipv4(self._member.host), "big", signed=True)
         self._tail = send_request.tail(address, self._member.identity.for_broker())
@@ -345,7 +349,7 @@ def _checked(topics: str | Iterable[str]) -> dict[str, None]:
 
 
 def _check_size(data: bytes, flag: int, body: int, limit: int) -> None:
-    """Raises TubeError where body and attributes, in characters, are over the limit."""
+    """Raise TubeError if body and attributes, in characters, exceed the limit."""
     _, attributes = payload.decode(data, flag)
     size = body + len(attributes)
     if size > limit:
@@ -354,7 +358,7 @@ def _check_size(data: bytes, flag: int, body: int, limit: int) -> None:
 
 
 def _ipv4(host: str) -> bytes:
-    """An IPv4 address as four bytes; that of no host, where it is none."""
+    """Return an IPv4 address as four bytes; zeros if it is not one."""
     try:
         return ipaddress.IPv4Address(host).packed
     except ValueError:
@@ -362,10 +366,10 @@ def _ipv4(host: str) -> bytes:
 
 
 def _result(data: bytes, lane: Lane, address: str) -> TubeSendResult:
-    """What an answer says. Raises TubeError for a refusal, BadAnswer where it has no id."""
+    """Decode an answer. Raises TubeError for a refusal, BadAnswer if it has no id."""
     try:
         answer = SendMessageResponseB2P.FromString(data)
-        if answer.success and answer.messageId:  # what follows has no text to be looked at
+        if answer.success and answer.messageId:  # the remaining fields have no text to check
             return TubeSendResult(
                 answer.messageId,
                 lane.partition,

@@ -1,4 +1,4 @@
-"""A producer and its masters: see master_link, whose rules hold for it, too."""
+"""A producer and its masters; see master_link, whose rules apply."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ from mq.protocol.tube.messages import (
 )
 from mq.protocol.tube.strings import Address
 
-# The list of brokers is asked for anew after so many seconds, whatever its checksum (Java:
+# The list of brokers is fetched again after this time, whatever its checksum (Java:
 # ProducerManager, 2 hours).
 REFRESH_SECONDS = 7200.0
 
 
 class ProducerLink(MasterLink):
-    """Registers a producer, and tells it where its topics are."""
+    """Registers a producer, and updates its routes."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ProducerLink(MasterLink):
         routing: Routing,
         on_token: Callable[[], None],
     ) -> None:
-        """``topics`` are those published; ``on_token`` is called when there are new tokens."""
+        """``topics`` are the published ones; ``on_token`` is called when there are new tokens."""
         super().__init__(member, masters)
         self.error: MQError | None = None  # of the last heartbeat
         self._topics = topics
@@ -48,7 +48,7 @@ class ProducerLink(MasterLink):
         self._one_at_a_time = asyncio.Lock()
 
     async def register(self) -> None:
-        """See MasterLink; why it has failed is in `error`, too."""
+        """See MasterLink; a failure is also stored in `error`."""
         try:
             await super().register()
         except MQError as error:
@@ -56,9 +56,9 @@ class ProducerLink(MasterLink):
             raise
 
     async def beat(self) -> None:
-        """Send one heartbeat; behind a registration, too, as only these tell of topics.
+        """Send one heartbeat; after a registration one more, because only heartbeats return topics.
 
-        Why it has failed, if it has, is in `error`.
+        A failure is stored in `error`.
         """
         async with self._one_at_a_time:
             self.error = None

@@ -1,4 +1,4 @@
-"""Options of TubeMQ's producers, in seconds and bytes."""
+"""Options of TubeMQ producers, in seconds and bytes."""
 
 from dataclasses import dataclass
 
@@ -8,26 +8,26 @@ from mq.client.tube.options import TubeClientKeywords, TubeClientOptions
 
 @dataclass(frozen=True, kw_only=True)
 class TubeProducerOptions(TubeClientOptions):
-    """Options of a `TubeProducer`. Where nothing else is said the defaults are Java's.
+    """Options of a `TubeProducer`. Defaults are Java's unless noted otherwise.
 
     Attributes:
-        retries: how often `send` tries another partition after one that has refused a message, or
-            a broker that could not be connected to. A message that may have been stored is never
-            sent again. (Java's producer leaves it to the caller.)
-        checksum: each message has its checksum, which the broker compares. (Java sends none.)
-        failures_to_freeze: a partition is left alone for `frozen_seconds` after more failures than
-            this in a row.
-        frozen_seconds: how long that is.
-        unavailable_seconds: how long a broker is left alone that says it is unavailable (503), if
-            another one may be sent to; else `frozen_seconds`. (Java's waits in either case.)
-        link_failures: after so many failed connections within `link_window` a broker is left alone
-            for `link_forbidden_seconds`, if no more than `link_forbidden_rate` of all are.
+        retries: how often `send` tries another partition after a refusal, or after a broker that
+            could not be reached. A message that may have been stored is never sent again. (Java's
+            producer leaves this to the caller.)
+        checksum: send each message with a checksum, which the broker verifies. (Java sends none.)
+        failures_to_freeze: a partition is avoided for `frozen_seconds` after more consecutive
+            failures than this.
+        frozen_seconds: how long it is avoided.
+        unavailable_seconds: how long a broker that reports itself as unavailable (503) is avoided,
+            if another one is usable; otherwise `frozen_seconds`. (Java's waits in either case.)
+        link_failures: after this many failed connections within `link_window` a broker is avoided
+            for `link_forbidden_seconds`, if at most `link_forbidden_rate` of all brokers are.
         link_window: seconds.
-        link_forbidden_seconds: how long that is; at most: a connection that stands ends it.
+        link_forbidden_seconds: the longest time of avoidance: an established connection ends it.
         link_forbidden_rate: of the brokers of a cluster, at least one.
-        link_pending: a broker that has not answered so many sends gets no more.
-        pending: when so many sends wait for their answers, more are refused.
-        close_wait: seconds that `close` waits for sends on their way.
+        link_pending: sends without an answer per broker, after which it gets no more.
+        pending: sends without an answer, after which more are refused.
+        close_wait: seconds that `close` waits for sends in flight.
     """
 
     retries: int = 2

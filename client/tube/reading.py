@@ -1,21 +1,22 @@
-"""Getting messages, ahead of who asks for them, and confirming them.
+"""Gets messages in advance, and confirms them.
 
-A get is a task of its own: whoever waits for its messages may give up, and the next one has them.
-As many are under way as somebody waits for; while the application works on messages, `prefetch`
-more replies are fetched ahead, each of another partition. A partition is read further when its
-messages were confirmed, so what is confirmed has been given, always.
+A get is a task of its own: if the caller that waits for its messages is cancelled, the next caller
+gets them. As many gets are in flight as there are waiting callers; while the application processes
+messages, `prefetch` more replies are fetched in advance, each from another partition. A partition
+is read further only after its messages were confirmed, so confirmed messages were always given to
+the application.
 
-One that has not answered after a second is not counted: a broker that is silent holds up its own
-partitions only, until the time-out.
+A get that is not answered within a second is not counted: a silent broker delays only its own
+partitions, until the timeout.
 
-What a code does to its partition (BaseConsumer::processGetMessageRspB2C, fetchMessage of Java):
+The effect of a code on the partition (BaseConsumer::processGetMessageRspB2C, fetchMessage of Java):
 
-    200             in use until it is confirmed; without a message for us it goes on behind them
-    404             left alone for `not_found_wait`, or as long as the rules say
-    403 503 301     left alone for 2 s, 0.3 s, 0.2 s; any other code 0.3 s
-    452             left alone for as long as the broker says
-    411 412 415     not ours any more
-    no answer       what comes next comes again; 0.3 s, where the original asks again at once
+  200             in use until confirmed; without a matching message it continues after them
+  404             pauses for `not_found_wait`, or as long as the rules say
+  403 503 301     pauses for 2 s, 0.3 s, 0.2 s; any other code 0.3 s
+  452             pauses as long as the broker says
+  411 412 415     lost
+  no answer       the next messages are redelivered; 0.3 s, while the original retries at once
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class Reading:
         table: PartitionTable,
         on_lost: Callable[[], None],
     ) -> None:
-        """`on_lost` is called when a broker says that a partition is not ours any more."""
+        """`on_lost` is called when a broker reports that this consumer has lost a partition."""
         self._member = member
         self._calls = calls
         self._table = table
@@ -69,13 +70,13 @@ class Reading:
         self._waiters: dict[asyncio.Future[MQError | None], None] = {}
         self._gets: set[asyncio.Task[None]] = set()
         self._commits: set[asyncio.Task[ConsumedOffset]] = set()
-        self._slow = 0  # gets that have not been answered for long
+        self._slow = 0  # gets without an answer for SLOW_SECONDS
         self._closed: tuple[Code, str] | None = None
-        #: What became of messages: given, damaged, unwanted.
+        #: Counts of messages: given, damaged, unwanted.
         self.counts: Counter[str] = Counter()
 
     def close(self, code: Code, why: str) -> None:
-        """Get nothing more; whoever waits, or asks later, is told why."""
+        """Stop getting messages; waiting and later callers get the error."""
         self._closed = code, why
         for task in self._gets:
             task.cancel()
@@ -83,12 +84,12 @@ class Reading:
             _tell(waiter, None)
 
     async def finish(self) -> None:
-        """Wait until no get and no confirmation is under way; behind `close`."""
+        """Wait until no get and no confirmation is in flight. Call it after `close`."""
         while tasks := [*self._gets, *self._commits]:
             await asyncio.wait(tasks)
 
     async def abort(self) -> None:
-        """End the confirmations that are under way; it is not known then what came of them."""
+        """Cancel the confirmations in flight; their results are unknown then."""
         for task in self._commits:
             task.cancel()
         await self.finish()
@@ -100,7 +101,7 @@ class Reading:
     # getting ------------------------------------------------------------------------------------
 
     async def get(self, ready_wait: float) -> TubeBatch:
-        """The messages that come first. Raises why a get had none, as consumers' `get_message`."""
+        """Return the next messages. Raises why a get had none, as `get_message` of consumers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + ready_wait
         while True:
@@ -117,14 +118,14 @@ class Reading:
             finally:
                 del self._waiters[waiter]
                 if self._ready:
-                    self._wake()  # the one who was to have it may have given up just now
+                    self._wake()  # the waiter for it may have been cancelled just now
             if error is not None:
                 raise error
 
     async def _wait(
         self, waiter: "asyncio.Future[MQError | None]", deadline: float
     ) -> MQError | None:
-        """What the waiter is told; an error of ours if no partition has its turn in time."""
+        """Return the waiter's error, or one of this client if no partition is ready in time."""
         left = deadline - asyncio.get_running_loop().time()
         if left > 0 or not self._gets:
             await asyncio.wait([waiter], timeout=None if left == inf else max(left, 0))
@@ -134,7 +135,7 @@ class Reading:
         return await waiter
 
     def _take(self) -> TubeBatch | None:
-        """The first messages that are ready, of a partition that is ours still."""
+        """Return the first available messages of a partition that is still owned."""
         while self._ready:
             held, stamp, batch = self._ready.popleft()
             if self._table.is_used(held, stamp):
@@ -144,7 +145,7 @@ class Reading:
         return None
 
     def fill(self) -> None:
-        """Have so many gets under way as are wanted, if there are partitions for them."""
+        """Start as many gets as are wanted, if there are partitions for them."""
         if self._closed is not None:
             return
         wanted = sum(not waiter.done() for waiter in self._waiters) - len(self._ready)
@@ -161,14 +162,14 @@ class Reading:
             log.error("a get has failed", exc_info=error)
         if not self._gets and not self._ready:
             for waiter in self._waiters:
-                _tell(waiter, None)  # each looks for itself whether it waits on
+                _tell(waiter, None)  # each one checks whether to wait on
         self.fill()
 
     async def _get(self, held: RegisteredPartition) -> None:
         loop = asyncio.get_running_loop()
         stamp, consumed = held.stamp, held.last_consumed
         if stamp is None or not self._table.is_used(held, stamp):
-            return  # it has left before this began
+            return  # it was removed before this task started
         held.last_consumed = False
         slowness = _Slowness(self)
         timer = loop.call_later(SLOW_SECONDS, slowness.begin)
@@ -191,7 +192,8 @@ class Reading:
             slowness.end()
 
     def _answered(self, held: RegisteredPartition, stamp: int, answer: GetAnswer) -> None:
-        if not self._table.is_used(held, stamp):  # it has left meanwhile: these come again
+        # it was removed meanwhile: the messages are redelivered
+        if not self._table.is_used(held, stamp):
             return
         now = asyncio.get_running_loop().time()
         self.counts["damaged"] += answer.damaged
@@ -216,12 +218,12 @@ class Reading:
                 self._ready.append((held, stamp, batch))
                 self._wake()
                 return
-            self._fail(for_code(Code.NOT_FOUND, "nothing that is wanted was there", address))
+            self._fail(for_code(Code.NOT_FOUND, "no matching message", address))
             self._put_back(held, stamp, consumed=True)
             return
         self._fail(for_code(answer.code, answer.text, address))
         if answer.code in _LOST:
-            log.warning("%s is not ours any more: %d %s", key, answer.code, answer.text)
+            log.warning("%s was lost: %d %s", key, answer.code, answer.text)
             self._table.remove(key)
             self._on_lost()
         else:
@@ -229,7 +231,7 @@ class Reading:
             self._put_back(held, stamp, consumed=False)
 
     def _delay(self, answer: GetAnswer) -> float:
-        """Seconds that a code asks for."""
+        """Return the seconds that a code requires."""
         wait = self._member.options.not_found_wait
         if answer.code == Code.SERVER_CONSUME_SPEED_LIMIT:
             return wait if answer.wait_ms == UNDEFINED else answer.wait_ms / 1000
@@ -240,7 +242,7 @@ class Reading:
     def _put_back(
         self, held: RegisteredPartition, stamp: int, *, consumed: bool, at_least: float = 0.0
     ) -> None:
-        """End a use, with the delay that its reply and the rules ask for."""
+        """End a use, with the delay that its reply and the rules require."""
         delay = at_least
         if held.reply is not None and self._table.is_used(held, stamp):
             now = asyncio.get_running_loop().time()
@@ -250,8 +252,8 @@ class Reading:
         self._table.put_back(held, stamp, consumed=consumed, delay=delay)
 
     def _fail(self, error: MQError) -> None:
-        """Tell the first one who waits; nobody, if messages are only fetched ahead."""
-        log.debug("a get had nothing: %s", error)
+        """Pass an error to the first waiter; to none if messages are only fetched in advance."""
+        log.debug("a get returned no messages: %s", error)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(error)
@@ -266,9 +268,9 @@ class Reading:
     # confirming ---------------------------------------------------------------------------------
 
     async def confirm(self, context: str, consumed: bool) -> int:
-        """Confirm messages by their context; returns the offset behind them, if it is said.
+        """Confirm messages by their context; returns the offset after them, if it is known.
 
-        Raises as `confirm` of consumers. Whoever gives up waiting does not end it.
+        Raises what `confirm` of consumers raises. A cancellation of the caller does not stop it.
         """
         self._check_open()
         held, stamp = self._given(context)
@@ -285,9 +287,10 @@ class Reading:
         return task.result().offset
 
     async def ask_offset(self, key: str) -> ConsumedOffset:
-        """How far the group is, as `ask_offset` of consumers."""
+        """Return the group's offset, as `ask_offset` of consumers."""
         self._check_open()
-        with self._table.leaving([key]) as found:  # no get that this would commit may begin
+        # no get that would be committed by this may start
+        with self._table.leaving([key]) as found:
             if not found:
                 raise for_code(Code.NOT_FOUND, f"{key} is not held")
             held = found[0]
@@ -300,10 +303,10 @@ class Reading:
     def _committed(self, task: "asyncio.Task[ConsumedOffset]") -> None:
         self._commits.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it gets it; nobody may
+            task.exception()  # retrieved here, because there may be no waiter
 
     def _given(self, context: str) -> tuple[RegisteredPartition, int]:
-        """The use that a context is of. Raises TubeError for none that can be confirmed."""
+        """Return the use of a context. Raises TubeError if it cannot be confirmed."""
         key, at, stamp = context.rpartition("@")
         try:
             if not at or not (stamp.isascii() and stamp.isdigit()):
@@ -312,7 +315,7 @@ class Reading:
         except MalformedText as error:
             raise for_code(Code.BAD_REQUEST, str(error)) from None
         if held is None or held.stamp != int(stamp) or held.given is None:
-            text = f"the messages of {context} are not waited for any more: they come again"
+            text = f"the messages of {context} can no longer be confirmed: they are redelivered"
             raise ConfirmTimeout(Code.CONFIRM_TIMEOUT, text)
         if held.confirming:
             raise for_code(Code.BAD_REQUEST, f"{context} is being confirmed already")
@@ -334,7 +337,7 @@ class Reading:
 
 
 class _Slowness:
-    """Whether a get is one of those that have not been answered for long."""
+    """Tracks whether a get is one without an answer for SLOW_SECONDS."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading

@@ -1,16 +1,16 @@
-"""What a master asks for: to take partitions, and to give them back.
+"""Rebalancing: takes partitions that a master assigns, and gives back those that it revokes.
 
-One event after the other: of those that have come meanwhile the first is taken and the others are
-dropped, as in both clients of the original; a master sends the next one when it has heard of the
-last. An event that was done is told of in heartbeats until one of these has arrived.
+Events are processed one at a time: of those that arrived meanwhile the first is processed and the
+others are dropped, as in both clients of the original; a master sends the next event after it has
+received the result of the last. Heartbeats report a processed event until one of them has arrived.
 
-To take one: it is registered at its broker, five times at most, a second apart, unless somebody
-else has it (410) or our tokens are not taken (415); as in Java, the C++ client tries once. The
-brokers are asked side by side, so that a silent one delays its own partitions only. What is held
-already is not registered again.
+To take a partition, it is registered at its broker, five times at most, a second apart, unless
+another client has it (410) or the tokens are refused (415); as in Java, the C++ client tries once.
+Brokers are called concurrently, so that a silent one delays only its own partitions. An owned
+partition is not registered again.
 
-To give one back: if the application has messages of it they are waited for, at most
-`rebalance_wait`; then they come again at whoever has it next, unless `rollback_unconfirmed` is off.
+To give one back, messages in the application are waited for, at most `rebalance_wait`; then they
+are redelivered to the next owner, unless `rollback_unconfirmed` is off.
 (RmtDataCache.removeAndGetPartition; the C++ client does not wait.)
 """
 
@@ -39,22 +39,22 @@ _FINAL = (Code.PARTITION_OCCUPIED, Code.CERTIFICATE_FAILURE)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a master has asked for."""
+    """An event from a master."""
 
     number: int
     kind: int
-    subscriptions: tuple[str, ...]  # as they came
+    subscriptions: tuple[str, ...]  # as received
     partitions: tuple[Partition, ...]
 
     @classmethod
     def of(cls, proto: EventProto) -> "Event":
-        """Read one; partitions that cannot be read are logged and left out."""
+        """Decode an event; invalid partitions are logged and left out."""
         partitions: dict[str, Partition] = {}
         for text in proto.subscribeInfo:
             try:
                 partition = SubscribeInfo.parse(text).partition
             except MalformedText as error:
-                log.warning("event %d names what is not a partition: %s", proto.rebalanceId, error)
+                log.warning("event %d names an invalid partition: %s", proto.rebalanceId, error)
             else:
                 partitions.setdefault(str(partition.key), partition)
         return cls(
@@ -65,7 +65,7 @@ class Event:
         )
 
     def done(self) -> EventProto:
-        """As the master is told that it was done."""
+        """Return the message that reports the event as done."""
         return EventProto(
             rebalanceId=self.number,
             opType=self.kind,
@@ -84,20 +84,21 @@ class PartitionTransfer:
         table: PartitionTable,
         keep_alive: Callable[[BrokerInfo], None],
     ) -> None:
-        """`keep_alive` is told of each broker that has a partition of ours."""
+        """`keep_alive` is called with each broker at which this consumer has a partition."""
         self._member = member
         self._calls = calls
         self._table = table
         self._keep_alive = keep_alive
-        # What a broker may have as ours though it is not in the table, and whether what came last
-        # of it is consumed: somebody has begun to take it, or to give it back.
+        # Partitions that a broker may assign to this consumer although they are not in the table,
+        # and whether their last messages are consumed: a take or a give-back is in progress.
         self._between: dict[str, tuple[Partition, bool]] = {}
         self._has_left = False
 
     async def take(self, partition: Partition, offset: int = UNDEFINED) -> None:
-        """Register a partition, and hold it. Raises why its broker did not do it.
+        """Register and own a partition. Raises the broker's error.
 
-        Raises TubeError (CLIENT_STOPPED) if everything was given back meanwhile: this, too.
+        Raises TubeError (CLIENT_STOPPED) if all partitions, including this one, were given back
+        meanwhile.
         """
         key = str(partition.key)
         self._between[key] = partition, False
@@ -105,7 +106,7 @@ class PartitionTransfer:
             at = await self._calls.register(partition, offset)
         except MQError as error:
             if not isinstance(error, (ConnectError, RequestTimeout)):
-                self._between.pop(key, None)  # it has refused: there is nothing to give back
+                self._between.pop(key, None)  # it was refused: there is nothing to give back
             raise
         self._between.pop(key, None)
         if self._has_left:
@@ -114,29 +115,29 @@ class PartitionTransfer:
         self._keep_alive(partition.broker)
 
     async def give_back(self, keys: Iterable[str], wait: float) -> None:
-        """Unregister those of these that are held, when they are not used, or after a time."""
+        """Unregister the owned ones of these, when they are not used, or after a wait."""
         with self._table.leaving(keys) as leaving:
             given = [held for held in leaving if held.given is not None]
             if given:
                 await self._until(lambda: all(held.given is None for held in given), wait)
             for held in leaving:
-                self._let_go(held)
+                self._drop(held)
         await asyncio.gather(*(self._unregister(held.key) for held in leaving))
 
     async def give_all_back(self) -> None:
-        """Unregister all that is held, and what is in between; nothing is taken any more.
+        """Unregister all partitions, including those being taken; later takes fail.
 
-        Raises nothing of brokers.
+        Errors of brokers are not raised.
         """
         self._has_left = True
         for held in self._table:
-            self._let_go(held)
+            self._drop(held)
         await asyncio.gather(*map(self._unregister, list(self._between)))
 
-    def _let_go(self, held: RegisteredPartition) -> None:
-        """Hold it no more. What was not confirmed comes again, unless options say other.
+    def _drop(self, held: RegisteredPartition) -> None:
+        """Remove a partition. Unconfirmed messages are redelivered, unless the options differ.
 
-        So does what was got, and not given to anybody: `last_consumed` is False from the get on.
+        So are messages that were fetched but not given: `last_consumed` is False from the get on.
         """
         consumed = held.last_consumed
         if held.given is not None:
@@ -150,7 +151,7 @@ class PartitionTransfer:
         partition, consumed = self._between[key]
         try:
             await self._calls.unregister(partition, consumed=consumed)
-        except MQError as error:  # it forgets us when our heartbeats have not come for long
+        except MQError as error:  # the broker evicts this consumer when heartbeats stop
             log.warning("%s was not unregistered: %s", key, error)
         self._between.pop(key, None)
 
@@ -160,11 +161,11 @@ class PartitionTransfer:
                 while not is_so():
                     await self._table.changed()
         except TimeoutError:
-            log.info("messages were not confirmed within %g s, and their partition leaves", seconds)
+            log.info("messages not confirmed within %g s; giving back the partition", seconds)
 
 
 class Rebalancing:
-    """Does what masters ask for, one event at a time."""
+    """Processes the events of masters, one at a time."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class Rebalancing:
         handing: PartitionTransfer,
         on_done: Callable[[], None],
     ) -> None:
-        """`on_done` is called when partitions were taken for the first time, and again."""
+        """`on_done` is called after each event that takes partitions."""
         self._member = member
         self._table = table
         self._handing = handing
@@ -182,40 +183,40 @@ class Rebalancing:
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        #: What was done and no master has heard of yet, the oldest first.
+        #: Results that no master has received yet, the oldest first.
         self.results: deque[EventProto] = deque()
-        #: What is held is not what the master has heard last, though no result will say so.
+        #: The owned partitions differ from the last report, and no result will show it.
         self.has_changed = False
         self._registrations = 0
-        #: Where to begin in a partition, as long as that was not said before.
+        #: The starting offset of a partition, until the group has one.
         self.start_offset: Callable[[str], int] = lambda _: UNDEFINED
 
     def offer(self, event: Event) -> None:
-        """Do this when nothing else is being done."""
+        """Queue an event."""
         self._events.append(event)
         self._idle.clear()
         self._news.set()
 
     def registered(self) -> None:
-        """A master has heard what we hold, and knows nothing of the events before.
+        """Record a registration: the master knows the owned partitions, and no earlier events.
 
-        The original's takes any result for that of its own first event, and drops that.
+        The original's master attributes any result to its own first event, and drops that event.
         """
         self.results.clear()
         self._registrations += 1
 
     async def idle(self) -> None:
-        """Wait until nothing is being done."""
+        """Wait until no event is being processed."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Do what is offered, until cancelled."""
+        """Process events until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
             event = self._events.popleft()
             if self._events:
-                log.info("%d events behind %d were dropped", len(self._events), event.number)
+                log.info("dropped %d events after %d", len(self._events), event.number)
                 self._events.clear()
             try:
                 await self._process(event)
@@ -235,7 +236,7 @@ class Rebalancing:
             keys = [str(partition.key) for partition in event.partitions]
             await self._handing.give_back(keys, self._member.options.rebalance_wait)
         else:
-            log.warning("event %d is of type %d, which asks for nothing", event.number, event.kind)
+            log.warning("event %d has type %d, which is unknown", event.number, event.kind)
             return
         if registrations == self._registrations:
             self.results.append(event.done())
@@ -247,9 +248,9 @@ class Rebalancing:
         for partition in partitions:
             held = self._table.get(str(partition.key))
             if held is not None and held.partition != partition:
-                # Its broker has moved. Where it was nobody says that it is not ours any more. (The
-                # C++ client looks at the key only, and stays there.)
-                log.warning("%s is read from %s now", held.partition, partition.broker.address)
+                # Its broker has changed. The former broker does not report the loss. (The C++
+                # client compares only the key, and keeps the former broker.)
+                log.warning("%s moved to broker %s", held.partition, partition.broker.address)
                 self._table.remove(held.key)
                 held = None
             if held is None:
@@ -258,7 +259,7 @@ class Rebalancing:
         self._on_done()
 
     async def _connect_broker(self, partitions: list[Partition]) -> None:
-        """Register the partitions of a broker, round after round; what stays out is logged."""
+        """Register the partitions of a broker in several rounds; failures are logged."""
         left = partitions
         for attempt in range(1, REGISTER_TRIES + 1):
             if attempt > 1:
@@ -267,10 +268,12 @@ class Rebalancing:
             if not left:
                 return
         for partition in left:
-            log.warning("%s was not registered: it has to be given anew", partition)
+            log.warning("%s was not registered: a master must assign it again", partition)
 
     async def _round(self, partitions: list[Partition], attempt: int) -> list[Partition]:
-        """Try each once; those that are worth another try. A silent broker is not asked on."""
+        """Try each partition once; returns those to retry. After a timeout the broker is not called
+        again.
+        """
         left: list[Partition] = []
         for place, partition in enumerate(partitions):
             key = str(partition.key)

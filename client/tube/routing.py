@@ -1,14 +1,17 @@
-"""Where a producer may send: partitions by topic, and which of them to leave alone for a while.
+"""The partitions that a producer may send to, and which of them it avoids for a while.
 
-Partitions have their turn, topic by topic, from one drawn by chance on. Left alone are
-- a partition, for some seconds, after some failures in a row
-- a broker that has said it is unavailable, for most of a minute; if no other one may be sent to, as
-  long as a partition only: one that is started again says so for a moment, and Java's producer
-  sends nothing for that minute then
-- a broker that cannot be connected to again and again, until it can, if there are others
-- a broker that has too many sends to answer.
-Where all partitions are left alone, but not all brokers, each has its turn all the same, as in Java
-(RoundRobinPartitionRouter); where all brokers are, the send is refused (DefaultBrokerRcvQltyStats).
+The partitions of a topic are used in turn, starting at a random one. These are avoided:
+
+- a partition, for some seconds, after several consecutive failures
+- a broker that reports itself as unavailable, for most of a minute; if no other one is usable, only
+  as long as a partition: a restarting broker reports this briefly, and Java's producer then sends
+  nothing for that minute
+- a broker that repeatedly cannot be reached, until it can, if there are others
+- a broker with too many unanswered sends.
+
+If all partitions are avoided, but not all brokers, they are still used in turn, as in Java
+(RoundRobinPartitionRouter); if all brokers are avoided, the send is refused
+(DefaultBrokerRcvQltyStats).
 """
 
 from collections import deque
@@ -30,26 +33,27 @@ from mq.protocol.tube.strings import (
     brokers_by_id,
 )
 
-#: A topic of which a master says nothing is sent to as before for so many seconds: one that has
-#: just begun knows of no broker until these have come to it. (Java's producer sends nothing then.)
+#: How long a topic missing from a master's answer is still sent to: a master that has just started
+#: knows no broker until they have registered. (Java's producer sends nothing then.)
 MISSED_SECONDS = 30.0
 
-#: Of a cluster whose answers say more, something is wrong.
+#: The limit of a plausible answer.
 MAX_PARTITIONS = 1_000_000
 
 
 class BrokerLink:
-    """A broker as a producer sees it."""
+    """A producer's view of a broker."""
 
     def __init__(self, info: BrokerInfo) -> None:
         self.info = info
         self.address: Address = info.address
-        self.connection: TubeConnection | None = None  # as the service has it
-        self.pending = 0  # sends that wait for their answers
+        self.connection: TubeConnection | None = None  # from the service
+        self.pending = 0  # unanswered sends
         self.frozen_until = 0.0
-        self.asked_from = 0.0  # if there is no other one, though it is frozen
+        # from when it is used if there is no other one, although it is frozen
+        self.asked_from = 0.0
         self.forbidden_until = 0.0
-        self.failures: deque[float] = deque()  # when connections to it have failed
+        self.failures: deque[float] = deque()  # times of failed connections
 
 
 class Lane:
@@ -62,7 +66,7 @@ class Lane:
         self.partition = partition
         self.failures = 0
         self.frozen_until = 0.0
-        self.head = b""  # what all requests to it begin with: see send_request
+        self.head = b""  # the common start of all requests to it: see send_request
 
 
 class _Topic:
@@ -73,21 +77,23 @@ class _Topic:
 
 
 class Routing:
-    """The partitions of all topics that are published. ``now`` is the loop's clock."""
+    """The partitions of all published topics. ``now`` is the loop's clock."""
 
     def __init__(self, options: TubeProducerOptions, now: Callable[[], float]) -> None:
-        self.checksum = -1  # of the brokers' list, as the master made it
-        self.max_message_size = DEFAULT_MESSAGE_SIZE  # where a topic says nothing
+        self.checksum = -1  # of the brokers' list, computed by the master
+        self.max_message_size = DEFAULT_MESSAGE_SIZE  # for topics without a limit of their own
         self._options = options
         self._now = now
         self._brokers: dict[int, BrokerLink] = {}
         self._topics: dict[str, _Topic] = {}
         self._described: list[ProducerTopic] = []
-        self._missed: dict[str, float] = {}  # topics that masters say nothing of, and since when
+        self._missed: dict[str, float] = {}  # topics missing from masters' answers, and since when
         self.pending = 0
 
     def update_brokers(self, texts: Iterable[str], checksum: int) -> None:
-        """Take the list of an answer. Raises BadAnswer if it is none; nothing has changed then."""
+        """Apply the list of brokers in an answer. Raises BadAnswer, without a change, if it is
+        invalid.
+        """
         try:
             infos = brokers_by_id(texts, tls=self._options.tls is not None)
         except MalformedText as error:
@@ -103,9 +109,9 @@ class Routing:
         self._join()
 
     def update_topics(self, texts: Iterable[str]) -> None:
-        """Take the topics of an answer: all that may be sent to. Raises BadAnswer likewise.
+        """Apply the topics in an answer: all that may be sent to. Raises BadAnswer in the same way.
 
-        One that was there is left as it was for MISSED_SECONDS.
+        A missing topic is kept unchanged for MISSED_SECONDS.
         """
         try:
             described = [ProducerTopic.parse(text) for text in texts if text.strip()]
@@ -122,7 +128,7 @@ class Routing:
         self._join()
 
     def _join(self) -> None:
-        """Make lanes of topics and brokers; those that were there before keep what they know."""
+        """Create lanes from topics and brokers; existing ones keep their state."""
         known = {
             (lane.broker, lane.partition): lane
             for topic in self._topics.values()
@@ -145,20 +151,20 @@ class Routing:
         self._topics = topics
 
     def partitions(self, topic: str) -> list[Partition]:
-        """What may be sent to of a topic; empty if nothing is known of it."""
+        """Return the writable partitions of a topic; empty if it is unknown."""
         found = self._topics.get(topic)
         return [] if found is None else [lane.partition for lane in found.lanes]
 
     def limit(self, topic: str) -> int:
-        """The bytes that body and attributes of a message may have."""
+        """Return the limit of a message's body and attributes in bytes."""
         found = self._topics.get(topic)
         own = None if found is None else found.described.max_message_size
         return self.max_message_size if own is None else own
 
     def choose(self, topic: str) -> Lane:
-        """The partition for the next message.
+        """Return the partition for the next message.
 
-        Raises TubeError: no partition of the topic, or all of its brokers are left alone.
+        Raises TubeError if the topic has no partition, or all its brokers are avoided.
         """
         found = self._topics.get(topic)
         if found is None or not found.lanes:
@@ -184,17 +190,15 @@ class Routing:
         usable = usable or last
         if usable is None:
             reasons = {why for lane in lanes if (why := self._reason(lane.broker, now))}
-            text = (
-                f"all brokers of topic {topic} are left alone for now: {', '.join(sorted(reasons))}"
-            )
+            text = f"all brokers of topic {topic} are avoided for now: {', '.join(sorted(reasons))}"
             raise TubeError(Code.ALL_PARTITION_FROZEN, text)
         found.turn = (found.turn + 1) % count
         return usable
 
     def lane(self, partition: Partition) -> Lane:
-        """This partition, whatever is known of it.
+        """Return this partition, whatever its state.
 
-        Raises TubeError if it is not to be sent to, or too many sends wait for their answers.
+        Raises TubeError if it is not writable, or too many sends are unanswered.
         """
         self._check_room()
         found = self._topics.get(partition.topic)
@@ -207,7 +211,7 @@ class Routing:
 
     def _check_room(self) -> None:
         if self.pending >= self._options.pending:
-            text = f"{self.pending} sends wait for their answers (pending)"
+            text = f"{self.pending} sends are unanswered (pending)"
             raise TubeError(Code.CLIENT_HIGH_FREQUENCY_REQUEST, text)
 
     def _is_left_alone(self, broker: BrokerLink, now: float) -> bool:
@@ -218,25 +222,25 @@ class Routing:
         )
 
     def _may_be_asked(self, broker: BrokerLink, now: float) -> bool:
-        """Whether one that is left alone may be sent to if there is no other."""
+        """Whether an avoided broker may be used if there is no other."""
         is_full = broker.pending > self._options.link_pending
         return broker.asked_from <= now and broker.forbidden_until <= now and not is_full
 
     def _reason(self, broker: BrokerLink, now: float) -> str:
-        """Why a broker is left alone."""
+        """Return why a broker is avoided."""
         if broker.pending > self._options.link_pending:
-            return f"{broker.pending} sends wait for their answers (link_pending)"
+            return f"{broker.pending} sends are unanswered (link_pending)"
         if broker.forbidden_until > now:
             return "they cannot be connected to"
         return "they are unavailable (503)"
 
     def sent(self, lane: Lane) -> None:
-        """A message is on its way there."""
+        """Record a send to a partition."""
         lane.broker.pending += 1
         self.pending += 1
 
     def answered(self, lane: Lane, code: int) -> None:
-        """Its broker has said something of it."""
+        """Record an answer of its broker."""
         self._ended(lane)
         broker = lane.broker
         broker.failures.clear()
@@ -251,14 +255,14 @@ class Routing:
             broker.asked_from = now + min(options.frozen_seconds, options.unavailable_seconds)
 
     def failed(self, lane: Lane, *, link: bool) -> None:
-        """Nobody knows what has become of it; ``link``: there was no connection."""
+        """Record a send with an unknown result; ``link`` means there was no connection."""
         self._ended(lane)
         self._failed(lane)
         if link:
             self._link_failed(lane.broker)
 
     def abandoned(self, lane: Lane) -> None:
-        """Nobody waits for what becomes of it any more."""
+        """Record a send whose result is no longer awaited."""
         self._ended(lane)
 
     def _ended(self, lane: Lane) -> None:
@@ -280,7 +284,7 @@ class Routing:
         if len(failures) < options.link_failures:
             return
         forbidden = sum(one.forbidden_until > now for one in self._brokers.values())
-        # Of a single broker there is none that could take its place.
+        # A single broker cannot be replaced by another.
         if forbidden < min(
             len(self._brokers) - 1, max(1, round(len(self._brokers) * options.link_forbidden_rate))
         ):
@@ -289,5 +293,5 @@ class Routing:
 
     @property
     def brokers(self) -> Mapping[int, BrokerLink]:
-        """All brokers that the master has named, by their numbers."""
+        """All brokers that the master has listed, by id."""
         return self._brokers

@@ -1,7 +1,8 @@
-"""SendMessageRequestP2B as bytes: the same but for the message, so written as bytes.
+"""SendMessageRequestP2B as bytes: only the message differs between requests, so the rest is encoded
+once.
 
-The head has who sends where, the tail from where and with which token; the tests hold it against
-protobuf's own.
+The head contains client and partition, the tail address and token; the tests compare the result
+with protobuf's own.
 """
 
 from mq.protocol.tube.messages import AuthorizedInfo, SendMessageRequestP2B
@@ -11,15 +12,15 @@ NO_CHECKSUM = -1
 
 
 def head(client_id: str, topic: str, partition_id: int) -> bytes:
-    """What requests of a client to a partition begin with."""
+    """Return the start of a client's requests to a partition."""
     return SendMessageRequestP2B(
         clientId=client_id, topicName=topic, partitionId=partition_id
     ).SerializePartialToString()
 
 
 def tail(address: int, info: AuthorizedInfo) -> bytes:
-    """What requests end with; ``address``: this machine's IPv4 address as a signed number."""
-    # As fields of one message may come in any order, the address comes behind type and time.
+    """Return the end of requests; ``address`` is this machine's IPv4 address as a signed number."""
+    # The fields of a message may be in any order: the address follows type and time.
     return SendMessageRequestP2B(sentAddr=address, authInfo=info).SerializePartialToString()
 
 
@@ -32,7 +33,7 @@ def request(
     message_time: str | None,
     tail: bytes,
 ) -> bytes:
-    """The request that stores a payload; with NO_CHECKSUM the broker does not look at it."""
+    """Return the request that stores a payload; with NO_CHECKSUM the broker does not verify it."""
     length = varint(len(payload))
     checked = varint(checksum & 0xFFFFFFFFFFFFFFFF)
     more = b""

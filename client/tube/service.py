@@ -1,7 +1,7 @@
-"""What clients of TubeMQ share: connections, the names of masters, a number for each client.
+"""The shared part of TubeMQ clients: connections, names of masters, a number for each client.
 
-A client makes a service of its own unless it is given one. One that is shared is opened and closed
-by whoever made it; when it is closed its clients are, too, and it cannot be opened again.
+A client creates a service of its own unless it is given one. A shared service is opened and closed
+by its creator; closing it closes its clients, too, and it cannot be opened again.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_SECONDS = 180.0  # a connection on which nothing was asked for so long is closed
+IDLE_SECONDS = 180.0  # an unused connection is closed after this time
 IDLE_CHECK_SECONDS = 20.0
 
 
 class ServiceClient(Protocol):
-    """What a service asks of its clients."""
+    """The operations of a client that its service uses."""
 
     async def close(self) -> None: ...
 
 
 class TubeService:
-    """Opened and closed by its user, or used in an `async with` block.
+    """A service, opened and closed by its user, or used in an `async with` block.
 
-    `config` is a `ServiceConfig`; `ServiceConfig.read` has the C++ client's file. `resolve` gives
-    the address of a name in place of the system's look-up.
+    `config` is a `ServiceConfig`; `ServiceConfig.read` reads the C++ client's file. `resolve`
+    replaces the system's name resolution.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TubeService:
         self.names = Names(resolve)
         self._clients: dict[int, ServiceClient] = {}
         self._indices = count(1)
-        # By address and, with TLS, by the name that the certificate has to be of.
+        # By address and, with TLS, by the name in the certificate.
         self._connections: dict[tuple[Address, str, ssl.SSLContext | None], TubeConnection] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._log: logging.Handler | None = None
@@ -58,13 +58,13 @@ class TubeService:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was opened, and not closed since."""
+        """Whether it was opened and not closed since."""
         return self._state == "running"
 
     async def open(self) -> None:
-        """Begin. Safe to call again. Raises ClientError once it was closed."""
+        """Start the service. Safe to call again. Raises ClientError after a close."""
         if self._state == "closed":
-            raise ClientError("the service of TubeMQ was closed: make another one")
+            raise ClientError("the TubeMQ service was closed: create another one")
         if self._state == "new":
             self._log = self.config.open_log()
             self._state = "running"
@@ -106,9 +106,9 @@ class TubeService:
         await self.close()
 
     def add(self, client: ServiceClient) -> int:
-        """Take a client; returns its number. Raises ClientError unless the service runs."""
+        """Register a client; returns its number. Raises ClientError unless the service runs."""
         if not self.is_running:
-            raise ClientError("the service of TubeMQ does not run: open it first")
+            raise ClientError("the TubeMQ service is not running: open it first")
         index = next(self._indices)
         self._clients[index] = client
         return index
@@ -117,7 +117,7 @@ class TubeService:
         self._clients.pop(index, None)
 
     def keep_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run something in the background until it ends, or the service is closed."""
+        """Run a background task that ends with the service at the latest."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -133,9 +133,9 @@ class TubeService:
         connect_timeout: float,
         tls: "ssl.SSLContext | None" = None,
     ) -> bytes:
-        """Ask a server, and return the message that it answers with.
+        """Send a request to a server, and return its answer.
 
-        Raises ConnectError, RequestTimeout, BadAnswer, RemoteFailure, and ClientError when the
+        Raises ConnectError, RequestTimeout, BadAnswer, RemoteFailure, and ClientError if the
         service does not run.
         """
         connection = self.connection(address, connect_timeout=connect_timeout, tls=tls)
@@ -144,12 +144,12 @@ class TubeService:
     def connection(
         self, address: Address, *, connect_timeout: float, tls: "ssl.SSLContext | None" = None
     ) -> TubeConnection:
-        """The connection to a server; it may not stand yet.
+        """Return the connection to a server; it may not be established yet.
 
-        Raises ClientError when the service does not run.
+        Raises ClientError if the service does not run.
         """
         if not self.is_running:
-            raise ClientError("the service of TubeMQ does not run")
+            raise ClientError("the TubeMQ service is not running")
         target = Address(self.names.address(address.host), address.port)
         key = target, "" if tls is None else address.host, tls
         connection = self._connections.get(key)
@@ -161,7 +161,7 @@ class TubeService:
         return connection
 
     def own_host(self, towards: Address) -> str:
-        """The address that this machine uses towards a peer."""
+        """Return this machine's address towards a peer."""
         return session.own_host(Endpoint(self.names.address(towards.host), towards.port))
 
     async def _look_up_names(self) -> None:
@@ -170,7 +170,7 @@ class TubeService:
             try:
                 await self.names.look_up()
             except Exception:
-                log.exception("the names of masters could not be looked up")
+                log.exception("cannot resolve the names of masters")
 
     async def _close_idle(self) -> None:
         clock = asyncio.get_running_loop().time

@@ -8,9 +8,9 @@
     dns_xfs_period_ms = 30000
     timer_threads, network_threads, signal_threads
 
-Where that client takes a number out of its bounds for the nearest one in them, so does this; the
-bounds of the log's number and size are its own. There is one event loop here: the numbers of
-threads are taken and mean nothing.
+A number out of bounds is replaced by the nearest valid one, as in that client; the bounds of
+log_num and log_size are specific to this project. There is only one event loop: the numbers of
+threads are accepted and ignored.
 """
 
 import configparser
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 SECTION = "TubeMQ"
 LOGGER = "mq.client.tube"
-#: Of the original's levels, from 0 on; TRACE is the first.
+#: The original's levels from 0 on; the first is TRACE.
 LEVELS = (5, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 THREADS = ("timer_threads", "network_threads", "signal_threads")
 
@@ -39,12 +39,12 @@ class ServiceConfig:
     """Settings of a `TubeService`.
 
     Attributes:
-        log_path: what the log's file is called, without ".log"; None leaves logging to the
-            program. (The C++ client always writes one, `../log/tubemq` if nothing else is said.)
-        log_files: how many files are kept when the log is too large (log_num).
-        log_file_mib: how large one may be (log_size).
+        log_path: the path of the log file, without ".log"; None leaves logging to the program. (The
+            C++ client always writes one, by default `../log/tubemq`.)
+        log_files: the number of files kept by log rotation (log_num).
+        log_file_mib: the size limit of a file (log_size).
         log_level: 0 trace, 1 debug, 2 info, 3 warning, 4 error.
-        dns_period: seconds between two looks at what the masters' names mean, 10 at least.
+        dns_period: seconds between two lookups of the masters' names, at least 10.
     """
 
     log_path: Path | None = None
@@ -64,7 +64,7 @@ class ServiceConfig:
 
     @classmethod
     def read(cls, path: Path) -> "ServiceConfig":
-        """Read a file. Raises ClientError, which names it, if it cannot be read."""
+        """Read a file. Raises ClientError, which names the file, if it is invalid."""
         try:
             text = files.read_bytes(path).decode()
         except OSError as error:
@@ -94,9 +94,9 @@ class ServiceConfig:
         )
 
     def open_log(self) -> logging.Handler | None:
-        """Begin to write the log, if there is to be one. Raises ClientError if it cannot be."""
+        """Open the log file, if configured. Raises ClientError if that fails."""
         if self.without_meaning:
-            log.info("%s: one event loop does it all", ", ".join(self.without_meaning))
+            log.info("%s: ignored, there is one event loop", ", ".join(self.without_meaning))
         if self.log_path is None:
             return None
         path = self.log_path.with_name(self.log_path.name + ".log")
@@ -116,7 +116,7 @@ class ServiceConfig:
 
 
 class _Section:
-    """The values of the section, and where they come from."""
+    """The values of the section, and the file."""
 
     def __init__(self, path: Path, values: dict[str, str]) -> None:
         self._path = path

@@ -32,16 +32,16 @@ def test_a_service_that_does_not_run_takes_no_client() -> None:
         async with opened(master):
             service = TubeService()
             consumer = TubeConsumer(master.address, GROUP, ["orders"], service=service)
-            with pytest.raises(ClientError, match="does not run"):
+            with pytest.raises(ClientError, match="is not running"):
                 await consumer.start()
-            with pytest.raises(ClientError, match="does not run"):
+            with pytest.raises(ClientError, match="is not running"):
                 await call(service, master)
             await service.open()
             await service.open()
             await consumer.start()
             await service.close()
             await service.close()
-            with pytest.raises(ClientError, match="make another"):
+            with pytest.raises(ClientError, match="create another"):
                 await service.open()
             assert len(master.asked(CLOSE)) == 1  # its clients were closed with it
             with pytest.raises(TubeError) as caught:
