@@ -13,7 +13,7 @@ from hashlib import md5
 from mq.protocol.bodies import MessageQueue
 
 #: Selects the queues of one topic that a client consumes: `(client_id, queues, client_ids) ->
-# queues`. The order of the arguments' items does not matter.
+#: queues`. The order of the arguments' items does not matter.
 Strategy = Callable[[str, Iterable[MessageQueue], Iterable[str]], list[MessageQueue]]
 
 

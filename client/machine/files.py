@@ -190,7 +190,7 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 #: Errors of reads that mean that the disk cannot return its content. A file system reports a
-# wrong #: checksum of its own with some of them.
+#: wrong checksum of its own with some of them.
 UNREADABLE = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENODATA", "EUCLEAN", "EBADMSG", "EREMOTEIO", "EILSEQ")

@@ -1,5 +1,5 @@
-"""What administrators do with a cluster, for whoever asks: a command, a page, a program.
+"""Administrative operations on a cluster, for commands, console pages and programs.
 
-Everything here takes an open `Admin` or `Session` and gives values back; it prints nothing, knows
-no options and ends nothing. `mq.cli` puts words to it.
+Every operation takes an open `Admin` or `Session` and returns values; it prints nothing, knows no
+command-line options and does not exit. `mq.cli` formats the results.
 """

@@ -1,7 +1,7 @@
-"""Stats of brokers, as they tell them of themselves (GET_BROKER_RUNTIME_INFO), read as numbers.
+"""Parses the statistics that brokers report about themselves (GET_BROKER_RUNTIME_INFO).
 
-A number that a broker does not have, or writes in a way that is no number, is None; so is one that
-no counter of 64 bits can have: nobody could add it up or draw it.
+A number that a broker does not report, or reports in an invalid format, is None. So is one that
+exceeds a 64-bit counter, because it could not be summed or drawn.
 """
 
 import re
@@ -14,12 +14,12 @@ _BUCKET = re.compile(r"\[([^\]]*)\]:(\d+)|(\S+):(\d+)")
 _MORNINGS = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
 
-#: No counter of a broker is beyond this, in Java or here.
+#: No counter of a broker exceeds this, in Java or here.
 LARGEST = 2**63
 
 
 class Totals(NamedTuple):
-    """Messages of two days."""
+    """Message counts of two days."""
 
     in_yesterday: int
     out_yesterday: int
@@ -28,12 +28,12 @@ class Totals(NamedTuple):
 
 
 def fits_counter(value: float) -> bool:
-    """Whether it is finite, and no larger than a counter can be."""
-    return abs(value) <= LARGEST  # false of NaN, too
+    """Whether a number is finite, and not larger than a counter can be."""
+    return abs(value) <= LARGEST  # false for NaN, too
 
 
 def integer(table: Table, key: str) -> int | None:
-    """A whole number."""
+    """Return an integer."""
     try:
         found = int(table[key])
     except (KeyError, ValueError):
@@ -42,7 +42,7 @@ def integer(table: Table, key: str) -> int | None:
 
 
 def number(table: Table, key: str) -> float | None:
-    """A number; Java says NaN of what it has not measured, which is none."""
+    """Return a number; Java writes NaN for values that were not measured."""
     text = table.get(key, "")
     try:
         found = int(text) if text.isdecimal() else float(text)
@@ -52,18 +52,22 @@ def number(table: Table, key: str) -> float | None:
 
 
 def in_rate(table: Table) -> float | None:
-    """Messages that came in, a second, over the last ten seconds."""
+    """Return incoming messages per second over the last ten seconds."""
     return _first(table, "putTps")
 
 
 def out_rate(table: Table) -> float | None:
-    """Messages that went out, a second, over the last ten seconds; 5.0 spelled the key right."""
+    """Return outgoing messages per second over the last ten seconds; releases before 5.0 misspell
+    the key.
+    """
     right = "getTransferredTps"
     return _first(table, right if right in table else "getTransferedTps")
 
 
 def first_number(table: Table, key: str) -> float:
-    """The first of three rates: of the last ten seconds; 0 where there is none, as in mqadmin."""
+    """Return the first of three rates, that of the last ten seconds; 0 if it is missing, as in
+    mqadmin.
+    """
     try:
         return float(table[key].split(" ")[0])
     except (KeyError, ValueError):
@@ -71,13 +75,13 @@ def first_number(table: Table, key: str) -> float:
 
 
 def earliest_at(table: Table) -> int | None:
-    """The store time in ms of the oldest message; None where there is no message."""
+    """Return the store time in ms of the oldest message; None if there are no messages."""
     earliest = integer(table, "earliestMessageTimeStamp")
     return earliest if earliest is not None and earliest > 0 else None
 
 
 def totals(table: Table) -> Totals | None:
-    """In and out of yesterday, in and out of today."""
+    """Return the messages in and out of yesterday and of today."""
     try:
         put = [int(table[f"msgPutTotal{when}"]) for when in _MORNINGS]
         got = [int(table[f"msgGetTotal{when}"]) for when in _MORNINGS]
@@ -89,14 +93,14 @@ def totals(table: Table) -> Totals | None:
 
 
 def disk_used(table: Table) -> float | None:
-    """How full the fullest disk is, 0 to 1."""
+    """Return the usage of the fullest disk, 0 to 1."""
     found = [number(table, f"{part}DiskRatio") for part in ("commitLog", "consumeQueue")]
     known = [ratio for ratio in found if ratio is not None and ratio >= 0]
     return round(max(known), 4) if known else None
 
 
 def put_distribution(table: Table) -> dict[str, int] | None:
-    """How many puts of the last minute took how long: `[<=0ms]:12 [0~10ms]:3 …`."""
+    """Return how many puts of the last minute had which latency: `[<=0ms]:12 [0~10ms]:3 …`."""
     found = {
         (one[1] or one[3]): int(one[2] or one[4])
         for one in _BUCKET.finditer(table.get("putMessageDistributeTime", ""))
@@ -105,9 +109,9 @@ def put_distribution(table: Table) -> dict[str, int] | None:
 
 
 def growth(key: str, new: Table, old: Table, seconds: float) -> float | None:
-    """What a counter has grown by in a second; None where it cannot be known.
+    """Return the growth of a counter per second; None if it cannot be determined.
 
-    A counter that has become less is of a broker that was started again.
+    A counter that has decreased means that the broker was restarted.
     """
     now, before = number(new, key), number(old, key)
     if now is None or before is None or now < before or seconds <= 0:

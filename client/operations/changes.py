@@ -1,7 +1,7 @@
-"""What an operation would change: recorded in a dry run instead of being done.
+"""The changes of an operation: recorded by a dry run instead of being made.
 
-A change is a request that was not sent, or a file that was not written. Only a few are kept whole;
-the others are counted.
+A change is a request that was not sent, or a file that was not written. Only the first ones are
+kept completely; the others are counted.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from mq.client.operations import masking
 if TYPE_CHECKING:
     from mq.protocol.command import Command
 
-KEPT = 1000  # changes kept whole: a copy of millions of messages must fit in memory
+KEPT = 1000  # changes kept completely: a copy of millions of messages must fit in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class PlannedChange:
 
 @dataclass(slots=True)
 class Changes:
-    """The changes of one run, in their order. Threads may add to it side by side."""
+    """The changes of one run, in order. Threads may add changes concurrently."""
 
     kept: list[PlannedChange] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class Changes:
             self.kept.append(PlannedChange(address, name, int(command.code), header, body))
 
     def local(self, path: str, what: str, detail: str = "") -> None:
-        """Record what would be done to the file at `path`."""
+        """Record a change of the file at `path`."""
         self.counts[what] += 1
         if len(self.kept) < KEPT:
             self.kept.append(PlannedChange(path, what, None, {}, detail or None))
@@ -72,7 +72,7 @@ def _name(code: int) -> str:
 
 
 def _fields(command: "Command") -> dict[str, str]:
-    """The header by the names of its fields: on the wire some have but a letter."""
+    """Return the header with full field names: some have one-letter names on the wire."""
     from mq.protocol.codes import RequestCode
     from mq.protocol.headers import HEADERS
     from mq.protocol.headers.schema import camel_case
@@ -86,7 +86,9 @@ def _fields(command: "Command") -> dict[str, str]:
 
 
 def _readable(value: str) -> str:
-    """A field as it is, but for a message's properties: their separators are control characters."""
+    """Return a field's value; message properties, separated by control characters, are
+    formatted.
+    """
     if "\x01" not in value:
         return value
     from mq.protocol import properties
@@ -95,7 +97,7 @@ def _readable(value: str) -> str:
 
 
 def _messages(command: "Command") -> list[dict[str, Any]]:
-    """What a batch has in it; nothing of what is none, or is compressed."""
+    """Return the messages of a batch; empty for other requests and compressed batches."""
     from mq.protocol import properties
     from mq.protocol.batch import decode_batch
     from mq.protocol.codes import RequestCode

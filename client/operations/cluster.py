@@ -1,7 +1,7 @@
-"""Which brokers are meant: by cluster name, broker name or address.
+"""Selects brokers by cluster name, broker name or address.
 
-Where Java's CommandUtil prints "[error] Make sure the specified clusterName exists …" and goes on
-as if all were well, these raise NotFound.
+Java's CommandUtil prints "[error] Make sure the specified clusterName exists …" and continues as if
+nothing had failed; these functions raise NotFound.
 """
 
 from collections.abc import Callable, Coroutine, Iterable
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 async def clusters(session: "Caller") -> "Clusters":
-    """Every cluster and broker that the name server knows."""
+    """Return every cluster and broker that the name server knows."""
     from mq.client.operations import (
-        wire,  # here: it takes 8 ms to load, and most commands need none of it
+        wire,  # imported here: it takes 8 ms, and most commands do not need it
     )
 
     return await wire.clusters(session)
 
 
 def broker_names(info: "Clusters", cluster: str) -> list[str]:
-    """The broker names of a cluster, in Java's order. Raises NotFound."""
+    """Return the broker names of a cluster, in Java's order. Raises NotFound."""
     names = info.cluster_addr_table.get(cluster)
     if names is None:
         known = ", ".join(sorted(info.cluster_addr_table)) or "there are none"
@@ -40,13 +40,13 @@ def broker_names(info: "Clusters", cluster: str) -> list[str]:
 
 
 def brokers(info: "Clusters", cluster: str) -> list["BrokerData"]:
-    """The brokers of a cluster that are registered. Raises NotFound for an unknown cluster."""
+    """Return the registered brokers of a cluster. Raises NotFound for an unknown cluster."""
     table = info.broker_addr_table
     return [table[name] for name in broker_names(info, cluster) if name in table]
 
 
 def masters(info: "Clusters", cluster: str) -> list[str]:
-    """The addresses of the cluster's masters. Raises NotFound when there is none."""
+    """Return the addresses of the cluster's masters. Raises NotFound if there is none."""
     found = [
         broker.broker_addrs[MASTER_ID]
         for broker in brokers(info, cluster)
@@ -58,8 +58,9 @@ def masters(info: "Clusters", cluster: str) -> list[str]:
 
 
 def kept(info: "Clusters", cluster: str) -> list[str]:
-    """A line for each broker of the cluster without a master now, where something is deleted at the
-    masters: what it holds comes back with it."""
+    """Return a line for each broker of the cluster without a master, after a deletion at the
+    masters: such a broker keeps the deleted object.
+    """
     return [
         f"broker {name}: it has no master now, and keeps what it has: delete that when it is back"
         for name in broker_names(info, cluster)
@@ -69,7 +70,7 @@ def kept(info: "Clusters", cluster: str) -> list[str]:
 
 
 def addresses(info: "Clusters", cluster: str) -> list[str]:
-    """The addresses of all brokers of a cluster, replicas included. Raises NotFound."""
+    """Return the addresses of all brokers of a cluster, slaves included. Raises NotFound."""
     found = [
         broker.broker_addrs[broker_id]
         for broker in brokers(info, cluster)
@@ -79,7 +80,7 @@ def addresses(info: "Clusters", cluster: str) -> list[str]:
 
 
 def broker_name(info: "Clusters", address: str) -> str:
-    """The name of the broker at an address. Raises NotFound."""
+    """Return the name of the broker at an address. Raises NotFound."""
     for name, broker in info.broker_addr_table.items():
         if address in broker.broker_addrs.values():
             return name
@@ -87,7 +88,7 @@ def broker_name(info: "Clusters", address: str) -> str:
 
 
 def cluster_of(info: "Clusters", broker: str) -> str | None:
-    """The cluster that a broker name belongs to."""
+    """Return the cluster of a broker name."""
     for name in java_order.hash_order(info.cluster_addr_table):
         if broker in info.cluster_addr_table[name]:
             return name
@@ -95,7 +96,7 @@ def cluster_of(info: "Clusters", broker: str) -> str | None:
 
 
 def any_address(broker: "BrokerData") -> str:
-    """The master's address, or that of a replica (BrokerData.selectBrokerAddr)."""
+    """Return the master's address, or that of a slave (BrokerData.selectBrokerAddr)."""
     found = broker.broker_addrs.get(MASTER_ID)
     if found is None:
         found = next(iter(broker.broker_addrs.values()), None)
@@ -105,7 +106,7 @@ def any_address(broker: "BrokerData") -> str:
 
 
 def homes(info: "Clusters") -> list[str]:
-    """An address of each set of brokers of all clusters, the master's where there is one."""
+    """Return one address per replica set of all clusters, of the master if there is one."""
     return [
         any_address(broker) for broker in info.broker_addr_table.values() if broker.broker_addrs
     ]
@@ -118,11 +119,10 @@ async def at_each(
     *,
     any_will_do: bool = False,
 ) -> tuple[dict[str, T], list[str]]:
-    """Do something at each broker, all side by side, so that a dead one delays no other.
+    """Run an action at each broker, all concurrently, so that a dead one does not delay the others.
 
-    Returns what came of it by address, in the order of `addresses`, and why others failed. Raises
-    the last one's error, with those of the others as its notes, when none succeeded, unless
-    `any_will_do`.
+    Returns the results by address, in the order of `addresses`, and the errors of the others. If
+    none succeeded, raises the last error with the others as notes, unless `any_will_do`.
     """
     done, failed = await outcomes(admin, addresses, act)
     if failed and not done and not any_will_do:
@@ -138,9 +138,9 @@ async def outcomes(
     addresses: Iterable[str],
     act: Callable[["Admin", str], Coroutine[Any, Any, T]],
 ) -> tuple[dict[str, T], dict[str, "MQError"]]:
-    """Do something at each broker, all side by side: what came of it, and what failed, by address.
+    """Run an action at each broker, all concurrently; returns results and errors by address.
 
-    A session on an event loop does all of it; one that blocks has a thread for each.
+    A session on an event loop runs all of them on it; a blocking session uses one thread for each.
     """
     from mq.client.errors import MQError
 
@@ -183,7 +183,9 @@ async def _on_the_loop(
 def _in_threads(
     admin: "Admin", addresses: list[str], act: Callable[["Admin", str], Coroutine[Any, Any, T]]
 ) -> dict[str, T | BaseException]:
-    """A thread and a session for each: an event loop would take longer to import than they run."""
+    """Run each action in a thread with its own session: importing an event loop would take
+    longer.
+    """
     import threading
 
     from mq.client.admin import Admin
@@ -195,10 +197,10 @@ def _in_threads(
         try:
             with admin.session.blocking() as own:
                 found[address] = run(act(Admin(own), address))
-        except BaseException as error:  # raised again by the caller, who is there to see it
+        except BaseException as error:  # raised again in the calling thread
             found[address] = error
 
-    # Daemon threads, so that Ctrl-C need not wait for a broker that does not answer.
+    # Daemon threads, so that Ctrl-C does not wait for a broker that does not answer.
     threads = [threading.Thread(target=work, args=(item,), daemon=True) for item in addresses]
     for thread in threads:
         thread.start()
@@ -210,9 +212,9 @@ def _in_threads(
 def within(
     seconds: float, act: Callable[["Admin", str], Coroutine[Any, Any, T]]
 ) -> Callable[["Admin", str], Coroutine[Any, Any, T]]:
-    """`act`, for `outcomes` on an event loop, raising ConnectError when it takes longer.
+    """Return `act`, for `outcomes` on an event loop, with a time limit that raises ConnectError.
 
-    A time limit of each request would be as many for a broker that is asked for several things.
+    A limit per request would multiply for a broker that gets several requests.
     """
 
     async def limited(admin: "Admin", address: str) -> T:

@@ -1,4 +1,4 @@
-"""Clients as brokers tell of them: producers and consumers alike."""
+"""Connected clients as brokers report them, producers as well as consumers."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class Client(NamedTuple):
-    """A connected client; `language` is None where its number is not known."""
+    """A connected client; `language` is None if its number is unknown."""
 
     client_id: str
     address: str
@@ -16,13 +16,13 @@ class Client(NamedTuple):
 
 
 def client_of(connection: "Connection | ProducerInfo") -> Client:
-    """What a broker says of a connection, as people read it."""
+    """Convert a broker's description of a connection to readable values."""
     from mq.protocol.bodies import Connection
     from mq.protocol.versions import version_name
 
     if isinstance(connection, Connection):
         address = connection.client_addr
     else:
-        address = connection.remote_ip.lstrip("/")  # Java's way to write a socket's address
+        address = connection.remote_ip.lstrip("/")  # Java's format of a socket's address
     language = None if connection.language is None else connection.language.name
     return Client(connection.client_id, address, language, version_name(connection.version))

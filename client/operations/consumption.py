@@ -1,4 +1,4 @@
-"""How far consumer groups have come, over all brokers."""
+"""The progress of consumer groups, over all brokers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Stats:
-    """The offsets of a group over all brokers, and how fast it consumes."""
+    """The offsets of a group over all brokers, and its consumption rate."""
 
     def __init__(self) -> None:
         self.offsets: dict[MessageQueue, Any] = {}
@@ -23,17 +23,17 @@ class Stats:
 
     @property
     def lag(self) -> int:
-        """Messages that wait, over all queues."""
+        """The lag over all queues."""
         return sum(item.broker_offset - item.consumer_offset for item in self.offsets.values())
 
 
 async def _brokers(
     admin: "Admin", group: str
 ) -> tuple[list["BrokerData"], RouteNotFound | NotFound | None]:
-    """The brokers that may know a group, and the reason if these are all brokers.
+    """Return the brokers that may know a group, and the reason if these are all brokers.
 
     A group has no retry topic if none of its members ever sent a heartbeat with a subscription, as
-    some clients of other languages do, or if the topic was deleted. Then each broker may know it.
+    some clients in other languages do, or if the topic was deleted. Then any broker may know it.
     """
     absent: RouteNotFound | NotFound
     try:
@@ -48,9 +48,9 @@ async def _brokers(
 async def consume_stats(
     admin: "Admin", group: str, topic: str | None = None, cluster_name: str | None = None
 ) -> Stats:
-    """Gather the group's offsets from every broker that has its retry topic, or from all.
+    """Collect the group's offsets from every broker that has its retry topic, or from all.
 
-    Raises NotFound when no broker has any (DefaultMQAdminExtImpl.examineConsumeStats), and
+    Raises NotFound if no broker has any (DefaultMQAdminExtImpl.examineConsumeStats), and
     RouteNotFound if the group has no retry topic either.
     """
     stats = Stats()
@@ -73,7 +73,7 @@ async def consume_stats(
 
 
 async def group_broker(admin: "Admin", group: str) -> str:
-    """The address of a broker that has the group. Raises NotFound, RouteNotFound."""
+    """Return the address of a broker that has the group. Raises NotFound, RouteNotFound."""
     brokers, absent = await _brokers(admin, group)
     for broker in brokers:
         address = cluster.any_address(broker)

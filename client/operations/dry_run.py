@@ -1,8 +1,8 @@
-"""Sessions that ask and change nothing: what would change something is recorded.
+"""Sessions that only read: requests that would change something are recorded.
 
-Reads are an allow list, the rows of mq.protocol.codes that say so: any other request counts as a
-change and is not sent. Whoever sent it gets an answer as if all had gone well, so that a command
-goes on to its next change.
+Reads are an allow list, marked as such in mq.protocol.codes; any other request counts as a change
+and is not sent. Its sender gets an answer as if it had succeeded, so that a command continues with
+its next change.
 """
 
 from typing import TYPE_CHECKING, Any, Self
@@ -19,11 +19,11 @@ from mq.protocol.requests import RequestKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NO_OFFSET_ID = "0" * 32  # reads as offset 0 of 0.0.0.0:0, where there is no broker
+_NO_OFFSET_ID = "0" * 32  # decodes as offset 0 of 0.0.0.0:0, where there is no broker
 
 
 def answer(changes: Changes, address: str, command: Command) -> Command | None:
-    """What a change is answered with, after it is recorded; None for a request to be sent."""
+    """Return the answer to a change after recording it; None for a request that must be sent."""
     if command.code in PULLS:
         _uncommitted(command)
     kind = kind_of(command.code)
@@ -41,7 +41,7 @@ _BLANK = {"text": "", "i32": "0", "i64": "0", "float": "0", "bool": "false"}
 
 
 def _header(code: int) -> dict[str, str]:
-    """The fields that an answer to this request must have, blank or 0."""
+    """Return the required fields of an answer to this request, empty or 0."""
     from mq.protocol.headers import RESPONSE_HEADERS
 
     found = RESPONSE_HEADERS.get(code)
@@ -50,7 +50,7 @@ def _header(code: int) -> dict[str, str]:
 
 
 def _body(command: Command) -> bytes:
-    """Who wants to lock queues has all of them, for a dry run."""
+    """Return the body of an answer; a request to lock queues succeeds for all of them."""
     if command.code != RequestCode.LOCK_BATCH_MQ:
         return b"{}"
     from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody
@@ -63,7 +63,7 @@ def _body(command: Command) -> bytes:
 
 
 def _uncommitted(command: Command) -> None:
-    """Take the order to commit an offset out of a pull."""
+    """Remove the instruction to commit an offset from a pull."""
     flags = int(command.fields.get("sysFlag") or 0)
     if flags & PullSysFlag.COMMIT_OFFSET:
         command.fields = {**command.fields, "sysFlag": str(flags & ~PullSysFlag.COMMIT_OFFSET)}
@@ -89,7 +89,9 @@ class DryBlockingSession(BlockingSession):
 
 
 def dry_session(changes: Changes, *arguments: Any, **options: Any) -> Any:
-    """A Session, on an event loop, that only reads. Here, because its import takes time."""
+    """Create a Session on an event loop that only reads. A function, because the import takes
+    time.
+    """
     import asyncio
 
     from mq.client.session import Session
@@ -121,7 +123,7 @@ def dry_session(changes: Changes, *arguments: Any, **options: Any) -> Any:
 
 
 class _Sink:
-    """Stands for the connection that a request was not written to."""
+    """A placeholder for the connection to which a request was not written."""
 
     async def drain(self) -> None:
         pass

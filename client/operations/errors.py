@@ -1,43 +1,42 @@
-"""What goes wrong in an operation, for a command or a page to tell its user.
+"""Errors of operations, which a command or a page shows to its user.
 
 OperationError     one line that names the cause, and perhaps a next step
-├── InvalidRequest what is asked for makes no sense; names the parameters that are wrong
-├── NotFound       what was asked for does not exist
-├── BadData        what was given or is stored cannot be read, or contradicts itself
-├── Misdeclared    a file that declares how things are to be is wrong
-├── Unavailable    a broker is away, or cannot do it
-├── Busy           somebody else does it just now: the same may succeed later
-├── Locked         another process is at work on the same file
-└── CannotWrite    a file cannot be written
+  ├── InvalidRequest the request is inconsistent; names the wrong parameters
+  ├── NotFound       the requested object does not exist
+  ├── BadData        given or stored data cannot be read, or is inconsistent
+  ├── Misdeclared    a declaration file is invalid
+  ├── Unavailable    a broker is unavailable, or does not support the operation
+  ├── Busy           another process runs the same operation: a retry may succeed
+  ├── Locked         another process is using the same file
+  └── CannotWrite    a file cannot be written
 
-Their texts name no option and no command: who shows an error knows what its users have.
+The texts name no options and no commands: whoever shows an error knows the user's interface.
 """
 
 from enum import StrEnum
 
 
 class NextStep(StrEnum):
-    """A hint that whoever shows it may have better words for."""
+    """A hint that an interface may replace with a more specific one."""
 
-    LIST_CLUSTERS = "look at the clusters and brokers there are"
-    LIST_GROUPS = "look at the consumer groups there are"
-    LIST_TOPICS = "look at the topics there are"
-    LIST_DEAD_LETTERS = "look at the groups that have dead letters"
-    SHOW_DEAD_LETTERS = "look at the dead letters of the group"
-    LOOK_AT_ROUTE = "look at the topic's route"
-    LOOK_AT_QUEUES = "look at what each queue of the topic holds"
+    LIST_CLUSTERS = "list the clusters and brokers"
+    LIST_GROUPS = "list the consumer groups"
+    LIST_TOPICS = "list the topics"
+    LIST_DEAD_LETTERS = "list the groups with dead letters"
+    SHOW_DEAD_LETTERS = "show the dead letters of the group"
+    LOOK_AT_ROUTE = "show the topic's route"
+    LOOK_AT_QUEUES = "show the offsets of the topic's queues"
     NAME_QUEUES = "write [BROKER:]QUEUE=[BROKER:]QUEUE, with queues of the topic's route"
-    BEGIN_AGAIN = "remove it, or do not go on from it, to begin again"
+    BEGIN_AGAIN = "remove it, or do not resume from it, to start again"
     GO_ON_LATER = (
-        "go on when its brokers are back; to begin again with the queues that there are now, "
-        "remove the state"
+        "resume when its brokers are back; to start again with the current queues, remove the state"
     )
-    CORRECT_THE_LINE = "the lines before it are sent; correct it and go on"
+    CORRECT_THE_LINE = "the lines before it are sent; correct it and resume"
     SEND_THE_REST = "the lines before it are sent; correct it, and send it and those after it"
     SEND_FROM_A_FILE = (
         "the lines before it are sent, and maybe some after it: only from a file each goes once"
     )
-    MAKE_ROOM = "make room, and go on"
+    MAKE_ROOM = "free some space, and resume"
     EXPORT_OFFSETS = "nothing was done; a file of offsets is made by exporting them"
     RESET_AT_BROKERS = "set the offsets that the brokers keep, while no consumer runs"
     RESET_WHOLE_TOPIC = "stop them first, or reset the whole topic"
@@ -48,9 +47,9 @@ class Parameter(str):
 
 
 class OperationError(Exception):
-    """Ends an operation: `message` in one line, `hint` with the next step, or empty.
+    """Ends an operation: `message` is one line, `hint` is the next step or empty.
 
-    `subject` is what a NextStep is about: the name of a topic.
+    `subject` is the object of a NextStep: the name of a topic.
     """
 
     def __init__(self, message: str, *, hint: str = "", subject: str = "") -> None:
@@ -61,9 +60,9 @@ class OperationError(Exception):
 
 
 class InvalidRequest(OperationError):
-    """What is asked for makes no sense.
+    """The request is inconsistent.
 
-    `parts` make the message; those that are a Parameter may be shown by another name.
+    `parts` make up the message; an interface may show other names for those that are a Parameter.
     """
 
     def __init__(self, *parts: str, hint: str = "") -> None:
@@ -72,27 +71,27 @@ class InvalidRequest(OperationError):
 
 
 class NotFound(OperationError):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class BadData(OperationError):
-    """What was given or is stored cannot be read, or contradicts itself."""
+    """Given or stored data cannot be read, or is inconsistent."""
 
 
 class Misdeclared(OperationError):
-    """A file that declares how things are to be is wrong, or does not say enough."""
+    """A declaration file is invalid or incomplete."""
 
 
 class Unavailable(OperationError):
-    """A broker that is needed is away, or cannot do what is asked for."""
+    """A required broker is unavailable, or does not support the operation."""
 
 
 class Busy(OperationError):
-    """Somebody else does it just now."""
+    """Another process runs the same operation now."""
 
 
 class Locked(OperationError):
-    """Another process is at work on the same file."""
+    """Another process is using the same file."""
 
 
 class CannotWrite(OperationError):

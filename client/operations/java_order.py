@@ -1,7 +1,7 @@
-"""The order in which Java walks sets and maps.
+"""The iteration order of Java's sets and maps.
 
-mqadmin does and prints things as it walks them, so the order of its lines is the order of Java's
-hash tables. Scripts see that order; we give the same.
+mqadmin processes and prints items in the order in which it iterates over Java's hash tables.
+Scripts depend on that order, so this project reproduces it.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ _INT = 0xFFFFFFFF
 
 
 def queue_hash(queue: Any) -> int:
-    """MessageQueue.hashCode in Java."""
+    """Return MessageQueue.hashCode of Java."""
     value = 1
     for part in (java_hash(queue.broker_name), queue.queue_id, java_hash(queue.topic)):
         value = (31 * value + part) & _INT
@@ -28,10 +28,10 @@ def hash_order(
     capacity: int = 16,
     load: float = 0.75,
 ) -> list[T]:
-    """The items in the order in which a java.util.HashSet or HashMap walks them.
+    """Return the items in the order in which a java.util.HashSet or HashMap iterates over them.
 
-    `items` come in the order of insertion, `capacity` is the table's first size. The table doubles
-    when more than `load` of it is taken; a bucket keeps the order of insertion.
+    `items` are in the order of insertion, `capacity` is the table's initial size. The table doubles
+    when more than `load` of it is used; a bucket keeps the order of insertion.
     """
     unique = list(dict.fromkeys(items))
     while len(unique) > int(capacity * load):
@@ -45,10 +45,10 @@ def hash_order(
 
 
 def properties_order(keys: Iterable[str]) -> list[str]:
-    """The keys in the order in which java.util.Properties walks them.
+    """Return the keys in the order in which java.util.Properties iterates over them.
 
     Properties is a ConcurrentHashMap of 16 buckets. It doubles as soon as it is three quarters
-    full, and a bucket that is split keeps its tail and turns round what comes before
+    full, and splitting a bucket keeps its tail and reverses the items before it
     (ConcurrentHashMap.transfer).
     """
     table: list[list[str]] = [[] for _ in range(16)]
@@ -75,7 +75,7 @@ def _split(table: list[list[str]]) -> list[list[str]]:
         if not bucket:
             continue
         sides = [_spread(key) & size for key in bucket]
-        tail = len(bucket) - 1  # where the last run of one side begins
+        tail = len(bucket) - 1  # start of the last run of one side
         while tail and sides[tail - 1] == sides[tail]:
             tail -= 1
         halves: dict[int, list[str]] = {0: [], size: []}
@@ -87,10 +87,11 @@ def _split(table: list[list[str]]) -> list[list[str]]:
 
 
 def merged_order(parts: Iterable[Iterable[T]], hash: Callable[[Any], int] = java_hash) -> list[T]:
-    """The order of a HashMap that whole maps were put into one after the other (HashMap.putAll).
+    """Return the order of a HashMap into which whole maps were put one after the other
+    (HashMap.putAll).
 
-    Each of `parts` are the keys of a map in its own order. putAll makes room beforehand, so that
-    the table may be smaller or larger than one that grew by single keys.
+    Each of `parts` holds the keys of a map in its own order. putAll grows the table in advance, so
+    it may be smaller or larger than one that grew by single keys.
     """
     merged: list[T] = []
     capacity = 0

@@ -1,8 +1,8 @@
-"""Files that operations write: there whole or not at all, whatever happens in the middle.
+"""Files written by operations: complete or absent, whatever interrupts the process.
 
-A file is written beside its place, as .mq-XXXXXXXX.tmp, and gets its name when it is whole. Errors
-and signals leave nothing of it. What `kill -9` leaves in the middle is for nobody who may not read
-the file itself, and the next process that writes in the folder removes it.
+A file is written next to its target, as .mq-XXXXXXXX.tmp, and renamed when complete. Errors and
+signals leave nothing behind. A file left by `kill -9` is readable only by those who may read the
+target, and the next process that writes in the folder removes it.
 """
 
 import errno
@@ -20,7 +20,7 @@ from mq.client.operations.errors import CannotWrite, Locked, NotFound, Operation
 
 
 def read(path: Path) -> bytes:
-    """The content of a file. Raises NotFound where it cannot be read."""
+    """Return the content of a file. Raises NotFound if it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -31,7 +31,7 @@ def read(path: Path) -> bytes:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A file to be read. Raises as `read` does."""
+    """Open a file for reading. Raises what `read` raises."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -43,12 +43,11 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
-    """Put `content` in place of the file at `path`: a reader sees the old one or the new one.
+    """Replace the file at `path` by `content`: readers see the old file or the new one.
 
-    Up to `keep` files that it replaces stay as PATH.1, the latest, to PATH.`keep`. It is on disk
-    then, with its name. Raises CannotWrite when that fails; nothing half-written is left.
-
-    What is a stream is written to, and keeps its name.
+    Up to `keep` previous files stay as PATH.1, the latest, to PATH.`keep`. On return the file and
+    its name are on the disk. Raises CannotWrite after a failure, which leaves no partial file. If
+    `path` is a stream, the content is written to it.
     """
     if is_stream(path):
         with stream(path) as file:
@@ -63,10 +62,11 @@ def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
 def put(
     path: Path, content: bytes, *, mode: int = 0o666, keep: int = 0, durable: bool = True
 ) -> None:
-    """`replace` what has the name, be it a link, whose file stays as it is, or a pipe.
+    """`replace` for any kind of existing name, be it a link, whose target stays unchanged, or a
+    pipe.
 
-    The file gets `mode`, but nothing that the umask or the file before it forbids: what was hidden
-    stays so. It survives the death of the machine if it is to be `durable`. Raises OSError.
+    The file gets `mode`, restricted by the umask and by the previous file's mode. If `durable`, it
+    survives a power failure. Raises OSError.
     """
     _remove_left(path.parent)
     with suppress(FileNotFoundError):
@@ -87,19 +87,23 @@ def put(
 
 @contextmanager
 def _new_beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
-    """A new file in the folder of another; what still has its name at the end is removed."""
-    # A name that nobody can foresee: the folder may be everybody's, as /tmp is.
+    """Create a new file in the folder of another one; it is deleted at the end if it still
+    exists.
+    """
+    # An unpredictable name: the folder may be writable by everyone, like /tmp.
     partial = path.with_name(f".mq-{random_ids.random_bytes(8).hex()}.tmp")
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file, partial
     finally:
-        with suppress(OSError):  # what went wrong before is the error
+        with suppress(OSError):  # an earlier error takes precedence
             partial.unlink(missing_ok=True)
 
 
 def _is_kept(descriptor: int) -> bool:
-    """Lock a new file; says whether it is still there, as another's `_remove_left` may be first."""
+    """Lock a new file; returns whether it still exists, since another process's `_remove_left` may
+    be first.
+    """
     import fcntl
 
     try:
@@ -113,13 +117,15 @@ def _is_kept(descriptor: int) -> bool:
 
 @cache
 def _remove_left(folder: Path) -> None:
-    """Remove what killed processes have left in a folder: nobody has it locked. Once in a process,
-    since folders may be large."""
+    """Remove the files that killed processes left in a folder: those that no process has locked.
+
+    Runs once per process, since folders may be large.
+    """
     import fcntl
 
     with suppress(OSError):
         for left in folder.glob(f".mq-{'?' * 16}.tmp"):
-            with suppress(OSError):  # another's, or it has just gone
+            with suppress(OSError):  # in use by another process, or deleted meanwhile
                 descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,7 +135,7 @@ def _remove_left(folder: Path) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names a device, a pipe or a socket: a file must not take its name."""
+    """Whether a path names a device, a pipe or a socket, which a file must not replace."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -139,7 +145,7 @@ def is_stream(path: Path) -> bool:
 
 @contextmanager
 def stream(path: Path) -> Iterator[BinaryIO]:
-    """A stream to be written. Raises CannotWrite, also for what is written to it."""
+    """Open a stream for writing. Raises CannotWrite, also for writes to it."""
     try:
         with path.open("wb") as file:
             yield file
@@ -148,7 +154,7 @@ def stream(path: Path) -> Iterator[BinaryIO]:
 
 
 def publish(partial: Path, path: Path, *, keep: int = 0) -> None:
-    """Give a file that is written and on disk its name. Raises OSError."""
+    """Rename a complete file that is on the disk to its target. Raises OSError."""
     if keep and path.exists():
         for number in range(keep - 1, 0, -1):
             with suppress(FileNotFoundError):
@@ -159,12 +165,12 @@ def publish(partial: Path, path: Path, *, keep: int = 0) -> None:
 
 
 def size(path: Path) -> int:
-    """Bytes in a file."""
+    """Return the size of a file in bytes."""
     return path.stat().st_size
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there; it stays away when the machine dies. Raises CannotWrite."""
+    """Delete a file, if it exists, durably. Raises CannotWrite."""
     try:
         path.unlink(missing_ok=True)
         _sync_folder(path.parent)
@@ -173,16 +179,16 @@ def remove(path: Path) -> None:
 
 
 def beside(path: Path, what: str) -> Path:
-    """A hidden name in the folder of `path`, for a file that serves it."""
+    """Return a hidden name in the folder of `path`, for an auxiliary file."""
     return path.with_name(f".{path.name}.{what}")
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Be the only process that writes `path`. Raises Locked if another does.
+    """Ensure that no other process writes `path`. Raises Locked if one does.
 
-    The lock is on a file beside it, which the holder removes before it lets go. A stream is
-    everybody's.
+    The lock is on a separate file, which the holder deletes before it releases the lock. Streams
+    are not locked.
     """
     if is_stream(path):
         yield
@@ -206,7 +212,8 @@ def _take(lock: Path, path: Path) -> int:
             raise cannot("write", lock, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between opening and locking, its holder may have removed it: then it locks nothing.
+            # Between opening and locking, its holder may have deleted it: then the lock has no
+            # effect.
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
                 return descriptor
         except FileNotFoundError:
@@ -223,7 +230,7 @@ def _take(lock: Path, path: Path) -> int:
 
 
 def cannot(act: str, path: Path | str, error: OSError) -> OperationError:
-    """The error for a file that cannot be read, written or locked."""
+    """Return the error for a file that cannot be read, written or locked."""
     hint = ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         hint = "nothing half-written was left: make room, or choose another place"
@@ -241,11 +248,11 @@ def _backup(path: Path, number: int) -> Path:
 
 
 def _duplicate(path: Path, backup: Path) -> None:
-    """Have the file under a second name, so that its own never goes missing."""
+    """Create a second name for the file, so that its own never disappears."""
     backup.unlink(missing_ok=True)
     try:
         os.link(path, backup)
-    except OSError:  # a filesystem without links
+    except OSError:  # a file system without links
         shutil.copy2(path, backup)
 
 

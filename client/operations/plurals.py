@@ -1,9 +1,10 @@
-"""Numbers of things in texts for people."""
+"""Counts in user-visible texts."""
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """`1 broker`, `2 brokers`, `12,000 messages are`: as many as there are, in the right number.
+    """Return `1 broker`, `2 brokers`, `12,000 messages are`: a number with the right form of the
+    noun.
 
-    `several` is `one` with an s, unless it is given.
+    `several` defaults to `one` with an s.
     """
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"

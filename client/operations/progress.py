@@ -1,12 +1,13 @@
-"""How an operation tells how far it is."""
+"""How an operation reports its progress."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-# Told how much there is to do it gives a context, and that what is to be told how much was done.
+# Called with the total, it returns a context manager for a function to be called with each
+# increment.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 
 def unseen(total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """The Progress of what nobody looks at."""
+    """A Progress that shows nothing."""
     return nullcontext(lambda done: None)

@@ -1,8 +1,8 @@
 """Static topics of 5.x: which logical queue is which queue of which broker, now and before.
 
-A logical queue is a list of items, oldest first; the last one is its leader, where it is written
-now. Each broker keeps the lists of the queues that it leads or has led. All brokers of a topic have
-the same epoch and count of queues. No I/O (TopicQueueMappingUtils of 5.3).
+A logical queue is a list of items, oldest first; the last one is its leader, to which messages are
+written now. Each broker stores the lists of the queues that it leads or has led. All brokers of a
+topic have the same epoch and number of queues. No I/O (TopicQueueMappingUtils of 5.3).
 """
 
 from collections import Counter
@@ -22,16 +22,20 @@ Items = list[LogicQueueMappingItem]
 
 CREATE = "CREATE_OR_UPDATE"
 REMAP = "REMAPPING"
-# An epoch is a time in ms. A new one is so much later than the old one, at least.
+# An epoch is a time in ms. A new one is at least this much later than the old one.
 _EPOCH_STEP = 1000
 
 
 class Inconsistent(BadData):
-    """The brokers do not agree about a topic, or what is wanted cannot be. Says what."""
+    """The brokers do not agree about a topic, or the request is impossible. The text gives the
+    reason.
+    """
 
 
 def epoch_and_count(topic: str, configs: Configs) -> tuple[int, int]:
-    """What all brokers say (checkNameEpochNumConsistence). Raises Inconsistent if they differ."""
+    """Return the epoch and count of all brokers (checkNameEpochNumConsistence). Raises Inconsistent
+    if they differ.
+    """
     found: tuple[str, int, int] | None = None
     for broker, config in configs.items():
         mapping = _mapping(broker, config)
@@ -58,9 +62,10 @@ def _mapping(broker: str, config: TopicConfigAndQueueMapping) -> TopicQueueMappi
 
 
 def queues(configs: Configs) -> dict[int, Items]:
-    """The items of each logical queue, as its leader has them, by id.
+    """Return the items of each logical queue, as its leader has them, by id.
 
-    Raises Inconsistent for what no sequence of changes can lead to (checkAndBuildMappingItems).
+    Raises Inconsistent for a state that no sequence of changes can lead to
+    (checkAndBuildMappingItems).
     """
     found: dict[int, Items] = {}
     count = 0
@@ -75,7 +80,7 @@ def queues(configs: Configs) -> dict[int, Items]:
                 raise Inconsistent(f"queue {queue_id} is led by more than one broker")
             found[queue_id] = items
     if sorted(found) != list(range(count)):
-        raise Inconsistent(f"{count} queues are said to be, but {sorted(found)} are there")
+        raise Inconsistent(f"{count} queues are declared, but {sorted(found)} exist")
     used = Counter((item.bname, item.queue_id) for items in found.values() for item in items)
     for (broker_name, queue_id), times in used.items():
         if times > 1:
@@ -85,7 +90,9 @@ def queues(configs: Configs) -> dict[int, Items]:
 
 
 def _check_items(queue_id: int, items: Items) -> None:
-    """Generations and offsets rise; only the last one's logical offset may be open still."""
+    """Check that generations and offsets increase; only the last item's logical offset may be
+    undecided.
+    """
     if not items:
         raise Inconsistent(f"queue {queue_id} has no items")
     for item in items:
@@ -120,7 +127,7 @@ def _check_brokers_queues(configs: Configs) -> None:
 
 
 def before(topic: str, configs: Configs, now: int) -> TopicRemappingDetailWrapper:
-    """What there is, as a plan that changes nothing; to be kept in a file."""
+    """Return the existing state as a plan that changes nothing, to be kept in a file."""
     epoch = epoch_and_count(topic, configs)[0] if configs else now
     return TopicRemappingDetailWrapper(
         topic=topic, type=CREATE, epoch=epoch, broker_config_map=configs
@@ -130,9 +137,10 @@ def before(topic: str, configs: Configs, now: int) -> TopicRemappingDetailWrappe
 def grown(
     topic: str, count: int, targets: Iterable[str], configs: Configs, now: int
 ) -> TopicRemappingDetailWrapper:
-    """A plan that gives the topic `count` queues, new ones where there are least.
+    """Return a plan that extends the topic to `count` queues, adding new ones where there are
+    fewest.
 
-    Changes `configs`. Raises Inconsistent; for fewer queues or as many as there are, too
+    Changes `configs`. Raises Inconsistent, also if `count` is not larger than the existing number
     (createTopicConfigMapping).
     """
     epoch = now
@@ -156,7 +164,7 @@ def grown(
 
 
 def _append_queue(topic: str, configs: Configs, broker: str) -> LogicQueueMappingItem:
-    """One more queue of a broker, as the beginning of a logical queue."""
+    """Add a queue to a broker, as the start of a logical queue."""
     config = configs.setdefault(broker, empty(topic, broker))
     config.write_queue_nums += 1
     config.read_queue_nums += 1
@@ -164,7 +172,7 @@ def _append_queue(topic: str, configs: Configs, broker: str) -> LogicQueueMappin
 
 
 def empty(topic: str, broker: str, count: int = 0, epoch: int = 0) -> TopicConfigAndQueueMapping:
-    """The topic at a broker that has no queue of it."""
+    """Return the topic at a broker that has no queue of it."""
     return TopicConfigAndQueueMapping(
         topic_name=topic,
         read_queue_nums=0,
@@ -203,10 +211,10 @@ def _plan(
 def remapped(
     topic: str, targets: Iterable[str], configs: Configs, now: int
 ) -> TopicRemappingDetailWrapper:
-    """A plan by which the queues are led by `targets` and by nobody else, evenly.
+    """Return a plan by which only `targets` lead the queues, evenly.
 
-    Changes `configs`. The logical offsets of moved queues are open (-1): they follow when the old
-    leaders take no more messages. Raises Inconsistent (remappingStaticTopic).
+    Changes `configs`. The logical offsets of moved queues are undecided (-1): they are determined
+    when the old leaders accept no more messages. Raises Inconsistent (remappingStaticTopic).
     """
     epoch, count = epoch_and_count(topic, configs)
     known = queues(configs)
@@ -220,7 +228,7 @@ def remapped(
         item = _append_queue(topic, configs, broker)
         item.gen = known[queue_id][-1].gen + 1
         item.logic_offset = -1
-        # One list for both: what is found out about the new leader counts for the old one, too.
+        # One list for both: updates of the new leader's item apply to the old leader, too.
         items = [*known[queue_id], item]
         for holder in (broker, leaders[queue_id]):
             _mapping(holder, configs[holder]).hosted_queues[queue_id] = items
@@ -228,9 +236,9 @@ def remapped(
 
 
 def _shared_out(leaders: Mapping[int, str], targets: Iterable[str]) -> dict[int, str]:
-    """The new leader of each queue. A broker gives queues away or gets some, never both."""
+    """Return the new leader of each queue. A broker gives queues away or gets some, never both."""
     held = Counter(leaders.values())
-    # What does not come out even goes to those who have most already: then less moves.
+    # The remainder goes to the brokers that have most queues already: then fewer move.
     names = sorted(set(targets), key=lambda name: (-held[name], name))
     size, more = divmod(len(leaders), len(names))
     room = {name: size + (index < more) for index, name in enumerate(names)}
@@ -250,10 +258,11 @@ def _shared_out(leaders: Mapping[int, str], targets: Iterable[str]) -> dict[int,
 
 
 def logical_offset(old_leader: LogicQueueMappingItem, max_offset: int, block: int = 10_000) -> int:
-    """Where the next leader of a queue begins: beyond all that the old one may still have given.
+    """Return the start of the next leader of a queue: after everything that the old one may have
+    written.
 
-    Rounded up to blocks, with half a block to spare (blockSeqRoundUp). Raises Inconsistent for an
-    old leader whose queue ends before it begins.
+    It is rounded up to blocks, with half a block to spare (blockSeqRoundUp). Raises Inconsistent
+    for an old leader whose queue ends before its start.
     """
     if max_offset < old_leader.start_offset:
         raise Inconsistent(

@@ -1,4 +1,4 @@
-"""Static topics at their brokers: what is there, and carrying out a plan of `static_mapping`."""
+"""Static topics at their brokers: reading the state, and executing a plan of `static_mapping`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def master(info: Clusters, broker: str) -> str:
-    """The address of a broker's master. Raises NotFound."""
+    """Return the address of a broker's master. Raises NotFound."""
     known = info.broker_addr_table.get(broker)
     if known is None or MASTER_ID not in known.broker_addrs:
         raise NotFound(f"broker {broker} has no master now", hint=NextStep.LIST_CLUSTERS)
@@ -29,12 +29,14 @@ def master(info: Clusters, broker: str) -> str:
 
 
 def masters(info: Clusters, plan: TopicRemappingDetailWrapper) -> dict[str, str]:
-    """The address of every broker of a plan: all have to be there before anything is changed."""
+    """Return the address of every broker of a plan: all must be available before anything is
+    changed.
+    """
     return {broker: master(info, broker) for broker in plan.broker_config_map}
 
 
 async def known(admin: "Admin", info: Clusters, topic: str) -> Configs:
-    """What every broker has of the topic. Raises the first one's error: all have to be asked."""
+    """Return every broker's configuration of the topic. Raises the first error: all must answer."""
     found: Configs = {}
     for broker in sorted(info.broker_addr_table):
         config = await admin.static_topic(master(info, broker), topic)
@@ -50,7 +52,7 @@ async def known(admin: "Admin", info: Clusters, topic: str) -> Configs:
 
 
 def complete(info: Clusters, plan: TopicRemappingDetailWrapper) -> None:
-    """Add the other brokers of the same clusters, without queues: they have to know the topic."""
+    """Add the other brokers of the same clusters, without queues: they must know the topic."""
     configs = plan.broker_config_map
     epoch, count = epoch_and_count(plan.topic or "", configs)
     for names in info.cluster_addr_table.values():
@@ -63,7 +65,7 @@ def complete(info: Clusters, plan: TopicRemappingDetailWrapper) -> None:
 async def put_all(
     admin: "Admin", plan: TopicRemappingDetailWrapper, masters: Mapping[str, str], *, force: bool
 ) -> None:
-    """Have every broker of a plan take it; with `force` also over a newer mapping."""
+    """Send its part of a plan to every broker; with `force` also over a newer mapping."""
     for broker, config in plan.broker_config_map.items():
         await admin.create_static_topic(masters[broker], config, force=force)
 
@@ -71,10 +73,10 @@ async def put_all(
 async def remap(
     admin: "Admin", plan: TopicRemappingDetailWrapper, masters: Mapping[str, str], *, force: bool
 ) -> None:
-    """Carry out a plan in the order that loses nothing (MQAdminUtils.remappingStaticTopic)."""
+    """Execute a plan in an order that loses nothing (MQAdminUtils.remappingStaticTopic)."""
     configs = plan.broker_config_map
     gaining, losing = sorted(plan.broker_to_map_in), sorted(plan.broker_to_map_out)
-    # The new leaders come to be, then the old ones take no more messages.
+    # First the new leaders are created, then the old ones stop accepting messages.
     for broker in (*gaining, *losing):
         await admin.create_static_topic(masters[broker], configs[broker], force=force)
     # Only now it is known where the old ones end.
@@ -106,7 +108,7 @@ async def _decide_offsets(
 
 
 def read_plan(content: bytes, file: str, topic: str) -> TopicRemappingDetailWrapper:
-    """A plan from what is in a file, checked. Raises BadData, which names the file."""
+    """Parse and check the plan in a file. Raises BadData, which names the file."""
     try:
         plan = TopicRemappingDetailWrapper.decode(content)
     except RemoteProtocolError as error:

@@ -1,8 +1,8 @@
-"""Points in time, in ms since 1970, as JSON has them."""
+"""Points in time, in ms since 1970, as written in JSON."""
 
 
 def iso(milliseconds: int | None) -> str | None:
-    """A point in time in UTC: `2026-07-01T12:00:00.123Z`; None where it is not known."""
+    """Format a time in UTC: `2026-07-01T12:00:00.123Z`; None if it is unknown."""
     if not milliseconds:
         return None
     from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How long brokers run: one that has just started does not know yet who is there."""
+"""The uptime of brokers: one that has just started does not know all clients yet."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,17 +9,17 @@ from mq.client.intervals import DEFAULT_INTERVALS
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
-# Seconds between two heartbeats of a client, Java's or ours. Java's sends none when it has lost a
-# connection and has it again: a broker hears of a member when the next one is due.
+# Seconds between two heartbeats of a client, Java's or ours. Java's sends none after a reconnect: a
+# broker learns of a member when the next one is due.
 REPORTS = DEFAULT_INTERVALS.heartbeats
 
 _RUNTIME = re.compile(
     r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]"
-)  # how Java and we say how long a broker runs
+)  # the format of Java and of ours
 
 
 def seconds_up(runtime: Mapping[str, str]) -> int | None:
-    """How long a broker runs, of what it says of itself; None where it does not say it."""
+    """Return a broker's uptime from its runtime info; None if it is missing."""
     found = _RUNTIME.search(runtime.get("runtime", ""))
     if found is None:
         return None
@@ -28,8 +28,9 @@ def seconds_up(runtime: Mapping[str, str]) -> int | None:
 
 
 async def too_early(admin: "Admin", addresses: Iterable[str]) -> list[str]:
-    """A line for each of these brokers, which know no member of a group, that has not run as long
-    as it takes until all members have reported. Who does not say how long it runs has no line."""
+    """Return a line for each of these brokers without members that is too young to know all
+    members. Brokers without a known uptime have no line.
+    """
     from mq.client.operations import cluster
 
     async def ask(each: "Admin", address: str) -> int | None:

@@ -1,7 +1,7 @@
-"""Bodies whose sets keep the order in which they came.
+"""Bodies whose sets preserve the order of the wire.
 
-Java walks its sets in the order of their hash tables, and that order depends on the order of
-insertion wherever two names share a bucket. See `mq.client.operations.java_order`.
+Java iterates over its sets in the order of their hash tables, which depends on the order of
+insertion if two names share a bucket. See `mq.client.operations.java_order`.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -34,13 +34,13 @@ class Clusters(Body):
 
 
 async def clusters(session: "Caller") -> Clusters:
-    """Every cluster and broker."""
+    """Return every cluster and broker."""
     response = await session.call_name_server(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
     return _read(Clusters, response, "name server")
 
 
 async def groups_of_topic(session: "Caller", address: str, topic: str) -> list[str]:
-    """The consumer groups that the broker at `address` knows for `topic`."""
+    """Return the consumer groups of `topic` that the broker at `address` knows."""
     request = Command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
     return _read(GroupNames, await session.call(address, request), address).group_list
 
@@ -56,7 +56,7 @@ async def consume_directly(
         consumer_group=group, client_id=client_id, msg_id=message_id
     )
     request = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, header.encode())
-    # The broker waits for the consumer, which may take its time.
+    # The broker waits for the consumer, which may be slow.
     response = await session.call(address, request, 3 * session.timeout)
     return _read(ConsumeMessageDirectlyResult, response, address)
 

@@ -13,7 +13,7 @@ from mq.client.errors import ClientError
 from mq.protocol.message import StoredMessage
 
 #: Consumes one message, as `async def` or as a plain function, which then runs in a thread. #:
-# Returning finishes the message; raising sends it back for a later redelivery.
+#: Returning finishes the message; raising sends it back for a later redelivery.
 Listener = Callable[[StoredMessage], Any]
 #: The same for several messages of one queue at a time.
 BatchListener = Callable[[list[StoredMessage]], Any]

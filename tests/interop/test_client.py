@@ -402,7 +402,7 @@ def test_ordered_consumption_keeps_the_order_of_each_queue(java_cluster: JavaClu
                 async with asyncio.timeout(60):
                     await done.wait()
                 stolen = await Admin(session).lock_queues(
-                    java_cluster.broker, consumer.group, "somebody else", queues
+                    java_cluster.broker, consumer.group, "another client", queues
                 )
                 assert stolen == set()  # they are locked for our consumer
         assert got == {q: [b"%d" % n for n in range(20) if n % 2 == q] for q in (0, 1)}

@@ -1,1 +1,1 @@
-"""Topics, groups and accounts declared in a file, compared with a cluster and brought about."""
+"""Topics, groups and accounts declared in a file, compared with a cluster and applied."""

@@ -1,4 +1,4 @@
-"""What differs between a document and a cluster, broker by broker."""
+"""The differences between a document and a cluster, broker by broker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ Config = TopicConfig | SubscriptionGroupConfig | PlainAccessConfig
 
 @dataclass(frozen=True)
 class ConfigChange:
-    """One thing to make or change at one broker.
+    """One object to create or change at one broker.
 
     Attributes:
-        config: what it will be, whole.
-        differences: a line that names each setting with what it is and what it will be.
+        config: the complete new configuration.
+        differences: a line with the old and new value of each changed setting.
     """
 
     declared: Declared
@@ -37,7 +37,7 @@ class ConfigChange:
 
 
 class Comparison:
-    """The state of the masters that a document is about, asked once."""
+    """The state of the masters in a document's scope, queried once."""
 
     def __init__(self, admin: "Admin") -> None:
         self._admin = admin
@@ -47,10 +47,10 @@ class Comparison:
         self.failures: list[str] = []
 
     async def changes(self, document: Document) -> list[ConfigChange]:
-        """All changes, in the order of the document.
+        """Return all changes, in the order of the document.
 
-        A broker that does not answer is among `failures`. Raises NotFound for a cluster or broker
-        that is not there.
+        A broker that does not answer is added to `failures`. Raises NotFound for a cluster or
+        broker that does not exist.
         """
         info = await cluster.clusters(self._admin.session)
         found: list[ConfigChange] = []
@@ -101,9 +101,9 @@ class Comparison:
 
 
 def masters(info: "Clusters", declared: Declared) -> list[tuple[str, str]]:
-    """Name and address of each broker that something is declared for.
+    """Return name and address of each broker for which an object is declared.
 
-    Raises NotFound for one that is not there, Misdeclared where it is not said which cluster.
+    Raises NotFound for a broker that does not exist, Misdeclared if the cluster is ambiguous.
     """
     if declared.brokers:
         chosen = list(declared.brokers)
@@ -128,16 +128,16 @@ def _cluster_of(info: "Clusters", declared: Declared) -> str:
     known = sorted(info.cluster_addr_table)
     if len(known) != 1:
         raise Misdeclared(
-            f"{declared.kind} {declared.name}: of which cluster? ({', '.join(known) or 'none'})",
+            f"{declared.kind} {declared.name}: which cluster? ({', '.join(known) or 'none'})",
             hint="write cluster: NAME at the top of the file",
         )
     return known[0]
 
 
 def _usual(declared: Declared) -> Config:
-    """What a thing is that is made without settings."""
+    """Return the default configuration of an object."""
     if declared.kind == "topic":
-        # As updateTopic makes it (UpdateTopicSubCommand).
+        # As updateTopic creates it (UpdateTopicSubCommand).
         return TopicConfig(topic_name=declared.name, read_queue_nums=8, write_queue_nums=8)
     if declared.kind == "group":
         return SubscriptionGroupConfig(group_name=declared.name)
@@ -145,7 +145,7 @@ def _usual(declared: Declared) -> Config:
 
 
 def _same(now: object, wanted: object) -> bool:
-    """Lists of permissions have no order; a broker leaves out what is empty."""
+    """Compare two values: permission lists are unordered, and brokers omit empty values."""
     if isinstance(wanted, list):
         return sorted(wanted) == sorted(now if isinstance(now, list) else [])
     return (now or "") == wanted if isinstance(wanted, str) else now == wanted
@@ -169,7 +169,7 @@ def _said(key: str, value: object) -> str:
 
 
 async def bring_about(admin: "Admin", change: ConfigChange, secret: str | None) -> None:
-    """Make one change; `secret` is the key of an account that is made."""
+    """Apply one change; `secret` is the key of an account that is created."""
     config = change.config
     if isinstance(config, TopicConfig):
         await admin.create_topic(change.address, config)

@@ -1,17 +1,17 @@
-"""The file of `mq apply`: what it may say, read and checked.
+"""The file of `mq apply`: its format, reading and checks.
 
-    cluster: DefaultCluster        # of what names no other; not needed where there is but one
-    topics:
-      Orders: {readQueueNums: 8, writeQueueNums: 8, perm: RW}
-      Audit: {queues: 4, brokers: [broker-a]}
-    groups:
-      billing: {retryMaxTimes: 5}
-    accounts:                      # of plain_acl.yml; secrets come from files or the environment
-      - {accessKey: billing-app, secretKeyEnv: BILLING_SECRET, topicPerms: [Orders=SUB]}
+  cluster: DefaultCluster        # default for all objects; optional if there is only one cluster
+  topics:
+    Orders: {readQueueNums: 8, writeQueueNums: 8, perm: RW}
+    Audit: {queues: 4, brokers: [broker-a]}
+  groups:
+    billing: {retryMaxTimes: 5}
+  accounts:                      # of plain_acl.yml; secrets come from files or the environment
+    - {accessKey: billing-app, secretKeyEnv: BILLING_SECRET, topicPerms: [Orders=SUB]}
 
-What is not said of a thing stays as it is, and has the usual value when the thing is made. Whether
-a topic is ordered is not among the settings: brokers learn it from the order configuration that
-name servers keep (mq updateOrderConf).
+A setting that is not listed stays unchanged, and has its default in a new object. Whether a topic
+is ordered is not a setting here: brokers read it from the order configuration in the name servers
+(mq updateOrderConf).
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _PERMISSIONS = {
     "RW": Permission.READ | Permission.WRITE,
     "-": 0,
 }
-# Settings by their names in the file: where they go, and of which type they are.
+# Settings by their names in the file, with attribute and type.
 _TOPIC = {
     "readQueueNums": ("read_queue_nums", int),
     "writeQueueNums": ("write_queue_nums", int),
@@ -56,12 +56,12 @@ _ACCOUNT = {
 
 @dataclass(frozen=True)
 class Declared:
-    """A topic, a group or an account: which settings it is to have, and where.
+    """A declared topic, group or account with its settings and brokers.
 
     Attributes:
-        settings: by their names in the bodies of the wire.
+        settings: by their attribute names in the wire bodies.
         brokers: names of brokers; empty for all of the cluster.
-        secret_file, secret_variable: where an account's secret key is.
+        secret_file, secret_variable: the source of an account's secret key.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class Declared:
 
 @dataclass
 class Document:
-    """All that a file declares."""
+    """All objects that a file declares."""
 
     declared: list[Declared] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ class Document:
 def read(path: Path, raw: bytes) -> Document:
     """Read and check the content of a file.
 
-    Raises Misdeclared that names the place of what is wrong.
+    Raises Misdeclared, which names the position of the error.
     """
     from mq.client.operations.declared.strict_yaml import NotYaml, load
 
@@ -110,7 +110,7 @@ def _wrong(path: Path, place: str, why: str) -> Misdeclared:
 
 
 class _Reader:
-    """Checks values; `place` says where one is: `topics.Orders.perm`."""
+    """Checks values; `place` is the position of a value, such as `topics.Orders.perm`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,8 +1,8 @@
-"""YAML in which a word means what it says.
+"""YAML in which a word is a string.
 
-YAML 1.1, which PyYAML reads, takes Off, No and Y for truth values, 1_000 and 1:30 for numbers and
-2026-01-01 for a date, and of two equal keys the last one. Here it is the core schema of YAML 1.2:
-true and false, numbers of digits, null, and text; a key that is there twice is an error.
+YAML 1.1, as read by PyYAML, treats Off, No and Y as booleans, 1_000 and 1:30 as numbers and
+2026-01-01 as a date, and keeps the last of two equal keys. This module uses the core schema of YAML
+1.2: true and false, numbers of digits, null, and text; a duplicate key is an error.
 """
 
 import re
@@ -12,7 +12,7 @@ import yaml
 
 
 class NotYaml(ValueError):
-    """The text is not YAML, or says something twice. Says where, in one line."""
+    """The text is not YAML, or has a duplicate key. The message names the line."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -32,7 +32,7 @@ def _place(node: yaml.Node) -> str:
     return f"line {node.start_mark.line + 1}"
 
 
-_Loader.yaml_implicit_resolvers = {}  # those of 1.1
+_Loader.yaml_implicit_resolvers = {}  # replaces those of 1.1
 for _tag, _pattern, _first in (
     ("bool", r"(?:true|True|TRUE|false|False|FALSE)", "tTfF"),
     ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
@@ -45,7 +45,7 @@ for _tag, _pattern, _first in (
 
 
 def load(raw: bytes) -> Any:
-    """What the text says, None for nothing. Raises NotYaml."""
+    """Parse a text; None if it is empty. Raises NotYaml."""
     try:
         return yaml.load(raw, _Loader)  # a SafeLoader: plain values only
     except (yaml.YAMLError, ValueError) as error:

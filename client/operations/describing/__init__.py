@@ -1,4 +1,5 @@
-"""Pages that put together all that brokers say of a group, a topic or a cluster.
+"""Overview pages that combine everything that brokers report about a group, a topic or a cluster.
 
-Whatever does not answer in time is a line of `failures`, and the rest of the page is there.
+A server that does not answer in time becomes a line in `failures`; the rest of the page is
+complete.
 """

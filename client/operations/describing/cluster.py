@@ -1,4 +1,4 @@
-"""A cluster on one page: name servers, brokers, what they hold."""
+"""The overview page of a cluster: name servers, brokers, topics and groups."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,8 +24,9 @@ _OF_GROUPS = (names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)
 
 @dataclass(frozen=True, slots=True)
 class NameServerRow:
-    """``brokers`` is how many addresses it knows; None where it does not answer, and ``problem``
-    says why."""
+    """A name server. ``brokers`` is the number of addresses that it knows; None if it does not
+    answer, for the reason in ``problem``.
+    """
 
     address: str
     brokers: int | None
@@ -34,8 +35,9 @@ class NameServerRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker; what it does not tell is None. Rates are messages a second, ``disk`` is 0 to 1,
-    ``oldest`` in ms."""
+    """A broker. Values that it does not report are None. Rates are messages per second, ``disk`` is
+    0 to 1, ``oldest`` is in ms.
+    """
 
     cluster: str
     name: str
@@ -66,7 +68,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPage:
-    """``topics`` and ``groups`` are without the system's own; None where no broker tells."""
+    """``topics`` and ``groups`` exclude those of the system; None if no broker reports them."""
 
     name_servers: tuple[NameServerRow, ...]
     brokers: tuple[BrokerRow, ...]
@@ -80,10 +82,11 @@ class ClusterPage:
 
 
 async def describe(session: "Caller", only: str | None, seconds: float) -> ClusterPage:
-    """All that name servers and brokers say of themselves, each broker within so many seconds.
+    """Collect everything that name servers and brokers report, waiting up to `seconds` for each
+    broker.
 
-    `only` is a cluster of them. Raises NotFound for one that there is not, and the error of a name
-    server where none answers.
+    `only` selects a cluster. Raises NotFound for an unknown cluster, and the error of a name server
+    if none answers.
     """
     examination = Examination(session, Limits(), 0.0)
     await session.find_name_servers()
@@ -124,7 +127,7 @@ async def describe(session: "Caller", only: str | None, seconds: float) -> Clust
 
 
 def _addresses(info: "ClusterInfo") -> set[str]:
-    """The addresses of all brokers that a name server knows."""
+    """Return the addresses of all brokers that a name server knows."""
     return {
         address
         for broker in info.broker_addr_table.values()
@@ -167,7 +170,7 @@ async def _brokers(
 def _topics(
     tables: "Mapping[str, Mapping[str, TopicConfig]]", info: "Clusters"
 ) -> tuple[TopicRow, ...]:
-    # Each broker has topics of its own name, of its cluster's, and for replies there.
+    # Each broker has topics named after itself and its cluster, and a reply topic of the cluster.
     own = set(info.broker_addr_table) | set(info.cluster_addr_table)
     own |= {names.reply_topic(name) for name in info.cluster_addr_table}
     found = [

@@ -1,4 +1,4 @@
-"""A consumer group on one page: lag, members, settings, retries and dead letters."""
+"""The overview page of a consumer group: lag, members, settings, retries and dead letters."""
 
 import asyncio
 from dataclasses import dataclass
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """How far the group is in a topic. Times are in ms: ``oldest`` is when the message was stored
-    that waits for the longest time, None where none waits or nobody tells."""
+    """The progress of a group in a topic. Times are in ms: ``oldest`` is the store time of the
+    oldest unconsumed message, None if there is none or it is unknown.
+    """
 
     topic: str
     queues: int
@@ -35,7 +36,7 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A member; what it did not say of itself is None, and ``problem`` is why."""
+    """A member. Values that it did not report are None, for the reason in ``problem``."""
 
     client_id: str
     address: str
@@ -49,7 +50,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """The dead letters of a group, as their topic tells: how many, and when the last one came."""
+    """The number of dead letters of a group, and the time of the last one."""
 
     count: int = 0
     last: int | None = None
@@ -57,8 +58,9 @@ class DeadLetterSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """``oldest`` is by topic, broker and queue, of queues where something waits. ``gone`` are
-    topics that members subscribe to, and that there are not. ``brokers`` have its settings."""
+    """The page. ``oldest`` is by topic, broker and queue, for queues with a lag. ``gone`` lists
+    subscribed topics that do not exist. ``brokers`` have the group's settings.
+    """
 
     group: str
     brokers: tuple[str, ...]
@@ -73,11 +75,11 @@ class GroupPage:
 
     @property
     def connection(self) -> "ConsumerConnection | None":
-        """What a broker says of how the group consumes."""
+        """A broker's description of how the group consumes."""
         return next(iter(self.there.connections.values()), None)
 
     def topics(self) -> list[TopicLag]:
-        """The topics by name, the group's own topic of retries last."""
+        """Return the topics by name, with the group's retry topic last."""
         by_topic: dict[str, list[QueueProgress]] = {}
         for queue in self.progress.queues:
             by_topic.setdefault(queue.topic, []).append(queue)
@@ -96,12 +98,12 @@ class GroupPage:
         )
 
     def oldest_in(self, queue: QueueProgress) -> int | None:
-        """When the message was stored that the group gets next from a queue."""
+        """Return the store time of the next message that the group gets from a queue."""
         return self.oldest.get((queue.topic, queue.broker_name, queue.queue_id))
 
     @property
     def retries(self) -> int:
-        """Messages that wait to be tried again."""
+        """Messages that wait for a retry."""
         return sum(row.lag for row in self.topics() if row.topic.startswith(RETRY_PREFIX))
 
     @property
@@ -109,7 +111,7 @@ class GroupPage:
         return min(self.oldest.values(), default=None)
 
     def members(self) -> list[MemberRow]:
-        """The members by client id."""
+        """Return the members by client id."""
         found = []
         for name, met in self.there.met().items():
             info = self.there.said.get(name)
@@ -128,14 +130,15 @@ class GroupPage:
         return found
 
     def disagreements(self) -> list[Disagreement]:
-        """The topics that not all members want the same of."""
+        """Return the topics to which members subscribe differently."""
         return judged.disagreements(self.there.said)
 
 
 async def describe(admin: "Admin", group: str, now: int, seconds: float) -> GroupPage:
-    """All that brokers and members say of a group, each within so many seconds; `now` in ms.
+    """Collect everything that brokers and members report about a group; `now` is in ms.
 
-    Raises NotFound where no broker that answers has it, with those that do not as notes.
+    Each of them has `seconds` to answer. Raises NotFound if no answering broker has the group, with
+    the brokers that do not answer as notes.
     """
     names = await queries.heads(admin)
     (settings, unset), there, (told, failed), (dead, not_dead) = await asyncio.gather(
@@ -149,7 +152,8 @@ async def describe(admin: "Admin", group: str, now: int, seconds: float) -> Grou
         _dead_letters(admin, group, seconds),
     )
     by_broker = {names[at]: one for at, one in settings.items() if one is not None}
-    # A broker that does not know the group has no offsets of it either, and says so as an error.
+    # A broker that does not know the group has no offsets of it either, which it reports as an
+    # error.
     failed = {at: error for at, error in failed.items() if settings.get(at, group) is not None}
     failures = queries.silent(names, unset, failed, there.failed)
     if not (by_broker or there.connections or told.queues):
@@ -188,7 +192,7 @@ def _paused(configs: "dict[str, SubscriptionGroupConfig]") -> tuple[str, ...]:
 async def _dead_letters(
     admin: "Admin", group: str, seconds: float
 ) -> tuple[DeadLetterSummary | None, list[str]]:
-    """Those of the group, and what could not be asked; None where nobody tells."""
+    """Return the group's dead letters and the failed queries; None if they are unknown."""
     topic = dead_letter_topic(group)
     try:
         route = await admin.topic_route(topic)
@@ -215,7 +219,7 @@ async def _oldest(
 
 
 async def _gone(admin: "Admin", there: Members, told: Progress) -> tuple[str, ...]:
-    """The topics that members wait for in vain."""
+    """Return the subscribed topics that do not exist."""
     wanted = {one.topic for one in group_members.subscriptions(there)}
     wanted |= {one.topic for info in there.said.values() for one in info.subscription_set}
     wanted -= {queue.topic for queue in told.queues}
@@ -223,8 +227,8 @@ async def _gone(admin: "Admin", there: Members, told: Progress) -> tuple[str, ..
     if not missing:
         return ()
     try:
-        # Once for all: how many topics a member says that it reads is for the member to say.
+        # One query for all: members decide how many topics they subscribe to.
         there_are = set((await admin.topic_list()).topic_list)
     except MQError:
-        return ()  # nobody can tell
+        return ()  # unknown
     return tuple(topic for topic in missing if topic not in there_are)

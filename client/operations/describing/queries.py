@@ -1,4 +1,4 @@
-"""Whom a page asks, and how failures are told."""
+"""The queries of overview pages, and how they report failures."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SettingValues:
-    """A setting, and each value that it has with the brokers that have it; None: not set there."""
+    """A setting, and each of its values with the brokers that have it; None means unset."""
 
     name: str
     values: tuple[tuple[str | None, tuple[str, ...]], ...]
@@ -29,7 +29,7 @@ class SettingValues:
 
 
 def by_value(rows: Iterable[SettingRow], brokers: Iterable[str]) -> tuple[SettingValues, ...]:
-    """The settings with the value of most brokers first."""
+    """Return the settings, each with the value of most brokers first."""
     names = tuple(brokers)
     found = []
     for row in rows:
@@ -42,13 +42,13 @@ def by_value(rows: Iterable[SettingRow], brokers: Iterable[str]) -> tuple[Settin
 
 
 async def heads(admin: "Admin") -> dict[str, str]:
-    """The broker to ask of each name, by its address: its master, or a replica."""
+    """Return the broker to query for each broker name, by address: the master, or a slave."""
     info = await cluster.clusters(admin.session)
     return of_info(info)
 
 
 def of_info(info: "Clusters") -> dict[str, str]:
-    """The same of what a name server has said."""
+    """Return the same from the answer of a name server."""
     return {
         cluster.any_address(broker): name
         for name, broker in sorted(info.broker_addr_table.items())
@@ -57,7 +57,7 @@ def of_info(info: "Clusters") -> dict[str, str]:
 
 
 def of_route(route: "TopicRouteData") -> dict[str, str]:
-    """The broker to ask of each name in a route, by its address."""
+    """Return the broker to query for each broker name in a route, by address."""
     return {
         cluster.any_address(broker): broker.broker_name
         for broker in sorted(route.broker_datas, key=lambda one: one.broker_name)
@@ -66,7 +66,7 @@ def of_route(route: "TopicRouteData") -> dict[str, str]:
 
 
 def silent(names: Mapping[str, str], *failed: Mapping[str, MQError]) -> list[str]:
-    """A line for each broker that did not answer: of several errors of one the first."""
+    """Return a line for each broker that did not answer, with its first error."""
     found: dict[str, MQError] = {}
     for errors in failed:
         for address, error in errors.items():
@@ -77,10 +77,11 @@ def silent(names: Mapping[str, str], *failed: Mapping[str, MQError]) -> list[str
 async def store_times(
     admin: "Admin", points: Iterable[tuple[str, str, int, int]], now: int, seconds: float
 ) -> tuple[dict[tuple[str, str, int], int], list[str]]:
-    """When the message at an offset, or the next one, was stored, by topic, broker and queue.
+    """Return the store times of the messages at, or next after, given offsets, by topic, broker and
+    queue.
 
-    `points` are topic, broker, queue and offset; `now` in ms. Within `seconds`; what cannot be told
-    has a line.
+    `points` are topic, broker, queue and offset; `now` is in ms. Stops after `seconds`; also
+    returns a line for each failure.
     """
     import asyncio
 
@@ -92,7 +93,7 @@ async def store_times(
         async with asyncio.timeout(seconds):
             found = await Times(admin, now).stamp(records)
     except TimeoutError:
-        return {}, [f"the times of messages were not told within {seconds:g} s"]
+        return {}, [f"no store times of messages within {seconds:g} s"]
     times = {
         (item.key.topic, item.key.broker_name, item.key.queue_id): item.timestamp
         for item in found.records

@@ -1,4 +1,4 @@
-"""A topic on one page: route, settings, queues, rates, groups, and how far back it reaches."""
+"""The overview page of a topic: route, settings, queues, rates, groups, and its oldest message."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,14 @@ from mq.client.operations.subjects.topics import QueueStatus, RouteRow
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
-# Groups of a topic that are asked about one by one; the names of others are there.
+# Groups of a topic that are queried individually; of others only the names are shown.
 MOST_GROUPS = 100
-_AT_ONCE = 8  # groups that are asked about at a time
+_AT_ONCE = 8  # groups that are queried concurrently
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group that reads the topic; None: nobody tells."""
+    """A group that reads the topic. None means unknown."""
 
     group: str
     members: int | None
@@ -33,8 +33,10 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """``oldest`` is when the oldest message of each queue was stored, in ms, by broker and queue.
-    ``in_rate`` is messages a second over the last minute; None where no broker tells it."""
+    """The page. ``oldest`` is the store time of the oldest message of each queue, in ms, by broker
+    and queue. ``in_rate`` is messages per second over the last minute; None if no broker reports
+    it.
+    """
 
     topic: str
     route: tuple[RouteRow, ...]
@@ -60,9 +62,9 @@ class TopicPage:
 
 
 async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> TopicPage:
-    """All that name servers and brokers say of a topic, each within so many seconds; `now` in ms.
+    """Collect everything that name servers and brokers report about a topic; `now` is in ms.
 
-    Raises NotFound for a topic that no name server knows.
+    Each of them has `seconds` to answer. Raises NotFound for a topic that no name server knows.
     """
     try:
         route = await admin.topic_route(topic)
@@ -88,7 +90,7 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
     times, untold = await queries.store_times(admin, points, now, seconds) if points else ({}, [])
     by_broker = {names[at]: one for at, one in settings.items() if one is not None}
     wanted = sorted({name for found in readers.values() for name in found.group_list})
-    # One that hangs would be waited for again and again, for some groups at a time.
+    # Without those that did not answer, which would delay each batch of groups.
     answering = {
         at: name
         for at, name in names.items()
@@ -109,8 +111,9 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
 async def _rate(
     admin: "Admin", addresses: Iterable[str], figure: str, key: str, seconds: float
 ) -> float | None:
-    """Messages a second over the brokers that say it, None where none does; one that has not
-    counted any says that it has none."""
+    """Return messages per second over the brokers that report it, None if none does. A broker that
+    has not counted any reports that it has no such statistic.
+    """
     done, failed = await cluster.outcomes(
         admin,
         addresses,
@@ -124,7 +127,7 @@ async def _rate(
 async def _groups(
     admin: "Admin", names: Mapping[str, str], topic: str, wanted: list[str], seconds: float
 ) -> tuple[GroupRow, ...]:
-    """The groups, those that wait for most first."""
+    """Return the groups, those with the largest lag first."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(group: str) -> GroupRow:

@@ -1,1 +1,1 @@
-"""The checks of `mq doctor`: each looks at a part of a cluster and tells what it finds."""
+"""The checks of `mq doctor`: each one inspects a part of a cluster and reports findings."""

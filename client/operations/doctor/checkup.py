@@ -1,4 +1,4 @@
-"""All checks of a cluster, in their order."""
+"""Runs all checks of a cluster, in order."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def examine(session: "Caller", limits: Limits, now: float) -> list[Finding]:
-    """What the checks find; `now` is in seconds since 1970."""
+    """Return the findings of all checks; `now` is in seconds since 1970."""
     examination = Examination(session, limits, now)
     await check_name_servers(examination)
     if examination.clusters:

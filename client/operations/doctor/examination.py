@@ -1,4 +1,4 @@
-"""One examination of a cluster: asks everything once, side by side, and lets the checks look."""
+"""One examination of a cluster: queries everything once, concurrently, for use by the checks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Requests under way at a time: an examination must not be a load.
+# Concurrent requests: an examination must not cause noticeable load.
 _AT_ONCE = 32
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Beyond what something is told.
+    """Limits beyond which a finding is reported.
 
     Attributes:
-        lag: messages that may wait for a group.
-        disk: how full a disk may be, in percent: a warning, and critical.
-        skew: seconds by which a clock may be off.
+        lag: the permitted lag of a group, in messages.
+        disk: the permitted disk usage in percent: for a warning, and for a critical finding.
+        skew: the permitted difference of a clock, in seconds.
     """
 
     lag: int = 10_000
@@ -38,11 +38,11 @@ class Limits:
 
 @dataclass
 class Examination:
-    """What the checks share.
+    """The shared state of the checks.
 
     Attributes:
-        clusters: what each name server that answers says of the cluster, by its address.
-        brokers: the address of each broker that is registered, with its name and id.
+        clusters: each answering name server's view of the cluster, by its address.
+        brokers: the address of each registered broker, with its name and id.
     """
 
     session: "Caller"
@@ -57,7 +57,7 @@ class Examination:
 
     @property
     def info(self) -> ClusterInfo:
-        """The cluster as the first name server that answers sees it."""
+        """The cluster as the first answering name server sees it."""
         return next(iter(self.clusters.values()), ClusterInfo())
 
     @property
@@ -82,7 +82,7 @@ class Examination:
     async def each(
         self, subjects: Iterable[str], ask: Callable[[str], Awaitable[T]]
     ) -> tuple[dict[str, T], dict[str, MQError]]:
-        """Ask about each subject; the answers, and why others have none."""
+        """Query each subject; returns the answers, and the errors of the others."""
         answers: dict[str, T] = {}
         errors: dict[str, MQError] = {}
 
@@ -101,7 +101,7 @@ class Examination:
         )
 
     async def look_at_name_servers(self) -> dict[str, MQError]:
-        """Ask each name server for the cluster; returns why some do not answer."""
+        """Query each name server for the cluster; returns the errors."""
 
         async def ask(address: str) -> ClusterInfo:
             request = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -113,7 +113,7 @@ class Examination:
 
 
 def reason(error: MQError) -> str:
-    """Why something was not answered, in a few words."""
+    """Return a short description of why there was no answer."""
     if isinstance(error, ConnectError):
         return f"cannot be reached: {error}"
     if isinstance(error, RequestTimeout):

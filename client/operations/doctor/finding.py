@@ -1,11 +1,11 @@
-"""What a check has found."""
+"""The findings of checks."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Severity(IntEnum):
-    """How bad it is. The numbers are those of Nagios."""
+    """The severity of a finding, with the numbers of Nagios."""
 
     OK = 0
     WARNING = 1
@@ -15,13 +15,13 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing about one subject: a name server, a broker, a topic or a group.
+    """One finding about a name server, a broker, a topic or a group.
 
     Attributes:
-        check: which check it is of; a fixed word, for scripts.
+        check: the name of the check, fixed for use in scripts.
         subject: an address or a name.
         detail: one line.
-        hint: what to do; empty where nothing is to be done.
+        hint: what to do; empty if nothing needs to be done.
     """
 
     check: str
@@ -32,6 +32,6 @@ class Finding:
 
 
 def worst(findings: list[Finding]) -> Severity:
-    """The severity of all together: what is known to be bad counts more than what is not known."""
+    """Return the overall severity: known problems outweigh unknown ones."""
     order = (Severity.OK, Severity.UNKNOWN, Severity.WARNING, Severity.CRITICAL)
     return max((finding.severity for finding in findings), key=order.index, default=Severity.OK)

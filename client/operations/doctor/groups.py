@@ -1,4 +1,4 @@
-"""Consumer groups: whether they keep up, agree on what they want, and have lost messages."""
+"""Checks of consumer groups: lag, consistent subscriptions, dead letters."""
 
 from collections.abc import Mapping
 
@@ -9,13 +9,14 @@ from mq.client.operations.plurals import counted
 from mq.protocol import names
 from mq.protocol.bodies import ConsumerConnection, ConsumeStats, MessageModel
 
-# Members of a group that are asked what they want; of larger groups the first ones tell enough.
+# Members of a group whose subscriptions are queried; in larger groups the first ones are
+# representative.
 _MOST_ASKED = 50
 _MOST_SHOWN = 3
 
 
 async def check_groups(examination: Examination) -> None:
-    """Each group with a retry topic."""
+    """Check each group with a retry topic."""
     try:
         everything = (await examination.admin.topic_list()).topic_list
     except MQError as error:
@@ -27,8 +28,8 @@ async def check_groups(examination: Examination) -> None:
     stats, no_stats = await examination.each(groups, examination.admin.whole_consume_stats)
     connections, no_members = await examination.each(groups, examination.admin.group_connection)
     wrong = len(examination.findings)
-    _say_unknown(examination, "group", "how far it is is not known", no_stats)
-    silent = _say_unknown(examination, "group", "who is online is not known", no_members)
+    _say_unknown(examination, "group", "its progress is not known", no_stats)
+    silent = _say_unknown(examination, "group", "its members are not known", no_members)
     for group in groups:
         if group in silent:
             continue
@@ -48,11 +49,12 @@ async def check_groups(examination: Examination) -> None:
 def _say_unknown(
     examination: Examination, check: str, what: str, errors: Mapping[str, MQError]
 ) -> set[str]:
-    """Say of each group what brokers did not tell; returns those groups."""
+    """Report for each group what brokers did not answer; returns those groups."""
     said = {
         group: error
         for group, error in errors.items()
-        if not isinstance(error, ConsumerNotOnline | RouteNotFound)  # nobody is, or it is gone
+        # not errors: no member is online, or the group was deleted
+        if not isinstance(error, ConsumerNotOnline | RouteNotFound)
     }
     for group, error in said.items():
         examination.say(check, Severity.UNKNOWN, group, f"{what}: {reason(error)}")
@@ -82,7 +84,7 @@ def _check_lag(
 
 
 async def _queues(examination: Examination, connection: ConsumerConnection) -> int:
-    """How many queues the members of a group share."""
+    """Return the number of queues that the members of a group share."""
     topics = [
         topic for topic in connection.subscription_table if not topic.startswith(names.RETRY_PREFIX)
     ]
@@ -91,7 +93,7 @@ async def _queues(examination: Examination, connection: ConsumerConnection) -> i
 
 
 def _check_client_ids(examination: Examination, group: str, connection: ConsumerConnection) -> None:
-    """Each member has a client id of its own: queues are shared out by it."""
+    """Check that client ids are unique: queues are assigned by them."""
     addresses: dict[str, list[str]] = {}
     for member in connection.connection_set:
         addresses.setdefault(member.client_id, []).append(member.client_addr)
@@ -112,7 +114,7 @@ def _check_client_ids(examination: Examination, group: str, connection: Consumer
 async def _check_members(
     examination: Examination, group: str, connection: ConsumerConnection
 ) -> None:
-    """Members want the same, and each has something to do."""
+    """Check that members subscribe to the same topics, and that each has a queue."""
     members = [member.client_id for member in connection.connection_set]
     _check_client_ids(examination, group, connection)
     queues = await _queues(examination, connection)

@@ -1,4 +1,4 @@
-"""Name servers and brokers: whether they are there, agree, and have room."""
+"""Checks of name servers and brokers: reachability, agreement, free space."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _LOOPBACK = ("127.", "localhost:", "[::1]")
 
 
 async def check_name_servers(examination: Examination) -> None:
-    """Each answers, and they agree on the brokers."""
+    """Check that each name server answers, and that they know the same brokers."""
     errors = await examination.look_at_name_servers()
     for address, error in errors.items():
         examination.say(
@@ -45,7 +45,7 @@ async def check_name_servers(examination: Examination) -> None:
 
 
 async def check_snodes(examination: Examination) -> None:
-    """Each answers, and every name server knows it."""
+    """Check that each snode answers, and that every name server knows it."""
     known = {address: info.snode_table or {} for address, info in examination.clusters.items()}
     snodes = {name: one for table in known.values() for name, one in table.items()}
     _, errors = await examination.each(
@@ -60,7 +60,7 @@ async def check_snodes(examination: Examination) -> None:
                 Severity.CRITICAL,
                 subject,
                 reason(errors[one.address]),
-                "clients cannot reach it either: look at its process, and at snodeIP1",
+                "clients cannot reach it either: check its process and snodeIP1",
             )
         elif missing:
             examination.say(
@@ -75,7 +75,7 @@ async def check_snodes(examination: Examination) -> None:
 
 
 async def check_brokers(examination: Examination) -> None:
-    """Each answers, with a clock that is right, disks that have room, and nothing left behind."""
+    """Check that each broker answers, with a correct clock, free disk space and no backlog."""
     brokers = examination.brokers
     if not brokers and examination.clusters:
         examination.say(
@@ -93,7 +93,7 @@ async def check_brokers(examination: Examination) -> None:
             Severity.CRITICAL,
             address,
             f"{name} ({broker_id}) {reason(error)}",
-            "clients cannot reach it either: look at its process, and at brokerIP1",
+            "clients cannot reach it either: check its process and brokerIP1",
         )
     for address, runtime in answers.items():
         _check_clock(examination, address, runtime)
@@ -106,7 +106,7 @@ async def check_brokers(examination: Examination) -> None:
 
 
 def _check_clock(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
-    """Its start and how long it runs give its time, to the second."""
+    """Derive the broker's time, to the second, from its start time and uptime."""
     up = seconds_up(runtime)
     boot = runtime.get("bootTimestamp", "")
     if up is None or not boot.isdecimal():
@@ -140,7 +140,7 @@ def _check_disks(examination: Examination, address: str, runtime: Mapping[str, s
 
 
 def _check_backlog(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
-    """What a broker has taken and not made readable yet."""
+    """Check for stored messages that are not dispatched to queues yet."""
     behind = _number(runtime.get("dispatchBehindBytes"))
     if behind > 64 << 20:
         examination.say(
@@ -153,7 +153,7 @@ def _check_backlog(examination: Examination, address: str, runtime: Mapping[str,
 
 
 def _check_own_work(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
-    """What went wrong in its background tasks. Java's brokers do not say."""
+    """Check for failures of background tasks, which Java's brokers do not report."""
     failures = int(_number(runtime.get("taskFailures")))
     if failures:
         examination.say(
@@ -183,7 +183,7 @@ def _check_address(examination: Examination, address: str) -> None:
             "address",
             Severity.CRITICAL,
             address,
-            "is registered at a name server of another host, and nobody else can reach it",
+            "is registered at a name server of another host, but reachable only from its own host",
             "set brokerIP1 to the address of its host",
         )
 

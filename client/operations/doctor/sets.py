@@ -1,4 +1,4 @@
-"""Sets of brokers, each a master and its replicas: whether what they promise together holds."""
+"""Checks of replica sets, each a master and its slaves: whether they can keep their guarantees."""
 
 from collections.abc import Mapping, Set
 
@@ -9,13 +9,16 @@ from mq.protocol.names import MASTER_ID
 
 _SYNC_MASTER = "SYNC_MASTER"
 _SLAVE = "SLAVE"
-# A slave further behind does not count for a SYNC_MASTER (haSlaveFallbehindMax).
+# A slave with a larger lag does not count for a SYNC_MASTER (haSlaveFallbehindMax).
 _MOST_BEHIND = 256 << 20
 
 
 async def check_sets(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
-    """Each has one master, with the replicas that it needs, and they follow it. `answers` is the
-    runtime info of the brokers by address."""
+    """Check that each replica set has one master with the slaves that it needs, and that they
+    follow it.
+
+    `answers` is the runtime info of the brokers by address.
+    """
     acting = {a for a, runtime in answers.items() if runtime.get("actingMaster") == "true"}
     _check_masters(examination, acting)
     _check_rivals(examination)
@@ -56,7 +59,9 @@ def _check_masters(examination: Examination, acting: Set[str]) -> None:
 
 
 def _check_rivals(examination: Examination) -> None:
-    """A name server keeps one address for an id; two masters show as name servers that disagree."""
+    """Find several masters of one name: a name server stores one address per id, so they appear as
+    name servers that disagree.
+    """
     masters: dict[str, set[str]] = {}
     for info in examination.clusters.values():
         for name, broker in info.broker_addr_table.items():
@@ -74,7 +79,7 @@ def _check_rivals(examination: Examination) -> None:
 
 
 def _check_roles(examination: Examination, roles: Mapping[str, str]) -> None:
-    """What brokers say they are, beside the ids that they have registered with."""
+    """Compare the roles that brokers report with the ids under which they are registered."""
     replicas = {name for name, broker_id in examination.brokers.values() if broker_id != MASTER_ID}
     for address, role in roles.items():
         name, broker_id = examination.brokers[address]
@@ -83,7 +88,7 @@ def _check_roles(examination: Examination, roles: Mapping[str, str]) -> None:
                 "sync-master",
                 Severity.CRITICAL,
                 address,
-                f"{name} is a SYNC_MASTER without a slave: senders are told SLAVE_NOT_AVAILABLE",
+                f"{name} is a SYNC_MASTER without a slave: senders get SLAVE_NOT_AVAILABLE",
                 "start its slave, or set brokerRole=ASYNC_MASTER",
             )
         elif role and (role == _SLAVE) != (broker_id != MASTER_ID):
@@ -92,12 +97,14 @@ def _check_roles(examination: Examination, roles: Mapping[str, str]) -> None:
                 Severity.CRITICAL,
                 address,
                 f"is registered as {name} ({broker_id}), and says that it is {role}",
-                "a master has brokerId 0, a slave another: stop it, and look at its settings",
+                "a master has brokerId 0, a slave another: stop it, and check its settings",
             )
 
 
 def _check_epochs(examination: Examination, epochs: Mapping[str, EpochEntryCache]) -> None:
-    """Of a set that controllers keep: whether each replica has the epochs of its master's log."""
+    """Check, in sets that controllers manage, that each slave has the epochs of its master's
+    log.
+    """
     masters = {
         name: epochs[address]
         for address, (name, broker_id) in examination.brokers.items()
@@ -108,7 +115,8 @@ def _check_epochs(examination: Examination, epochs: Mapping[str, EpochEntryCache
         if broker_id == MASTER_ID or name not in masters:
             continue
         known = {(entry.epoch, entry.start_offset) for entry in masters[name].epoch_list}
-        first = min((epoch for epoch, _ in known), default=0)  # those before lay in deleted files
+        # earlier epochs were in deleted files
+        first = min((epoch for epoch, _ in known), default=0)
         others = [
             entry
             for entry in found.epoch_list
@@ -121,12 +129,12 @@ def _check_epochs(examination: Examination, epochs: Mapping[str, EpochEntryCache
                 Severity.CRITICAL,
                 f"{name} ({broker_id})",
                 f"has epoch {entry.epoch} from {entry.start_offset} on, which its master has not",
-                "it does not follow: look at its log for what it is to cut",
+                "it does not follow: see its log for the part that it must truncate",
             )
 
 
 def _check_lag(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
-    """How far replicas are behind their masters, by the ends of their logs."""
+    """Check the lag of slaves, by the ends of the logs."""
     ends: dict[str, dict[int, int]] = {}
     for address, runtime in answers.items():
         name, broker_id = examination.brokers[address]

@@ -1,4 +1,4 @@
-"""Topics: whether they can be written and read everywhere."""
+"""Checks of topics: whether they can be written and read everywhere."""
 
 from mq.client.errors import MQError
 from mq.client.operations.doctor.examination import Examination, reason
@@ -12,7 +12,7 @@ _NO_QUEUES = "create it on a broker: mq updateTopic"
 
 
 async def check_topics(examination: Examination) -> None:
-    """Each topic of users has queues, permissions that make sense, and brokers that are there."""
+    """Check that each user topic has queues, consistent permissions, and running brokers."""
     try:
         everything = (await examination.admin.topic_list()).topic_list
     except MQError as error:

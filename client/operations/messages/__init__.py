@@ -1,1 +1,1 @@
-"""What is done with messages: choosing, copying, exporting, importing, following, explaining."""
+"""Operations on messages: selection, copy, export, import, following, history."""

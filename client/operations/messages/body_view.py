@@ -1,5 +1,7 @@
-"""Bodies as people look at them: text, JSON with its lines indented, bytes in hex; cut where they
-are long. A body is data: nothing here follows, runs or believes what is in it."""
+"""Views of message bodies: text, indented JSON, or a hex dump, truncated if long.
+
+A body is data: nothing here executes it, follows links in it, or trusts it.
+"""
 
 import re
 from codecs import getincrementaldecoder
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN = 64 * 1024  # bytes of a body that are shown as text, or characters as JSON
 SHOWN_AS_HEX = 16 * 1024  # bytes: each takes five characters
-# Bytes of a body that are looked at as JSON: read, they take up to thirty times as much memory.
+# Bytes of a body that are parsed as JSON: parsed, they take up to thirty times as much memory.
 MOST_JSON = 1024 * 1024
 _HEX_ROW = 16
 _INDENT = "  "
@@ -27,10 +29,10 @@ _INDENT = "  "
 class BodyView:
     """A body, in one form.
 
-    `form` is text, json or hex, and `text` the body so; with `is_cut` only its beginning. `size` is
-    the body's in bytes, decompressed; `codec` what it is stored with: none, zlib, lz4, zstd.
-    `is_utf8` and `is_json` are of the whole body; one of more than MOST_JSON is not looked at as
-    JSON. `problem` says why it is shown as it is stored.
+    `form` is text, json or hex, and `text` is the body in that form; if `is_cut`, only its start.
+    `size` is the body's size in bytes, decompressed; `codec` is its compression: none, zlib, lz4,
+    zstd. `is_utf8` and `is_json` refer to the whole body; a body over MOST_JSON is not parsed as
+    JSON. `problem` is the reason why the body is shown as stored.
     """
 
     form: str
@@ -45,7 +47,7 @@ class BodyView:
 
 
 def codec_of(sys_flag: int) -> str:
-    """What a body is compressed with, by the flags of its message."""
+    """Return the compression of a body, from the flags of its message."""
     if not sys_flag & SysFlag.COMPRESSED:
         return "none"
     kind = (sys_flag & SysFlag.COMPRESSION_MASK) >> SysFlag.COMPRESSION_SHIFT
@@ -56,8 +58,9 @@ def codec_of(sys_flag: int) -> str:
 
 
 def view(message: "StoredMessage", form: str | None = None) -> BodyView:
-    """The body of a message as text, json or hex; without `form` as the first of json, text and
-    hex that it can be read as."""
+    """Return the body of a message as text, json or hex; without `form` as the first valid one of
+    json, text and hex.
+    """
     body = bytes(message.body)
     is_utf8 = documents.is_utf8(body)
     is_json = is_utf8 and _is_json(body)
@@ -88,7 +91,7 @@ def view(message: "StoredMessage", form: str | None = None) -> BodyView:
 
 
 def first_line(body: bytes, size: int = 120) -> str:
-    """The beginning of a body for a list; what is no UTF-8 in hex."""
+    """Return the start of a body for a list; in hex if it is not UTF-8."""
     part = body[:size]
     decoder = getincrementaldecoder("utf-8")()
     try:
@@ -98,7 +101,7 @@ def first_line(body: bytes, size: int = 120) -> str:
 
 
 def _is_json(body: bytes) -> bool:
-    """Whether it is an object or an array: a bare number is text like any other."""
+    """Whether a body is a JSON object or array: a bare number is shown as text."""
     if len(body) > MOST_JSON or body.lstrip()[:1] not in (b"{", b"["):
         return False
     try:
@@ -109,7 +112,7 @@ def _is_json(body: bytes) -> bool:
 
 
 def _text(body: bytes) -> str:
-    """The beginning, with no rune cut in two; U+FFFD stands for what is no UTF-8."""
+    """Return the start of a text without a truncated character; U+FFFD replaces invalid bytes."""
     decoder = getincrementaldecoder("utf-8")("replace")
     return decoder.decode(body[:SHOWN], final=len(body) <= SHOWN)
 
@@ -118,9 +121,10 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def indented(text: str, most: int) -> tuple[str, bool]:
-    """JSON a value a line, about `most` characters of it, and whether there is more.
+    """Format JSON with one value per line, about `most` characters of it; returns whether it is
+    truncated.
 
-    Its tokens stay as they are: a number of 20 digits keeps them, of equal names each is shown.
+    Tokens are unchanged: a number of 20 digits keeps them, and duplicate names are all shown.
     """
     parts: list[str] = []
     size, depth, opened = 0, 0, False
@@ -150,7 +154,7 @@ def indented(text: str, most: int) -> tuple[str, bool]:
 
 
 def hex_dump(body: bytes) -> str:
-    """Sixteen bytes a line: offset, hex, and what of it is ASCII."""
+    """Return sixteen bytes per line: offset, hex, and ASCII characters."""
     lines = []
     for start in range(0, len(body), _HEX_ROW):
         row = body[start : start + _HEX_ROW]

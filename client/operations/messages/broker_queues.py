@@ -1,4 +1,4 @@
-"""Queues that no route names: a broker's own topics, read at the broker itself."""
+"""Reads queues that no route lists: a broker's own topics, at the broker itself."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
 from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
-_AT_ONCE = 16  # requests for single messages
+_AT_ONCE = 16  # concurrent requests for single messages
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 async def pull(
     session: "Caller", address: str, queue: MessageQueue, offset: int, count: int = 32
 ) -> PullResult:
-    """Messages of a queue from an offset on. It waits for none, and commits nothing.
-    Bodies are as they are stored.
+    """Pull messages of a queue from an offset on, without waiting and without committing.
 
-    Raises BrokerError, ConnectError, RequestTimeout, BadAnswer.
+    Bodies are returned as stored. Raises BrokerError, ConnectError, RequestTimeout, BadAnswer.
     """
     header = PullMessageRequestHeader(
         consumer_group=TOOLS_CONSUMER_GROUP,
@@ -53,13 +52,12 @@ async def read(
     *,
     bodies: bool = False,
 ) -> "list[StoredMessage]":
-    """The messages from `begin` to before `end` that are there. Raises MQError.
+    """Return the existing messages from `begin` up to, not including, `end`. Raises MQError.
 
-    Without `bodies` theirs are dropped as they come: a thousand messages may be gigabytes.
-
-    Our brokers let nobody pull what is for themselves, and 4.9 has no settings of the topic of
-    halves, which a pull needs: there the entries of the queue are asked for, and each message by
-    its place in the log.
+    Without `bodies` their bodies are dropped immediately: a thousand messages may be gigabytes. Our
+    brokers refuse pulls of their internal topics, and 4.9 has no configuration of the half topic,
+    which a pull needs: in these cases the queue entries are requested, and each message by its
+    physical offset.
     """
     found: list[StoredMessage] = []
     while begin < end:

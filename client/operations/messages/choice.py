@@ -1,4 +1,4 @@
-"""Which messages of a topic are meant: by time, queue, tag, key or SQL92."""
+"""Selects messages of a topic by time, queue, tag, key or SQL92."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to read of a topic. Times are of storing, ms since 1970: from `begin` to before `end`.
+    """The selection of messages of a topic. Times are store times, ms since 1970: from `begin` up
+    to, not including, `end`.
 
-    `given` is how the two were written. `brokers` and `queue_ids` are empty for all. At most one of
-    `tags` and `sql` is given. That `sql` can be read is for who makes a Choice to see: Java's
-    brokers answer a pull whose expression they cannot read with every message.
-    (PullMessageProcessor goes on without the filter that ConsumerFilterManager.build has not made.)
-
-    Raises InvalidRequest for what contradicts itself.
+    `given` is how the two times were written. `brokers` and `queue_ids` are empty for all. At most
+    one of `tags` and `sql` is set. The caller must ensure that `sql` is valid: Java's brokers
+    answer a pull with an invalid expression with every message. (PullMessageProcessor continues
+    without the filter that ConsumerFilterManager.build did not create.) Raises InvalidRequest for
+    an inconsistent selection.
     """
 
     topic: str
@@ -63,7 +63,9 @@ class Choice:
         )
 
     def test(self) -> "Callable[[StoredMessage], bool] | None":
-        """What is left to be looked at here, message by message; None where nothing is."""
+        """Return the check that must be done here for each message; None if the broker does all of
+        it.
+        """
         begin, end, key = self.begin, self.end, self.key
         if begin is None and end is None and key is None:
             return None
@@ -78,7 +80,9 @@ class Choice:
         return takes
 
     def document(self) -> dict[str, Any]:
-        """For a state file, to see that the same is asked for again: see `is_same`."""
+        """Return the selection for a state file, to check later that it is the same: see
+        `is_same`.
+        """
         found = {
             name: value
             for name, value in vars(self).items()
@@ -89,15 +93,15 @@ class Choice:
         return found
 
     def at_times_of(self, asked: Mapping[str, Any]) -> "Choice":
-        """The same from and to the times that a state has."""
+        """Return the same selection with the times in a state."""
         begin, end = asked.get("times") or (self.begin, self.end)
         return replace(self, begin=begin, end=end)
 
 
 def is_same(asked: dict[str, Any], stored: Any) -> bool:
-    """Whether a state is of what is asked for now; then `asked` gets the times of the state.
+    """Whether a state belongs to the current request; if so, `asked` gets the times of the state.
 
-    `--begin 24h` is another time whenever it is read, and means the time of the first run.
+    `--begin 24h` means another time at each run, and must mean the time of the first run.
     """
     times = stored.get("times") if isinstance(stored, dict) else None
     if not isinstance(stored, dict) or stored | {"times": None} != asked | {"times": None}:
@@ -108,7 +112,7 @@ def is_same(asked: dict[str, Any], stored: Any) -> bool:
 
 
 def parse_queue_ids(texts: Iterable[int] | None) -> tuple[int, ...]:
-    """Queue ids as a Choice has them. Raises InvalidRequest for a negative one."""
+    """Check queue ids. Raises InvalidRequest for a negative one."""
     found = tuple(texts or ())
     for number in found:
         if number < 0:

@@ -1,4 +1,4 @@
-"""Messages as people write them: into a form, or behind options."""
+"""Messages as a user enters them, in a form or with options."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ _PLACE = re.compile(r"(.+):([0-9]{1,6})").fullmatch
 
 @dataclass(frozen=True)
 class Draft:
-    """What somebody has written. `properties` are lines of name=value; `queue` is BROKER:QUEUE, or
-    a broker; `ordering_key` chooses the queue where none is named, and goes along.
+    """A message that a user entered. `properties` are lines of name=value; `queue` is BROKER:QUEUE,
+    or a broker; `ordering_key` selects the queue if none is named, and is sent with the message.
 
-    With `is_hex` the body is in hex, with any blanks.
+    If `is_hex` the body is in hex, with optional blanks.
     """
 
     topic: str
@@ -33,7 +33,7 @@ class Draft:
     ordering_key: str | None = None
 
     def message(self) -> Message:
-        """Raises InvalidRequest for what cannot be sent."""
+        """Create the message. Raises InvalidRequest if it cannot be sent."""
         if self.delay_level and self.deliver_at is not None:
             raise InvalidRequest("a delay level and a time of delivery cannot go together")
         if self.delay_level < 0:
@@ -59,7 +59,7 @@ class Draft:
         return message
 
     def bytes(self) -> bytes:
-        """The body. Raises InvalidRequest for what is no hex."""
+        """Return the body. Raises InvalidRequest for invalid hex."""
         if not self.is_hex:
             return self.body.encode("utf-8", "surrogatepass")
         try:
@@ -68,9 +68,9 @@ class Draft:
             raise InvalidRequest("the body is not in hex: two digits a byte") from None
 
     def choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
-        """Where it goes, of the queues that can be written to: the same each time.
+        """Select one of the writable queues, always the same one for the same message.
 
-        Raises NotFound where there is none.
+        Raises NotFound if there is none.
         """
         able = sorted(queues)
         if self.queue:

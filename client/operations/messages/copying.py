@@ -1,4 +1,4 @@
-"""Copying messages from topic to topic, queue beside queue, each in its order."""
+"""Copies messages from topic to topic, all queues concurrently, each in order."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Copier:
-    """Takes messages from the spans of a topic to their targets, span beside span."""
+    """Sends the messages of the spans of a topic to their targets, all spans concurrently."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Copier:
         rate: Rate,
         progress: Progress = unseen,
     ) -> None:
-        """`source` is asked for messages; `topic` is what the copies are of."""
+        """`source` is the session to read from; `topic` is the target topic."""
         self._source = source
         self._choice = choice
         self._reader = Reader(source, choice)
@@ -44,11 +44,11 @@ class Copier:
         self._rate = rate
         self._progress = progress
         self._spans: list[Span] = []
-        self._done: dict[str, dict[str, Any]] = {}  # the state of a cut copy
-        self._passed: list[str] = []  # the gaps that it had
+        self._done: dict[str, dict[str, Any]] = {}  # the state of the interrupted copy
+        self._passed: list[str] = []  # the gaps that it reported
 
     async def run(self) -> list[str]:
-        """Copy all; returns a line for each queue that could not be copied to its end."""
+        """Copy everything; returns a line for each queue that could not be copied completely."""
         found, failures = await self._reader.spans(self._done)
         for span in found:
             failure = await self._go_on(span)
@@ -61,7 +61,9 @@ class Copier:
         return failures + [failure for failure in ended if failure is not None]
 
     async def _go_on(self, span: Span) -> str | None:
-        """Begin where the cut copy has come to; says why that cannot be. Raises Unavailable."""
+        """Resume a span where the interrupted copy stopped; returns the reason if that is not
+        possible. Raises Unavailable.
+        """
         done = self._done.get(span.name, {})
         check_same(self._target(span), done.get("to"), span.name)
         begin = done.get("next")
@@ -77,9 +79,9 @@ class Copier:
 
     @property
     def gaps(self) -> list[str]:
-        """A line for each stretch of messages that were gone before they could be copied, and for
-        each queue with bodies that cannot be decompressed: those are not copied. Those of the cut
-        copy, too."""
+        """Lines for messages that expired before they could be copied, and for bodies that cannot
+        be decompressed, which are not copied. Includes those of the interrupted copy.
+        """
         return resumable.all_gaps(self._passed, self._reader.gaps)
 
     async def _one(self, span: Span, step: Callable[[int], None]) -> str | None:
@@ -97,7 +99,7 @@ class Copier:
                             new_id=self._new_ids,
                         )
                         for message in messages
-                        if not message.body_error  # nothing would say that the copy is compressed
+                        if not message.body_error  # the copy would not be marked as compressed
                     ]
                 )
                 step(after - span.next)
@@ -107,7 +109,7 @@ class Copier:
         return None
 
     async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
-        """`run` that keeps in a file how far it is, and goes on from there."""
+        """Call `run`, save the progress in a file, and resume from it."""
 
         def save() -> None:
             queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}
@@ -125,7 +127,7 @@ class Copier:
 
 
 def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The state of a copy, looked at. Raises BadData."""
+    """Check the state of a copy. Raises BadData."""
     for name, values in queues.items():
         seen = values.get("seen") or (0, 0)
         if (

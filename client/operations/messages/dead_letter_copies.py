@@ -1,9 +1,10 @@
-"""The messages that belong to a dead letter: the original in its topic, and the copy of a resend.
+"""The messages related to a dead letter: the original in its topic, and the copy of a resend.
 
-Any client that may read as a group can write dead letters of that group, with any content and any
-topic in RETRY_TOPIC. So no property of a letter is trusted. A letter comes from a topic if that
-topic holds a message with the same unique id and the same content, which only an account that may
-send to the topic can have put there. A copy is trusted for the same reason.
+Any client with read permission for a group can write dead letters of that group, with any content
+and any topic in RETRY_TOPIC. So the properties of a dead letter are not trusted. A dead letter
+counts as coming from a topic if that topic contains a message with the same unique id and the same
+content, which only an account with send permission can have stored there. A copy is trusted for the
+same reason.
 """
 
 from hashlib import sha256
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
-MARK = "MQ_RESENT_FROM"  # the offset id of the dead letter that a message is a copy of
+MARK = "MQ_RESENT_FROM"  # the offset id of the dead letter that a message copies
 
-# The largest decompressed body that is compared or sent; no producer sends as much.
+# The largest decompressed body that is compared or sent; no producer sends larger ones.
 MOST_DECOMPRESSED = 16 * 1024 * 1024
 
 _NOT_COMPARED = DROPPED | {MARK, PropertyKey.UNIQUE_KEY}
 
 
 class LetterCopies(NamedTuple):
-    """The messages of its topic that belong to a dead letter.
+    """The messages in its topic that are related to a dead letter.
 
-    `original` says whether the topic holds the message itself, or a copy of it.
+    `original` is whether the topic contains the message itself, or a copy of it.
     """
 
     original: bool = False
@@ -37,13 +38,13 @@ class LetterCopies(NamedTuple):
 
 
 def origin_topic(letter: "StoredMessage") -> str | None:
-    """The topic that a letter says it was sent to; None for a letter that names none."""
+    """Return the topic that a dead letter names as its origin; None if it names none."""
     properties = letter.properties
     return properties.get(PropertyKey.RETRY_TOPIC) or properties.get(PropertyKey.DLQ_ORIGIN_TOPIC)
 
 
 def content_of(message: "StoredMessage") -> bytes:
-    """A digest of flag, body and the sender's properties. The body is decompressed in place."""
+    """Return a digest of flag, body and the sender's properties. Decompresses the body in place."""
     restore_body(message, MOST_DECOMPRESSED)
     kept = {
         name: value
@@ -57,7 +58,9 @@ def content_of(message: "StoredMessage") -> bytes:
 
 
 async def related(admin: "Admin", letter: "StoredMessage", content: bytes) -> LetterCopies:
-    """Look up the original of a letter and its copy. `content` is the letter's. Raises MQError."""
+    """Find the original of a dead letter and its copy. `content` is the dead letter's. Raises
+    MQError.
+    """
     topic = origin_topic(letter)
     if topic is None:
         return LetterCopies()

@@ -1,5 +1,6 @@
-"""Being the only one who resends the dead letters of a group: the locks of their queues, held at
-their brokers."""
+"""Locks against concurrent resends of a group's dead letters, held on the queues at their
+brokers.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.client.session import Session
 
-_RENEW_SECONDS = 20.0  # a broker forgets a lock after 60
+_RENEW_SECONDS = 20.0  # a broker's lock expires after 60 s
 
 
 @asynccontextmanager
 async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncIterator[list[str]]:
-    """Be the only one who resends the letters of a group; gives the brokers that fail.
+    """Lock the dead letters of a group against other resends; yields the failures of brokers.
 
-    Raises Busy while somebody else does.
+    Raises Busy while another resend holds the lock.
     """
     locks = _Locks(admin, session.client_id)
     renewing: asyncio.Task[None] | None = None
@@ -33,7 +34,7 @@ async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncI
             try:
                 if not await locks.take(await session.master_address(letters.topic, name), queues):
                     raise Busy(
-                        f"somebody else is resending the dead letters of {letters.group}",
+                        f"another client is resending the dead letters of {letters.group}",
                         hint="try again in a minute",
                     )
             except MQError as error:
@@ -47,7 +48,7 @@ async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncI
 
 
 async def _queues_of(session: "Session", letters: Letters) -> dict[str, set[MessageQueue]]:
-    """The queues of the dead letters, by broker. Raises NotFound."""
+    """Return the queues of the dead letters, by broker. Raises NotFound."""
     try:
         route = await session.route(letters.topic)
     except RouteNotFound:
@@ -70,13 +71,13 @@ class _Locks:
         self._held: dict[str, set[MessageQueue]] = {}
 
     async def take(self, address: str, queues: set[MessageQueue]) -> bool:
-        """Whether all of them are ours now. Raises MQError."""
+        """Lock queues; returns whether all of them were locked. Raises MQError."""
         got = await self._admin.lock_queues(address, TOOLS_CONSUMER_GROUP, self._client, queues)
         self._held[address] = got
         return got == queues
 
     async def renew(self) -> None:
-        """Renew them until cancelled."""
+        """Renew the locks until cancelled."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             for address, queues in self._held.items():

@@ -1,12 +1,12 @@
-"""Dead letters are sent once more, and never twice.
+"""Resends dead letters, and never resends one twice.
 
-A message that is resent carries where its dead letter lies, in the property MQ_RESENT_FROM, and
-keeps its unique id. So the copy itself is the mark: whoever wants to resend a dead letter first
-asks the brokers of the original topic for messages of that unique id, and finds the copy whoever
-has sent it from wherever, also when the answer to the send was lost. The copy goes to the broker
-that the letter lies on: a broker that is away is out of the routes, and nobody would miss what it
-has, but one that can give the letter can be asked for the copy, too. Who resends holds the locks of
-`dead_letter_locks`, so that no other does.
+A resent message contains the offset id of its dead letter, in the property MQ_RESENT_FROM, and
+keeps its unique id. So the copy itself is the mark: before a resend the brokers of the original
+topic are queried for messages with that unique id, which finds any copy, whoever sent it, even if
+the answer to the send was lost. The copy is sent to the broker that stores the dead letter: a
+broker that is down is missing from the routes, so its copies would not be found, but a broker that
+returns the dead letter can be queried for the copy, too. A resend holds the locks of
+`dead_letter_locks`, so that there is only one at a time.
 """
 
 import asyncio
@@ -38,14 +38,15 @@ _UNVERIFIED = (
     "or not indexed, or the letter was never in {0}. To send it anyway, check it and use: "
     "mq dlq resend --unverified"
 )
-_INDEX_SECONDS = 5.0  # a broker indexes a message just after it has stored it
+_INDEX_SECONDS = 5.0  # brokers index messages shortly after storing them
 
 
 class Resent(NamedTuple):
-    """What became of the letter with these two ids, which was sent to `topic`.
+    """The result for one dead letter, given by its two ids and the target topic.
 
-    `result`: sent, before (it had been sent already), failed. `copy_id` is the copy's offset id.
-    With `only_elsewhere` it has failed as just its own broker takes no copy: see `any_broker`.
+    `result` is sent, before (it had already been sent) or failed. `copy_id` is the copy's offset
+    id. `only_elsewhere` means that only the dead letter's own broker did not accept the copy: see
+    `any_broker`.
     """
 
     message_id: str
@@ -58,11 +59,11 @@ class Resent(NamedTuple):
 
 
 class _OnlyElsewhere(ClientError):
-    """The broker of a letter takes no copy of it; another one might."""
+    """The broker of a dead letter does not accept the copy; another one might."""
 
 
 class Resending:
-    """Sends letters to the topics that they come from."""
+    """Sends dead letters to their original topics."""
 
     def __init__(
         self,
@@ -72,11 +73,11 @@ class Resending:
         any_broker: bool = False,
         unverified: bool = False,
     ) -> None:
-        """`producer` must not try again by itself: a message might be stored twice.
+        """`producer` must not retry by itself: a message could be stored twice.
 
-        With `unverified` letters are sent whose topic does not hold the original message.
-        With `any_broker` a copy that cannot go to the broker of its letter goes to another one; and
-        may be sent again later, while that one is away.
+        With `unverified`, dead letters are sent even if their topic does not contain the original
+        message. With `any_broker`, a copy that the broker of its dead letter does not accept is
+        sent to another one; it may be sent again later, while that one is down.
         """
         self._admin = admin
         self._producer = producer
@@ -84,25 +85,25 @@ class Resending:
         self._unverified = unverified
         self._turns = count()
         self._limit = asyncio.Semaphore(IN_FLIGHT)
-        # The letter that was sent last and its content, by the broker that has the copy.
+        # The last dead letter that was sent and its content, by the broker that has the copy.
         self._last: dict[str, tuple[StoredMessage, bytes]] = {}
 
     async def run(self, letters: "Iterable[StoredMessage]") -> list[Resent]:
-        """Send them; a result for each, in their order."""
+        """Resend dead letters; returns a result for each, in order."""
         return await asyncio.gather(*(self._one(letter) for letter in letters))
 
     async def _one(self, letter: "StoredMessage") -> Resent:
         try:
             return await self._resend(letter)
         finally:
-            letter.body = b""  # decompressed, it can be much larger than the page it came in
+            letter.body = b""  # decompressed, it can be much larger than its page
 
     async def run_all(
         self, letters: Letters, ids: list[str] | None, limit: int | None
     ) -> list[Resent]:
-        """Send all letters, or those of the ids; of those that had not been sent, `limit` at most.
+        """Resend all dead letters, or those with the ids; at most `limit` of those not sent before.
 
-        Raises NotFound for an id that no letter has.
+        Raises NotFound for an id that no dead letter has.
         """
         results: list[Resent] = []
         wanted = set(ids or ())
@@ -110,7 +111,7 @@ class Resending:
         async for page in letters.pages():
             if ids:
                 page = [item for item in page if wanted & {item.message_id, item.offset_id}]
-            while page and left != 0:  # `left` is of those that had not been sent before
+            while page and left != 0:  # `left` counts dead letters that were not sent before
                 part, page = (page, []) if left is None else (page[:left], page[left:])
                 done = await self.run(part)
                 results += done
@@ -125,14 +126,14 @@ class Resending:
         topic = origin_topic(letter)
         what = (letter.message_id, letter.offset_id, topic)
         if topic is None:
-            return Resent(*what, "failed", None, "it does not tell its original topic")
+            return Resent(*what, "failed", None, "it does not name its original topic")
         async with self._limit:
             content = content_of(letter)
             if letter.body_error:
                 return Resent(*what, "failed", None, letter.body_error)
             try:
-                # It has to be there: a broker may not make it in place of the one that is gone, and
-                # while name servers do not know it nobody can be asked for a copy.
+                # The topic must exist: a broker could create it in place of a deleted one, and
+                # while name servers do not know it, no broker can be queried for a copy.
                 await self._admin.session.route(topic)
                 original, before = await related(self._admin, letter, content)
                 if before is not None:
@@ -142,7 +143,7 @@ class Resending:
                 queue = await self._queue(topic, letter)
                 sent = await self._producer.send(_copy(letter, topic), queue)
                 copy_id = sent.offset_message_id
-            except OperationError as error:  # the session lets nobody send there
+            except OperationError as error:  # the session does not permit sending there
                 return Resent(*what, "failed", None, error.message)
             except (MQError, ValueError) as error:
                 found = await self._stored_nevertheless(letter, content, error)
@@ -150,12 +151,12 @@ class Resending:
                     elsewhere = isinstance(error, _OnlyElsewhere)
                     return Resent(*what, "failed", None, str(error), elsewhere)
                 copy_id = found
-        # The last 16 digits of an offset id are the position in the log, the others the broker.
+        # The last 16 digits of an offset id are the physical offset, the others the broker.
         self._last[copy_id[:-16]] = letter, content
         return Resent(*what, "sent", copy_id)
 
     async def _queue(self, topic: str, letter: "StoredMessage") -> MessageQueue | None:
-        """Where the copy goes; None for wherever the producer likes. Raises MQError."""
+        """Return the queue for the copy; None lets the producer choose. Raises MQError."""
         queues = await self._producer.prepare(topic)
         here = [queue for queue in queues if queue.broker_name == letter.broker_name]
         if here:
@@ -170,7 +171,7 @@ class Resending:
     async def _stored_nevertheless(
         self, letter: "StoredMessage", content: bytes, error: Exception
     ) -> str | None:
-        """The offset id of the copy, if it was stored before the error."""
+        """Return the offset id of the copy, if it was stored before the error."""
         if isinstance(error, ClientError | RouteNotFound | ValueError):
             return None
         with suppress(MQError):
@@ -180,9 +181,9 @@ class Resending:
         return None
 
     async def confirm(self) -> str | None:
-        """Wait until a look-up finds what was sent; returns a warning if it does not.
+        """Wait until the copies are found by queries; returns a warning if they are not.
 
-        Brokers index messages in their order, so the last one of each stands for the others.
+        Brokers index messages in order, so the last one of each broker represents the others.
         """
         deadline = asyncio.get_running_loop().time() + _INDEX_SECONDS
         for letter, content in self._last.values():

@@ -1,6 +1,6 @@
-"""Dead letters: what groups have failed to consume, why, and what has been sent once more.
+"""Dead letters: the messages that groups failed to consume, the reasons, and their copies.
 
-A message that is resent carries where its dead letter lies, in the property MQ_RESENT_FROM, and
+A resent message contains the offset id of its dead letter, in the property MQ_RESENT_FROM, and
 keeps its unique id: see `dead_letter_resending`.
 """
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 USED_UP = "retries used up"
-EARLY = "given up early"  # by the listener, or by a consumer whose own limit is below the group's
-UNSAID = "unknown"  # no broker says how often the group retries
+EARLY = "given up early"  # by the listener, or by a consumer with a lower limit than the group's
+UNSAID = "unknown"  # no broker reports how often the group retries
 
-_DEFAULT_LIMIT = 16  # retryMaxTimes of a group that is not known any more
-IN_FLIGHT = 16  # letters that are looked up or sent at once
+_DEFAULT_LIMIT = 16  # retryMaxTimes of a group that no longer exists
+IN_FLIGHT = 16  # concurrent queries or sends
 
 
 def cause(letter: "StoredMessage", limit: int | None) -> str:
-    """Why it is among the dead letters; `limit` is how often its group retries, None where that is
-    not known."""
+    """Return why a message became a dead letter; `limit` is the group's number of retries, or
+    None.
+    """
     own = letter.properties.get(PropertyKey.MAX_RECONSUME_TIMES, "")
     if own.isdecimal():
         limit = int(own)
@@ -43,9 +44,10 @@ def cause(letter: "StoredMessage", limit: int | None) -> str:
 
 
 async def retry_limit(admin: "Admin", group: str, failures: list[str]) -> int | None:
-    """How often brokers let a group retry a message; what they let a group that none knows.
+    """Return how often brokers let a group retry a message; the default for an unknown group.
 
-    None where a broker does not say and no other knows it: then why is added to `failures`.
+    Returns None if a broker does not answer and no other one knows the group; then the reason is
+    added to `failures`.
     """
     unsaid: list[MQError] = []
     try:
@@ -66,7 +68,7 @@ async def retry_limit(admin: "Admin", group: str, failures: list[str]) -> int | 
 
 
 class NoLetters(NotFound):
-    """A group has no dead letters, if there is such a group."""
+    """The group has no dead letters, or does not exist."""
 
 
 class Letters:
@@ -76,9 +78,9 @@ class Letters:
         self.group = group
         self.topic = dead_letter_topic(group)
         self.failures: list[str] = []  # queues that could not be read
-        self.count = 0  # how many there are, as far as queues could be asked
-        self.sizes: dict[str, int] = {}  # of the bodies that were read, by offset id
-        self.contents: dict[str, bytes] = {}  # digests of letters that were cut, by offset id
+        self.count = 0  # the number of dead letters in the queues that answered
+        self.sizes: dict[str, int] = {}  # sizes of the bodies read, by offset id
+        self.contents: dict[str, bytes] = {}  # digests of truncated dead letters, by offset id
         self._admin = admin
 
     async def read(
@@ -88,12 +90,12 @@ class Letters:
         ids: Collection[str] | None = None,
         keep: int | None = None,
     ) -> "list[StoredMessage]":
-        """The letters, oldest first: all, or about the `newest` of each queue; of `ids` only those.
+        """Return the dead letters, oldest first: all, or about the `newest` of each queue; with
+        `ids` only those.
 
-        Their bodies are as they are stored. With `keep` they are decompressed, and so many bytes
-        of each are kept; with 0 none is. `sizes` has how many there were.
-
-        Raises NoLetters for a group that has no dead letters, and MQError where no broker answers.
+        Bodies are returned as stored. With `keep` they are decompressed and truncated to that many
+        bytes; with 0 they are dropped. `sizes` has their full sizes. Raises NoLetters for a group
+        without dead letters, and MQError if no broker answers.
         """
         letters = []
         async for page in self.pages(newest):
@@ -110,8 +112,9 @@ class Letters:
         return letters if newest is None else letters[-newest:] if newest else []
 
     async def pages(self, newest: int | None = None) -> "AsyncIterator[list[StoredMessage]]":
-        """The letters, a few at a time, those of each queue oldest first; their bodies as they are
-        stored. Raises as `read`."""
+        """Yield the dead letters in batches, those of each queue oldest first; bodies are as
+        stored. Raises what `read` raises.
+        """
         reader = Reader(self._admin.session, Choice(self.topic), decompress=False)
         try:
             spans, self.failures = await reader.spans()
@@ -128,7 +131,7 @@ class Letters:
                 self.failures.append(f"{span.name}: {error}")
 
     def none(self) -> NoLetters:
-        """The error for a group without dead letters."""
+        """Return the error for a group without dead letters."""
         return NoLetters(
             f"consumer group {self.group} has no dead letters", hint=NextStep.LIST_DEAD_LETTERS
         )
@@ -136,7 +139,7 @@ class Letters:
 
 @dataclass(frozen=True, slots=True)
 class GroupLetters:
-    """The dead letters of a group: how many, and of the newest of them why and from where.
+    """A summary of a group's dead letters: their number, and the reasons and topics of the newest.
 
     `topics` are names and counts, the most frequent first; times are in ms since 1970.
     """
@@ -157,9 +160,9 @@ class GroupLetters:
 async def groups_with_letters(
     admin: "Admin", groups: Iterable[str], scan: int
 ) -> tuple[list[GroupLetters], list[str]]:
-    """Those of the groups that have dead letters, by name, and what could not be read.
+    """Return the groups that have dead letters, by name, and a line for each failure.
 
-    Of each the newest `scan` letters are read.
+    The newest `scan` dead letters of each group are read.
     """
     found: list[GroupLetters] = []
     failures: list[str] = []
@@ -174,7 +177,7 @@ async def groups_with_letters(
 async def letters_of(
     admin: "Admin", group: str, scan: int
 ) -> tuple[GroupLetters | None, list[str]]:
-    """The dead letters of a group; None where there are none, or none can be read."""
+    """Return the dead letters of a group; None if there are none, or none can be read."""
     letters = Letters(admin, group)
     try:
         found = await letters.read(scan, keep=0)
@@ -198,8 +201,9 @@ async def letters_of(
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter as `mq dlq show` gives it. `resent_as` is the offset id of the copy that it was
-    resent as; `store_time` in ms since 1970."""
+    """A dead letter as shown by `mq dlq show`. `resent_as` is the offset id of its copy;
+    `store_time` is in ms since 1970.
+    """
 
     message_id: str
     offset_id: str
@@ -217,10 +221,10 @@ class Letter:
 async def look_at(
     admin: "Admin", group: str, ids: list[str] | None, limit: int, *, keep: int | None = None
 ) -> tuple[list[Letter], Letters]:
-    """The newest `limit` letters of a group, or those of the ids, oldest first. Of each body `keep`
-    bytes are kept, or all as it is stored.
+    """Return the newest `limit` dead letters of a group, or those with the ids, oldest first.
 
-    Returns them, and the `Letters` with what could not be read. Raises NotFound, MQError.
+    Bodies are truncated to `keep` bytes, or returned as stored. Also returns the `Letters` with the
+    failures. Raises NotFound, MQError.
     """
     letters = Letters(admin, group)
     found = of_ids(await letters.read(None if ids else limit, ids=ids, keep=keep), ids)[-limit:]
@@ -259,7 +263,9 @@ async def look_at(
 
 
 def of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[StoredMessage]":
-    """Those of the ids, or all without any. Raises NotFound for an id that none has."""
+    """Return the dead letters with these ids, or all without ids. Raises NotFound for an unknown
+    id.
+    """
     if not ids:
         return letters
     found = [letter for letter in letters if {letter.message_id, letter.offset_id} & set(ids)]
@@ -268,7 +274,7 @@ def of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[Store
 
 
 def check_ids(ids: list[str] | None, known: Iterable[str]) -> None:
-    """Raises NotFound for an id that is none of those that are known."""
+    """Raise NotFound for an id that is not among the known ones."""
     missing = set(ids or ()) - set(known)
     if missing:
         raise NotFound(

@@ -1,4 +1,4 @@
-"""When a message is due, as people say it, and what the brokers of a topic take."""
+"""Delivery times as users write them, and the limits of a topic's brokers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ _EARLIEST = 10**12  # ms; a smaller number is a level
 
 @dataclass(frozen=True)
 class DelayLimits:
-    """What all brokers of a topic take.
+    """The limits that all brokers of a topic share.
 
-    ``levels`` are the delays of their levels in ms, from level 1 on; empty where they differ or
-    nobody says. ``timed`` is whether they deliver at a time; None where nobody says.
+    ``levels`` are the delays of their levels in ms, from level 1 on; empty if they differ or are
+    unknown. ``timed`` is whether they support delivery times; None if unknown.
     """
 
     max_body: int = MAX_BODY
@@ -34,7 +34,9 @@ class DelayLimits:
     timed: bool | None = None
 
     def delay(self, message: "Message", said: int | str, now: int) -> None:
-        """Delay a message as it is said, counted from `now` in ms. Raises InvalidRequest."""
+        """Delay a message as written by the user, relative to `now` in ms. Raises
+        InvalidRequest.
+        """
         text = str(said).strip()
         if text.isdecimal() and int(text) < _EARLIEST:
             level = int(text)
@@ -47,7 +49,7 @@ class DelayLimits:
         except ValueError:
             due = _time(text, now)
         else:
-            if millis in self.levels:  # which all releases know
+            if millis in self.levels:  # all releases support levels
                 message.delay_level = self.levels.index(millis) + 1
                 return
             due = now + millis
@@ -62,7 +64,8 @@ class DelayLimits:
 
 def _time(text: str, now: int) -> int:
     try:
-        if not text.startswith("-") and not text.endswith("ago"):  # a delay never counts back
+        # a delay never points to the past
+        if not text.startswith("-") and not text.endswith("ago"):
             return time_expressions.parse(text, now / 1000)
     except ValueError:
         pass
@@ -70,7 +73,7 @@ def _time(text: str, now: int) -> int:
 
 
 def _named(millis: int) -> str:
-    """`1m` of 60,000."""
+    """Return `1m` for 60,000."""
     for unit, size in _UNITS.items():
         if millis and millis % size == 0:
             return f"{millis // size}{unit}"
@@ -78,8 +81,9 @@ def _named(millis: int) -> str:
 
 
 async def taken_by(admin: "Admin", addresses: Iterable[str]) -> DelayLimits:
-    """What these brokers take, by their settings. What none of them tells is as it usually is: an
-    account that may send may seldom see settings."""
+    """Return the limits of these brokers, from their settings. Unknown ones get the defaults:
+    accounts with send permission usually cannot read settings.
+    """
     try:
         done, _ = await cluster.outcomes(
             admin, addresses, lambda each, address: each.broker_config(address)

@@ -1,4 +1,4 @@
-"""A message as the JSON that commands and pages give of it (docs/json-output.md)."""
+"""A message as JSON, as commands and console pages return it (docs/json-output.md)."""
 
 from codecs import getincrementaldecoder
 from collections.abc import Callable
@@ -15,8 +15,9 @@ _PIECE = 256 * 1024
 
 
 def is_utf8(body: bytes) -> bool:
-    """Whether a body is text in UTF-8. It is looked at in pieces: text may take four times as much
-    memory."""
+    """Whether a body is UTF-8 text. Decoded in pieces, because text may take four times as much
+    memory.
+    """
     decoder = getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(body), _PIECE):
@@ -28,12 +29,12 @@ def is_utf8(body: bytes) -> bool:
 
 
 def body_text(message: "StoredMessage") -> tuple[str, str]:
-    """The body as text and how it is written: utf-8 or base64."""
+    """Return the body as text and its encoding: utf-8 or base64."""
     return text_of(message.body)
 
 
 def text_of(body: bytes) -> tuple[str, str]:
-    """A body as text and how it is written: utf-8 or base64."""
+    """Return a body as text and its encoding: utf-8 or base64."""
     try:
         return bytes(body).decode(), "utf-8"
     except UnicodeDecodeError:
@@ -46,9 +47,9 @@ def document(
     message: "StoredMessage",
     text: "Callable[[StoredMessage], tuple[Any, str | None]]" = body_text,
 ) -> dict[str, Any]:
-    """A message whole, for JSON and YAML; `text` makes its body, and says how it is written.
-
-    `bodyError` is as in a line of an export, which an import stops at."""
+    """Return a complete message, for JSON and YAML; `text` returns its body and encoding.
+    `bodyError` is as in a line of an export; an import refuses such lines.
+    """
     body, encoding = text(message)
     return {
         "messageId": message.message_id,

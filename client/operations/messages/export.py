@@ -1,4 +1,4 @@
-"""Reading messages side by side and writing them as lines, where a cut export goes on."""
+"""Reads messages concurrently and writes them as lines; an interrupted export can be resumed."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from mq.protocol.message import StoredMessage
 
 
 class Exporter:
-    """Reads spans side by side, each in order, and writes what it finds."""
+    """Reads spans concurrently, each in order, and writes their messages."""
 
     def __init__(
         self,
@@ -28,7 +28,9 @@ class Exporter:
         limit: int | None = None,
         step: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """`step` is told how many messages were looked at. `limit` is of messages written."""
+        """`step` is called with the number of messages processed. `limit` bounds the messages
+        written.
+        """
         self._reader = reader
         self._sink = sink
         self._encode = encode
@@ -39,7 +41,7 @@ class Exporter:
         self.failures: list[str] = []
 
     async def run(self, spans: list[Span]) -> None:
-        """Export all of them. What a broker refuses is in `failures` at the end."""
+        """Export all spans. Errors of brokers are in `failures` at the end."""
         tasks = [asyncio.ensure_future(self._one(span, spans)) for span in spans]
         try:
             await asyncio.gather(*tasks)
@@ -62,10 +64,10 @@ class Exporter:
                 await self._rate.wait(len(messages))
                 lines = self._encode(messages)
                 self._step(after - span.next)
-                span.next = after  # with no pause between this and the lines' being taken
+                span.next = after  # no await between this and the sink's acceptance of the lines
                 written += len(messages)
                 await self._sink.write(lines, len(messages), spans)
-                del messages, lines  # before the next are decompressed
+                del messages, lines  # before the next ones are decompressed
         except MQError as error:
             self.failures.append(f"{span.name}: {error}")
         finally:
@@ -74,7 +76,7 @@ class Exporter:
 
 @dataclass
 class Exported:
-    """What an export came to: the parts of queues, the messages of each, and what failed."""
+    """The result of an export: the spans, the messages of each, and the failures."""
 
     spans: list[Span]
     counts: dict[str, int]
@@ -90,9 +92,9 @@ async def export(
     limit: int | None = None,
     progress: Progress = unseen,
 ) -> Exported:
-    """Write what the reader's choice means. A FileSink goes on where it was cut.
+    """Export the messages that the reader selects. A FileSink resumes an interrupted export.
 
-    Raises NotFound where no queue is chosen, and the error of the last broker if none answers.
+    Raises NotFound if no queue is selected, and the error of the last broker if none answers.
     """
     known: list[str] = []
     if isinstance(sink, FileSink):
@@ -109,7 +111,7 @@ async def export(
     failures += exporter.failures
     gaps = reader.gaps
     if isinstance(sink, FileSink):
-        sink.incomplete = bool(failures)  # going on can add what failed, but not what is gone
+        sink.incomplete = bool(failures)  # resuming can add failed queues, but not expired messages
         gaps = all_gaps(sink.gaps, gaps)
     return Exported(spans, exporter.counts, failures + gaps)
 
@@ -117,14 +119,15 @@ async def export(
 async def _go_on(
     reader: Reader, spans: list[Span], positions: dict[str, list[int]], failures: list[str]
 ) -> list[Span]:
-    """Begin and end where the cut export would have; the spans that can go on."""
+    """Resume the spans where the interrupted export stopped; returns those that can be resumed."""
     able = []
     for span in spans:
         ends = positions.get(span.name)
         if ends:
             begin, end, *seen = ends
             failure = None
-            if begin < end:  # what was read to its end is had, whatever the queue is now
+            # a queue that was read completely needs nothing more, whatever it contains now
+            if begin < end:
                 try:
                     failure = await reader.go_on(span, begin, (seen[0], seen[1]) if seen else None)
                 except MQError as error:

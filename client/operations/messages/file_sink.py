@@ -1,10 +1,10 @@
-"""Writing the messages of a topic to a file of JSON lines, so that a cut export can go on.
+"""Writes the messages of a topic to a file of JSON lines; an interrupted export can be resumed.
 
-While an export to FILE runs, what it has is in FILE.part, and how far it has come in FILE.state:
-for each queue the next offset and the end, how many bytes and messages of FILE.part are good, and
-what was passed over: who goes on behind it tells of it all the same. A queue that could not be
-asked yet has no offsets, and is missed until it can be. The state is written every few seconds,
-after the bytes that it counts are on disk. At the end FILE.part becomes FILE.
+While an export to FILE runs, its lines are in FILE.part and its progress in FILE.state: for each
+queue the next offset and the end, how many bytes and messages of FILE.part are valid, and the gaps
+so far, so that a resumed export reports them too. A queue that could not be queried yet has no
+offsets, and counts as missing until it can be. The state is written every few seconds, after the
+bytes that it counts are on the disk. At the end FILE.part becomes FILE.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from mq.client.operations.messages.long_lines import Lines, LongLine, pieces_of
 from mq.client.operations.messages.reading import Span
 from mq.client.operations.messages.resumable import SAVE_SECONDS, all_gaps, unreadable
 
-CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
-MOST_WAITING = 3 * CHUNK  # bytes that may wait for the disk, and those of one chunk more
-SYNC_BYTES = 64 * 1024 * 1024  # written at most between two fsyncs
+CHUNK = 4 * 1024 * 1024  # bytes passed to the writing thread at a time
+MOST_WAITING = 3 * CHUNK  # bytes that may wait for the disk, plus one chunk
+SYNC_BYTES = 64 * 1024 * 1024  # bytes written between two fsyncs at most
 
-# By queue the next offset and the end, and the offset and store time of a message that was read;
-# the latter two, or all four, are missing of a queue of which nothing was read, or asked, yet.
+# By queue: the next offset and the end, and the offset and store time of a message that was read.
+# The latter two are missing if nothing was read yet, all four if the queue was not queried yet.
 Positions = dict[str, list[int]]
 
 
 def _joined(lines: list[bytes | LongLine]) -> Lines:
-    """The same with what is there as bytes in one piece each."""
+    """Join consecutive lines that are bytes."""
     found: list[bytes | LongLine] = []
     for is_made, together in groupby(lines, lambda line: isinstance(line, bytes)):
         run = list(together)
@@ -44,8 +44,7 @@ def _joined(lines: list[bytes | LongLine]) -> Lines:
 
 
 class _Good(NamedTuple):
-    """What is written: bytes, messages, how far each queue is with them, and the gaps until
-    then."""
+    """The valid content: bytes, messages, the position of each queue, and the gaps so far."""
 
     size: int
     messages: int
@@ -54,7 +53,7 @@ class _Good(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What a cut export has left: its files, and how many messages the state counts."""
+    """What an interrupted export left: its files, and the number of messages in the state."""
 
     part: Path
     state: Path
@@ -62,7 +61,7 @@ class Cut(NamedTuple):
 
 
 def cut(path: Path) -> Cut | None:
-    """What an export to `path` has left that can go on, if anything."""
+    """Return what an interrupted export to `path` left that can be resumed, if anything."""
     import orjson
 
     part, state = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.state")
@@ -74,15 +73,15 @@ def cut(path: Path) -> Cut | None:
 
 
 class FileSink:
-    """Lines go to FILE.part, with a state beside it. A context manager.
+    """Writes lines to FILE.part, with a state next to it. A context manager.
 
-    Leaving it in order makes FILE; else what is there stays for `resume`, or goes when the disk has
-    no room for it. A thread of its own writes, so that disk and network work side by side; jobs
-    follow one another there, so a state that is saved counts exactly what was written before it.
+    A normal exit creates FILE; otherwise the files stay for `resume`, or are deleted if the disk
+    has no space for them. A separate thread writes, so that disk and network work concurrently; its
+    jobs run in order, so a saved state counts exactly what was written before it.
     """
 
     def __init__(self, path: Path, asked: dict[str, Any], *, resume: bool) -> None:
-        """`asked` is what the export is of: an export of something else does not go on."""
+        """`asked` describes the export: only the same export can be resumed."""
         self._path = path
         self._part = path.with_name(f"{path.name}.part")
         self._state = path.with_name(f"{path.name}.state")
@@ -92,14 +91,14 @@ class FileSink:
         self._buffer: list[bytes | LongLine] = []
         self._buffered = 0
         self._unsynced = 0
-        self._count = 0  # messages that were taken, by the cut export, too
+        self._count = 0  # messages accepted so far, including those of the interrupted export
         self._good = _Good(0, 0, {}, [])
         self._spans: list[Span] = []
         self._thread = ThreadPoolExecutor(1, "mq-export")
-        self._jobs: deque[tuple[Future[None], int]] = deque()  # with the bytes that each holds
+        self._jobs: deque[tuple[Future[None], int]] = deque()  # with the bytes that each one holds
         self._failed: Exception | None = None
-        self.positions: Positions = {}  # of a cut export
-        self.gaps: list[str] = []  # that it has told of
+        self.positions: Positions = {}  # of an interrupted export
+        self.gaps: list[str] = []  # the gaps that it reported
         self._noted: Callable[[], list[str]] = list
         self.incomplete = False  # some queue could not be read: keep the state
 
@@ -109,7 +108,7 @@ class FileSink:
             self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
                 self._prepare(good)
-            except BaseException:  # in a shell many follow
+            except BaseException:  # a shell runs many exports in one process
                 os.close(self._file)
                 raise
         except OSError as error:
@@ -118,20 +117,22 @@ class FileSink:
         return self
 
     def _prepare(self, good: int) -> None:
-        """Have the file hold what is good, and go on behind that."""
-        os.fchmod(self._file, 0o600)  # bodies are for who may read them at the broker
-        if not self._resume:  # a state of another run would count the bytes of this one
+        """Truncate the file to its valid part, and continue after it."""
+        os.fchmod(self._file, 0o600)  # bodies must stay as protected as at the broker
+        if not self._resume:  # the state of another run would count this run's bytes
             local_files.remove(self._state)
         os.ftruncate(self._file, good)
         os.lseek(self._file, good, os.SEEK_SET)
 
     @property
     def written(self) -> int:
-        """How many messages the export has written until it was cut."""
+        """The number of messages written before the interruption."""
         return self._count
 
     def _load(self) -> int:
-        """Take over the state of a cut export; returns the good bytes. Raises OperationError."""
+        """Load the state of an interrupted export; returns the valid bytes. Raises
+        OperationError.
+        """
         import orjson
 
         try:
@@ -151,7 +152,7 @@ class FileSink:
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise unreadable(f"{self._state} is not the state of an export: {error!r}") from None
         with suppress(FileNotFoundError):
-            if not self._part.exists():  # it had ended, without some queues
+            if not self._part.exists():  # the export had ended, without some queues
                 self._path.replace(self._part)
         if not self._part.exists() or self._part.stat().st_size < good:
             raise unreadable(f"{self._part} is shorter than its state says")
@@ -160,8 +161,9 @@ class FileSink:
     def begin(
         self, spans: list[Span], unread: list[str], noted: Callable[[], list[str]] = list
     ) -> None:
-        """Note what is to be read, and the names of queues that could not be asked. `noted` gives a
-        line for all that was passed over by now."""
+        """Set the spans to read, and the names of queues that could not be queried. `noted` returns
+        a line for each gap so far.
+        """
         self._spans = spans
         self._noted = noted
         self.positions = {name: [] for name in unread} | self.positions
@@ -176,14 +178,14 @@ class FileSink:
             return
         self._hand_over(saving)
         while sum(size for _, size in self._jobs) > MOST_WAITING:
-            # Not awaited itself: who is cancelled here would cancel the job.
+            # Not awaited directly: a cancellation here would cancel the job.
             await asyncio.wait([asyncio.wrap_future(self._jobs[0][0])])
             self._raise_failure()
             if self._jobs and self._jobs[0][0].done():
                 self._jobs.popleft()
 
     def _hand_over(self, saving: bool) -> None:
-        """Let the thread write what there is, which the positions of this moment count."""
+        """Pass the collected lines to the thread, together with the positions that include them."""
         chunk, self._buffer = _joined(self._buffer), []
         held, self._buffered = self._buffered, 0
         if saving:
@@ -197,7 +199,7 @@ class FileSink:
         self._jobs.append((self._thread.submit(self._work, chunk, good, saving), held))
 
     def _work(self, chunk: Lines, good: tuple[int, Positions, list[str]], saving: bool) -> None:
-        """In the thread: write, and save the state if that is due. After an error, nothing more."""
+        """Runs in the thread: write, and save the state if due. Does nothing after an error."""
         if self._failed is not None:
             return
         try:
@@ -207,10 +209,11 @@ class FileSink:
                 while rest:
                     rest = rest[os.write(self._file, rest) :]
                 written += len(piece)
-            self._good = _Good(self._good.size + written, *good)  # whole lines, and only now
+            # set only after whole lines are written
+            self._good = _Good(self._good.size + written, *good)
             self._unsynced += written
             if saving or self._unsynced >= SYNC_BYTES:
-                os.fsync(self._file)  # piece by piece, so that little is left to do at the end
+                os.fsync(self._file)  # regularly, so that little is left to do at the end
                 self._unsynced = 0
             if saving:
                 self._save()
@@ -222,7 +225,7 @@ class FileSink:
             self._retreat(self._failed)
 
     def _retreat(self, failed: OperationError) -> None:
-        """Back to what was whole before the disk was full, and have the state say so."""
+        """Truncate to the last complete state before the disk was full, and save it."""
         try:
             os.ftruncate(self._file, self._good.size)
             os.fsync(self._file)
@@ -251,7 +254,8 @@ class FileSink:
             self._jobs[-1][0].result()
             self._raise_failure()
             self._end(whole=whole, named=kind is None)
-            # What brokers or Ctrl-C have cut can go on; what was asked for wrongly can not.
+            # An export interrupted by brokers or Ctrl-C can be resumed; one with an invalid request
+            # cannot.
             cut = kind is not None and not issubclass(kind, OperationError) and self._good.size > 0
             ended = kind is None or cut
         except OSError as failed:

@@ -1,4 +1,4 @@
-"""Looking for a message by its id alone: in every topic, as far as that may go."""
+"""Finds a message by its id alone, in all topics within a limit."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,21 +17,24 @@ if TYPE_CHECKING:
 
 
 def not_read(topic: str, error: MQError) -> str:
-    """The line about a topic that could not be looked into, and about what would help."""
+    """Return a line for a topic that could not be searched, with a hint for missing permissions."""
     line = f"topic {topic}: {error}"
     if isinstance(error, NoPermission):
-        line += "; what it would say is missing: ask with an account that may read it"
+        line += "; its messages are missing: use an account that may read it"
     return line
 
 
 def unsaid(topic: str, errors: "Iterable[MQError]") -> list[str]:
-    """A line for each broker of a topic that did not say what it has."""
+    """Return a line for each broker of a topic that did not answer."""
     return [not_read(topic, error) for error in errors]
 
 
 class IdMatches(NamedTuple):
-    """The messages of an id, a line for each topic that could not be looked into, or not at all of
-    its brokers, how many topics were not looked into any more, and the first error."""
+    """The messages with an id.
+
+    ``failures`` has a line for each topic that could not be searched, or not at all of its brokers;
+    ``unseen`` is the number of topics not searched, and ``error`` the first error.
+    """
 
     messages: list["StoredMessage"]
     failures: list[str]
@@ -40,8 +43,9 @@ class IdMatches(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """How far an id is looked for: at most so many requests to brokers and so many seconds, and
-    what the topic takes that is looked into then."""
+    """The limits of a search: requests to brokers, and seconds. The topic that is being searched
+    may exceed them.
+    """
 
     requests: float = inf
     seconds: float = inf
@@ -59,12 +63,12 @@ async def find(
     decompress: bool = True,
     reach: Reach = _EVERYWHERE,
 ) -> IdMatches:
-    """The messages of an id, unique or offset id, oldest first. Raises NotFound, MQError.
+    """Return the messages with an id, unique or offset id, oldest first. Raises NotFound, MQError.
 
-    Without a topic every topic that `sees` is true of is looked through, as far as `reach` says:
-    what was imported or copied has the id of its origin. What groups get again, and their dead
-    letters, are copies of what is in another topic, and found where it is not. An id may be in
-    several topics, and in one of them several times.
+    Without a topic every topic for which `sees` is true is searched, within `reach`: imported or
+    copied messages have the id of their origin. Retry topics and dead letters are searched only if
+    nothing else is found, because their messages are copies. An id may be in several topics, and
+    several times in one of them.
     """
     with suppress(ClientError, BrokerError, MQError):
         info = await admin.cluster_info()
@@ -87,10 +91,10 @@ async def find(
         raise next(iter(looking.failures.values()))
     where = f"topic {topic}" if topic else "any topic"
     if unseen:
-        where = f"the {counted(looking.seen, 'topic')} that could be looked into at once"
+        where = f"the {counted(looking.seen, 'topic')} that were searched"
     raise NotFound(
         f"no message {message_id!r} in {where}"
-        + (f"; not looked into: {counted(unseen, 'topic')}: choose one" if unseen else ""),
+        + (f"; not searched: {counted(unseen, 'topic')}: choose one" if unseen else ""),
         hint="brokers delete messages after fileReservedTime; is the id whole?",
     )
 
@@ -99,8 +103,9 @@ _MOST_NAMED = 3
 
 
 def _not_read(failures: "dict[str, MQError]") -> list[str]:
-    """A line for each topic that could not be looked into; one for all that the account may not
-    read: they may be most of a cluster's."""
+    """Return a line for each topic that could not be searched, but only one for all topics that the
+    account may not read, because these may be most of a cluster.
+    """
     closed = [name for name, error in failures.items() if isinstance(error, NoPermission)]
     lines = [not_read(name, error) for name, error in failures.items() if name not in closed]
     if len(closed) == 1:
@@ -108,8 +113,8 @@ def _not_read(failures: "dict[str, MQError]") -> list[str]:
     elif closed:
         shown = ", ".join(closed[:_MOST_NAMED]) + (", …" if len(closed) > _MOST_NAMED else "")
         lines.append(
-            f"not looked into: {counted(len(closed), 'topic')} that this account may not read "
-            f"({shown}); choose one, or ask with an account that may"
+            f"not searched: {counted(len(closed), 'topic')} that this account may not read "
+            f"({shown}); choose one, or use an account that may"
         )
     return lines
 
@@ -125,17 +130,18 @@ class _Looking:
         self._deadline = clock.monotonic() + reach.seconds
         self.found: list[StoredMessage] = []
         self.failures: dict[str, MQError] = {}
-        self.seen = 0  # topics that were looked into
-        self.unseen = 0  # and those that were not, as what it may cost was spent
+        self.seen = 0  # searched topics
+        self.unseen = 0  # topics that were not searched, because the limits were reached
 
     async def look_into(self, topics: list[str]) -> None:
-        """Look into topics as long as there is something left of the reach."""
+        """Search topics while the limits permit."""
         for place, name in enumerate(topics):
             if self._requests <= 0 or clock.monotonic() >= self._deadline:
                 self.unseen = len(topics) - place
                 return
             self.seen += 1
-            errors: list[MQError] = []  # of brokers: what the others have is found nevertheless
+            # of brokers; the results of the others are used nevertheless
+            errors: list[MQError] = []
             try:
                 route = await self._admin.session.route(name)
                 self._requests -= len(route.broker_datas)
@@ -143,7 +149,7 @@ class _Looking:
                     name, self._id, decompress=self._decompress, failures=errors
                 )
             except RouteNotFound:
-                pass  # it was deleted meanwhile
+                pass  # deleted meanwhile
             except MQError as error:
                 errors.append(error)
             if errors:
@@ -151,7 +157,7 @@ class _Looking:
 
 
 def _host_of(message_id: str) -> str:
-    """The broker that an offset id names; empty for what is not one."""
+    """Return the broker in an offset id; empty if the text is not one."""
     from mq.protocol.message_id import decode_offset_id
 
     try:
@@ -162,7 +168,7 @@ def _host_of(message_id: str) -> str:
 
 
 async def _topics(admin: "Admin") -> tuple[list[str], list[str]]:
-    """The topics of users, and the retry topics and dead letters of their groups."""
+    """Return the user topics, and the retry and dead letter topics of groups."""
     everything = sorted((await admin.topic_list()).topic_list)
     users = [name for name in everything if not names.is_system_topic(name)]
     copies = (names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)

@@ -1,7 +1,8 @@
-"""Following a topic: its messages as they come, of all queues, and the last ones before.
+"""Follows a topic: yields the last messages, and new ones of all queues as they arrive.
 
-Every queue is pulled by a task of its own that the broker lets wait until a message comes. Nothing
-is committed, no heartbeat is sent, and the group is the tools' own, so no trace of it is left.
+Each queue is pulled by a task of its own, and the broker suspends the pull until a message arrives.
+Nothing is committed, no heartbeat is sent, and the group is that of the tools, so following leaves
+no trace.
 """
 
 import asyncio
@@ -21,29 +22,30 @@ if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.protocol.message import StoredMessage
 
-WAIT_SECONDS = 15.0  # how long a broker may hold a pull
+WAIT_SECONDS = 15.0  # how long a broker may suspend a pull
 RETRY_SECONDS = 1.0
-LOOK_SECONDS = 30.0  # between looks for queues that were added
-MOST_LOOKED_BACK = 100_000  # messages of a queue, in search of the last ones that match
+LOOK_SECONDS = 30.0  # between two checks for new queues
+MOST_LOOKED_BACK = 100_000  # messages per queue that are searched for the last matching ones
 
 Test = Callable[["StoredMessage"], bool]
 
 
 class FollowedMessages(NamedTuple):
-    """Messages in the order of their storing, or a line that says what went wrong."""
+    """Messages in the order of their store times, or a line about a failure."""
 
     messages: "list[StoredMessage]"
     failure: str | None = None
 
 
 def body_matches(pattern: "re.Pattern[bytes]") -> Test:
-    """A test for bodies in which the pattern is found. A body that is compressed is decompressed
-    for as long as it is looked at."""
+    """Return a test for bodies that contain the pattern. Compressed bodies are decompressed only
+    during the test.
+    """
     return lambda message: pattern.search(unpacked(message).body) is not None
 
 
 class Follower:
-    """The messages of a topic from some point on, for ever. Use it in an `async with` block."""
+    """The messages of a topic from some point on, without end. Use it in an `async with` block."""
 
     def __init__(
         self,
@@ -53,8 +55,9 @@ class Follower:
         *,
         decompress: bool = True,
     ) -> None:
-        """`test` is asked about what the choice has let through. Without `decompress` bodies are as
-        they are stored."""
+        """`test` is applied to messages that the selection accepts. Without `decompress` bodies are
+        as stored.
+        """
         self._choice = choice
         self._decompress = decompress
         self._reader = Reader(session, choice, decompress=decompress)
@@ -74,15 +77,16 @@ class Follower:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def start(self, last: int = 0) -> list[FollowedMessages]:
-        """Begin to follow; returns the last messages there were, and queues that fail.
+        """Start following; returns the last existing messages, and a line for each failing queue.
 
-        Raises NotFound and MQError where no queue can be read.
+        Raises NotFound and MQError if no queue can be read.
         """
         spans, failures = await self._reader.spans()
         found = await asyncio.gather(*(self._last(span, last) for span in spans)) if last else []
         messages = _in_order([message for part in found for message in part])[-last:]
         for span in spans:
-            # From a time on the span itself is still to be read; else what comes after it.
+            # With a start time the span itself must still be read; otherwise only messages after
+            # it.
             offset = span.next if self._choice.begin is not None else span.end
             self._follow(span.queue, offset)
         self._keep(self._look_again())
@@ -91,7 +95,9 @@ class Follower:
         )
 
     async def news(self, first: Iterable[FollowedMessages] = ()) -> AsyncIterator[FollowedMessages]:
-        """`first`, then what comes, as soon as it comes; what came meanwhile all at once."""
+        """Yield `first`, then new messages as they arrive; those that arrived meanwhile are
+        combined.
+        """
         for item in first:
             yield item
         while True:
@@ -106,7 +112,7 @@ class Follower:
                 yield FollowedMessages(_in_order(messages))
 
     async def _last(self, span: Span, count: int) -> "list[StoredMessage]":
-        """The last `count` messages that match, looked for in wider and wider steps back."""
+        """Return the last `count` matching messages, searching backwards in growing steps."""
         low, high, width = span.next, span.end, max(count, 32)
         found: deque[StoredMessage] = deque()
         while high > low and len(found) < count and span.end - high < MOST_LOOKED_BACK:
@@ -137,7 +143,7 @@ class Follower:
                     decompress=self._decompress,
                 )
             except MQError as error:
-                if not failing:  # once for each time that it goes away
+                if not failing:  # once per failure
                     where = f"{queue.broker_name}:{queue.queue_id}"
                     await self._news.put(FollowedMessages([], f"{where}: {error}"))
                 failing = True
@@ -155,7 +161,7 @@ class Follower:
             try:
                 queues = await self._reader.queues()
             except MQError:
-                continue  # the queues that are known go on
+                continue  # known queues are still followed
             for queue in set(queues) - self._known:
                 self._follow(queue, 0)
 

@@ -1,5 +1,6 @@
-"""What has become of a message: pieced together from where it is stored, the offsets and members of
-groups, their retry topics and dead letters, and the traces of clients that write them."""
+"""The history of a message, derived from where it is stored, the offsets and members of groups,
+their retry topics and dead letters, and client traces.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +28,9 @@ _MOST_TRACES = 64
 
 
 class Event(NamedTuple):
-    """Something that happened to a message, or what a group makes of it; `time` in ms, or None."""
+    """An event in a message's history, or the status of a message in a group; `time` is in ms, or
+    None.
+    """
 
     time: int | None
     event: str
@@ -37,9 +40,12 @@ class Event(NamedTuple):
 
 
 async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event], list[str]]:
-    """Everything that is known of a message, by time; then a line for each group. With it a line
-    for each trace that cannot be read, and for each broker that did not say which groups, traces or
-    copies it has: what a group makes of the message is unknown where a copy may be unseen."""
+    """Return everything that is known about a message, by time, then a line for each group; and the
+    failures.
+
+    There is a failure for each unreadable trace, and for each broker that did not report its
+    groups, traces or copies. The status in a group is unknown if a copy may have been missed.
+    """
     events = list(_stored(message))
     groups, failures = await _groups(admin, message)
     all_known = not failures
@@ -54,7 +60,7 @@ async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event]
         failures += unseen
         if unseen and not any(event.event == "dead letter" for event in returned):
             verdicts.append(
-                _unknown(group, "not all of its retries and dead letters could be looked at")
+                _unknown(group, "not all of its retries and dead letters could be searched")
             )
             continue
         verdicts.append(await _verdict(admin, address, group, message, returned, failures))
@@ -122,9 +128,9 @@ async def _traces(admin: "Admin", message_id: str) -> tuple[list["Pub | SubAfter
 
 
 def _is_of(record: "Pub | SubAfter", message: "StoredMessage", groups: list[str]) -> bool:
-    """Whether a trace is of the message, and not of one with its id in another topic."""
+    """Whether a trace belongs to the message, and not to one with its id in another topic."""
     if message.topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
-        return True  # a copy, of which no client writes traces as such
+        return True  # a copy, for which clients write no traces of its own
     topic = getattr(record, "topic", None)
     return topic == message.topic if topic else not groups or record.group in groups
 
@@ -140,7 +146,7 @@ def _traced(record: "Pub | SubAfter") -> Event:
 
 
 async def _groups(admin: "Admin", message: "StoredMessage") -> tuple[list[str], list[str]]:
-    """The groups that a broker of the topic knows; a line for each that could not be asked."""
+    """Return the groups that brokers of the topic know, and a line for each broker that failed."""
     topic = message.topic
     route = await admin.topic_route(topic)
     found: dict[str, None] = {}
@@ -157,8 +163,9 @@ async def _groups(admin: "Admin", message: "StoredMessage") -> tuple[list[str], 
 async def _returned(
     admin: "Admin", group: str, message: "StoredMessage"
 ) -> tuple[list[Event], list[str]]:
-    """The copies in the group's retry topic, and among its dead letters; a line for each broker
-    that could not be asked."""
+    """Return the copies in the group's retry topic and among its dead letters, and a line for each
+    broker that failed.
+    """
     events, failures = [], []
     for topic, name in (
         (names.retry_topic(group), "retry"),
@@ -168,7 +175,7 @@ async def _returned(
         failures += unseen
         for copy in copies:
             if copy.properties.get(PropertyKey.RETRY_TOPIC, message.topic) != message.topic:
-                continue  # of a message with the same id in another topic
+                continue  # a copy of a message with the same id in another topic
             place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
             detail = f"try {copy.reconsume_times}, offset {copy.queue_offset} of {topic}"
             if name == "dead letter":
@@ -181,8 +188,7 @@ async def _returned(
 async def _copies(
     admin: "Admin", topic: str, message_id: str
 ) -> "tuple[list[StoredMessage], list[str]]":
-    """The copies in a topic, none where there is no such topic; a line for each broker that could
-    not be asked."""
+    """Return the copies in a topic, if it exists, and a line for each broker that failed."""
     errors: list[MQError] = []
     try:
         found = await admin.find_by_unique_id(topic, message_id, decompress=False, failures=errors)
@@ -196,8 +202,9 @@ async def _copies(
 async def _delayed(
     admin: "Admin", address: str, message: "StoredMessage"
 ) -> tuple[list[Event], list[str]]:
-    """What waits, or has waited, to be delivered later: the message itself, or its retries; a line
-    if that could not be looked at."""
+    """Return the delayed deliveries of the message itself or of its retries, and a line if that
+    query failed.
+    """
     topic = names.SCHEDULE_TOPIC
     events = []
     try:
@@ -224,7 +231,9 @@ async def _verdict(
     returned: list[Event],
     failures: list[str],
 ) -> Event:
-    """What a group makes of a message; unknown where brokers do not say, with why in `failures`."""
+    """Return the status of a message in a group; unknown if brokers do not answer, with the reason
+    added to `failures`.
+    """
 
     def verdict(event: str, detail: str) -> Event:
         return Event(None, event, group, None, detail)
@@ -264,7 +273,7 @@ async def _verdict(
 
 
 def _left_out(connection: "ConsumerConnection | None", message: "StoredMessage") -> str:
-    """Why the group's subscription does not want the message, as it is now; or empty."""
+    """Return why the group's current subscription does not match the message; empty if it does."""
     if connection is None:
         return ""
     subscription = connection.subscription_table.get(message.topic)

@@ -1,10 +1,10 @@
-"""Sending the messages of a file of JSON lines.
+"""Sends the messages of a file of JSON lines.
 
-Lines are read in order and shared out to the queues that they go to; each queue has one batch on
-its way and the next one collected. The state that a cut import goes on from is keyed by what was
-read: for each queue that lines come from, the last of its lines that is stored, and where they go.
-The latter must not change: a broker that has left the routes meanwhile would give its lines to
-another queue, for which their order, and what of them is stored, means nothing.
+Lines are read in order and distributed to their target queues; each queue has one batch in flight
+while the next one is collected. The state for resuming an interrupted import is keyed by the
+source: for each queue that lines come from, the last of its lines that is stored, and their target.
+The target must not change: if a broker had left the routes meanwhile, its lines would go to another
+queue, where their order and the stored part mean nothing.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ from mq.protocol.properties import PropertyKey
 if TYPE_CHECKING:
     from mq.protocol.message import Message
 
-# As many sources stand for the lines that name no queue; it can be divided evenly among all usual
-# numbers of queues.
+# The number of sources that represent lines without a queue; divisible by all usual numbers of
+# queues.
 _SPREAD = 240
 
 
 class ImportProgress(NamedTuple):
-    """How far the lines from one queue have come: the last that is stored, and where they go."""
+    """The progress of the lines from one queue: the last stored line, and the target."""
 
     line: int
     to: str
 
 
 class _Mark(NamedTuple):
-    """Where a message comes from, its line, and the line up to which all is stored behind it."""
+    """The source of a message, its line, and the line up to which all are stored after it."""
 
     source: str
     line: int
@@ -70,14 +70,15 @@ class _Lane(Lane[_Mark]):
         failed: Callable[[], None],
         wrong: Callable[[int, str], BadData],
     ) -> None:
-        """`failed` is called where sending fails: nobody may be waiting for that now. `wrong`
-        makes the error of a line whose message cannot be sent."""
+        """`failed` is called when a send fails, since no code may be waiting for it. `wrong`
+        creates the error for a line whose message cannot be sent.
+        """
         super().__init__(self._store)
         self.target = target
-        self.done: dict[str, int] = {}  # the last line that is stored, by its source
+        self.done: dict[str, int] = {}  # the last stored line by source
         self._failed = failed
         self._wrong = wrong
-        self._refused: BadData | None = None  # nothing goes behind that line
+        self._refused: BadData | None = None  # nothing is sent after that line
 
     async def _store(self, batch: "list[Message]", marks: list[_Mark]) -> None:
         if self._refused is not None:
@@ -101,7 +102,7 @@ class _Lane(Lane[_Mark]):
 
 
 class Importer:
-    """Sends the lines of a file to a topic, or each to its own."""
+    """Sends the lines of a file to one topic, or each line to its own topic."""
 
     def __init__(
         self,
@@ -114,8 +115,8 @@ class Importer:
         can_go_on: bool = True,
         done: dict[str, ImportProgress],
     ) -> None:
-        """`targets_of` finds the targets of a topic. `done` is the state of a cut import, by
-        source; without `can_go_on` nobody keeps it.
+        """`targets_of` finds the targets of a topic. `done` is the state of an interrupted import,
+        by source; without `can_go_on` no state is kept.
         """
         self._targets_of = targets_of
         self._source = source
@@ -130,20 +131,20 @@ class Importer:
         self._stop: Callable[[], None] = lambda: None
 
     async def run(self, source: LineSource) -> None:
-        """Send all lines. Raises BadData for a line that is wrong, MQError of a broker.
+        """Send all lines. Raises BadData for an invalid line, MQError of a broker.
 
-        After a wrong line all lines before it are sent, and behind one that a broker refuses
-        maybe some more; `done` tells what was sent until then.
+        After an invalid line all lines before it have been sent, and after one that a broker
+        refuses possibly some later ones; `done` returns what was sent.
         """
         self._stop = source.end
         try:
             try:
                 await self._lines(source)
-            except (OperationError, OSError):  # a wrong line, or no more can be read
+            except (OperationError, OSError):  # an invalid line, or the input cannot be read
                 await self._flush()
                 raise
             await self._flush()
-        except BaseException:  # what is on its way is known when it has come there
+        except BaseException:  # wait for the result of batches in flight
             await asyncio.gather(
                 *(lane.land() for lane in self._lanes.values()), return_exceptions=True
             )
@@ -178,7 +179,7 @@ class Importer:
                 self._sources[source] = target
             before = self._done.get(source)
             if before is not None and number <= before.line:
-                continue  # sent by the import that was cut
+                continue  # sent by the interrupted import
             name = f"{message.topic}:{target.name}"
             lane = self._lanes.get(name)
             if lane is None:
@@ -212,7 +213,9 @@ class Importer:
         return message
 
     async def _target(self, topic: str, line: Line, source: str, number: int) -> Target:
-        """Where the lines of a source go. Raises Unavailable if they went elsewhere before."""
+        """Return the target of the lines of a source. Raises Unavailable if it was another one
+        before.
+        """
         targets = self._topics.get(topic)
         if targets is None:
             targets = self._topics[topic] = await self._targets_of(topic)
@@ -234,7 +237,7 @@ class Importer:
                     raise error
 
     def done(self) -> dict[str, ImportProgress]:
-        """How far each source has come."""
+        """Return the progress of each source."""
         done = dict(self._done)
         for lane in self._lanes.values():
             for source, line in lane.done.items():
@@ -242,7 +245,7 @@ class Importer:
         return done
 
     def targets(self) -> list[Target]:
-        """The queues that got messages."""
+        """Return the queues that received messages."""
         return [target for targets in self._topics.values() for target in targets.all()]
 
 
@@ -253,13 +256,15 @@ def _source(topic: str, line: Line, number: int) -> str:
 
 
 def _turn(line: Line, number: int) -> int:
-    """Lines that name no queue go by turns, but those of one sharding key keep their order."""
+    """Assign lines without a queue in turn; lines with the same sharding key stay together."""
     key = line.properties.get(PropertyKey.SHARDING_KEY)
     return (number - 1 if key is None else crc32(key.encode())) % _SPREAD
 
 
 def load_state(path: Path, asked: dict[str, Any]) -> dict[str, ImportProgress]:
-    """The state of a cut import of the same; empty where there is none. Raises BadData."""
+    """Load the state of an interrupted run of the same import; empty if there is none. Raises
+    BadData.
+    """
     try:
         return {
             source: ImportProgress(int(values["line"]), str(values["to"]))

@@ -1,8 +1,8 @@
-"""JSON in bodies, as values: those alone that are the same when they are written again.
+"""JSON bodies as values, if they are unchanged when written again.
 
-Readers of JSON differ in what they lose. A number may have more digits than a double has, an object
-two values of one name, and Python takes NaN and half a surrogate pair, which no JSON has. A body
-with anything of that is text to whoever shows or exports it.
+JSON parsers lose different things. A number may have more digits than a double, an object two
+values with one name, and Python accepts NaN and unpaired surrogates, which JSON does not have. A
+body with any of these is shown and exported as text.
 """
 
 import json
@@ -12,27 +12,29 @@ from typing import Any
 
 import orjson
 
-# Bytes of a body that is read as JSON: as values they take up to thirty times as much memory.
-# Brokers take no larger message, unless they are set to.
+# The limit of a body that is parsed as JSON: parsed, it takes up to thirty times as much memory.
+# Brokers accept no larger messages by default.
 MOST_JSON = 4 * 1024 * 1024
 
 
 def value_of(body: bytes) -> Any:
-    """The value that a body is in JSON. Raises ValueError where it is none, is larger than
-    MOST_JSON, or would be another one after it was written."""
+    """Parse a body as JSON. Raises ValueError if it is not JSON, is larger than MOST_JSON, or would
+    change when written.
+    """
     if len(body) > MOST_JSON:
         raise ValueError(f"{len(body)} bytes; {MOST_JSON} are read as JSON at most")
     value = orjson.loads(body)
     try:
         written = orjson.dumps(value)
-    except orjson.JSONEncodeError as error:  # reading takes deeper nesting
+    except orjson.JSONEncodeError as error:  # the parser accepts deeper nesting
         raise ValueError(str(error)) from None
     return value if written == body else exact(body)
 
 
 def exact(text: bytes | str) -> Any:
-    """The value of a text in JSON, with integers of any size. Raises ValueError for what that does
-    not keep: digits of other numbers, the sign of -0, and all but one value of a name."""
+    """Parse JSON, with integers of any size. Raises ValueError for content that would be lost:
+    digits of other numbers, the sign of -0, and all but one value of a name.
+    """
     try:
         return json.loads(
             text,
@@ -46,8 +48,9 @@ def exact(text: bytes | str) -> Any:
 
 
 def with_integers(text: bytes) -> Any:
-    """The value of a text in JSON as orjson has it, but for integers of any size. Raises ValueError
-    where there are too many digits, or nesting is too deep."""
+    """Parse JSON as orjson does, but with integers of any size. Raises ValueError for too many
+    digits, or too deep nesting.
+    """
     try:
         return json.loads(text)
     except RecursionError:
@@ -55,7 +58,7 @@ def with_integers(text: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """A value as JSON in one line. Raises ValueError for nesting that is too deep."""
+    """Write a value as JSON in one line. Raises ValueError for too deep nesting."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:
@@ -78,7 +81,7 @@ def _float(text: str) -> float:
     try:
         if isfinite(value) and Decimal(text) == Decimal(repr(value)):
             return value
-    except ArithmeticError:  # an exponent of more digits than decimals have
+    except ArithmeticError:  # an exponent with more digits than decimals support
         pass
     raise ValueError(f"{text[:40]} has more digits than a double")
 

@@ -1,7 +1,7 @@
-"""Messages on their way to queues: one batch of each queue in flight, the next one collected.
+"""Messages in flight to queues: one batch per queue is in flight while the next one is collected.
 
-So messages of a queue are stored in their order, and what waits is bounded: who has a full batch
-for a queue waits for the one before it.
+So the messages of a queue are stored in order, and the waiting messages are bounded: a full batch
+for a queue waits for the previous one.
 """
 
 import asyncio
@@ -13,17 +13,16 @@ from mq.client.operations.messages.sending import BATCH_MESSAGES
 if TYPE_CHECKING:
     from mq.protocol.message import Message
 
-_BATCH_BYTES = 1024 * 1024  # collected for a queue at most
+_BATCH_BYTES = 1024 * 1024  # the limit of a batch
 
 M = TypeVar("M")
 
 
 class Lane(Generic[M]):
-    """What waits for a queue, and what is on its way there, each message with a mark: where it
-    comes from."""
+    """The messages that wait for a queue, and those in flight, each with a mark of its source."""
 
     def __init__(self, send: "Callable[[list[Message], list[M]], Awaitable[None]]") -> None:
-        """`send` is given a batch and its marks; it raises what ends the work."""
+        """`send` gets a batch and its marks; it raises errors that end the work."""
         self._send = send
         self._waiting: list[Message] = []
         self._marks: list[M] = []
@@ -32,7 +31,9 @@ class Lane(Generic[M]):
         self._hurried = False
 
     def add(self, message: "Message", mark: M) -> bool:
-        """Have a message wait; whether the batch is full: then `start` comes before the next."""
+        """Add a message; returns whether the batch is full: then call `start` before the next
+        one.
+        """
         self._waiting.append(message)
         self._marks.append(mark)
         self._bytes += len(message.body)
@@ -40,24 +41,26 @@ class Lane(Generic[M]):
 
     @property
     def waiting(self) -> list[M]:
-        """The marks of what is not on its way yet."""
+        """The marks of messages that are not in flight yet."""
         return self._marks
 
     async def start(self) -> None:
-        """Wait for what is on its way, and send what waits. Raises what sending the former did."""
+        """Wait for the batch in flight, and send the waiting one. Raises the error of the
+        former.
+        """
         await self.land()
         self._go()
 
     def hurry(self) -> None:
-        """Send what waits now, or as soon as what is on its way has come there."""
+        """Send the waiting messages now, or as soon as the batch in flight is stored."""
         if self._flight is None or _is_there(self._flight):
             self._go()
         elif not self._flight.done():
             self._hurried = True
-        # else sending has failed: nothing follows, and who lands is told
+        # otherwise the send has failed: nothing follows, and `land` raises the error
 
     def rest(self) -> None:
-        """Take `hurry` back."""
+        """Undo `hurry`."""
         self._hurried = False
 
     def _go(self) -> None:
@@ -70,10 +73,10 @@ class Lane(Generic[M]):
         self._flight.add_done_callback(self._ended)
 
     def _ended(self, flight: "asyncio.Future[None]") -> None:
-        """Have follow what hurries behind a flight that has come there.
+        """Send the waiting messages after a batch that was stored, if `hurry` was called.
 
-        The loop calls this and who lands does: whoever is first, so that who lands never goes on
-        before what is to follow is on its way, and nothing takes the place of a later flight.
+        Both the event loop and `land` call this; the first call counts, so that `land` never
+        returns before the next batch is in flight, and a later batch is never replaced.
         """
         if self._flight is flight and _is_there(flight):
             self._flight = None
@@ -81,16 +84,16 @@ class Lane(Generic[M]):
                 self._go()
 
     async def land(self) -> None:
-        """Wait for what is on its way. Raises what sending it did.
+        """Wait for the batch in flight. Raises its error.
 
-        Who is cancelled here does not cancel that: it may be stored already.
+        A cancellation does not cancel the batch: it may be stored already.
         """
         while (flight := self._flight) is not None:
             try:
                 await asyncio.shield(flight)
             except BaseException as error:
-                # Who is cancelled in the very turn in which it failed does not hear of that: the
-                # next one who lands does.
+                # If the wait is cancelled in the same turn in which the batch failed, the error is
+                # kept for the next call.
                 if self._flight is flight and (flight.cancelled() or error is _failure(flight)):
                     self._flight = None
                 raise

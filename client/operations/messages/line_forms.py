@@ -1,4 +1,4 @@
-"""From the lines of an input to messages: text with a key before it, or JSON."""
+"""Converts lines of input to messages: text with an optional key, or JSON."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,23 +19,23 @@ from mq.client.operations.messages.rate import Rate
 from mq.protocol.message import Message
 from mq.protocol.properties import PropertyKey
 
-_JSON_FACTOR = 6  # in JSON a byte of a body may be so many: \u0000
+_JSON_FACTOR = 6  # in JSON a byte may take this many characters: \u0000
 
 
 def longest(max_body: int, *, json: bool) -> int:
-    """How many bytes a line may have."""
+    """Return the maximum length of a line in bytes."""
     return (max_body * _JSON_FACTOR if json else max_body) + MOST_BESIDE
 
 
-#: What a line means. Raises MalformedLine, InvalidRequest, ValueError.
+#: Converts a line to messages. Raises MalformedLine, InvalidRequest, ValueError.
 Form = Callable[[bytes], list[Message]]
 
 
 @dataclass(frozen=True)
 class Common:
-    """What all messages of an input have, unless a line of JSON says otherwise.
+    """The common properties of all messages of an input; a line of JSON may override them.
 
-    ``delay`` is as people say it; a fixed ``key`` is for lines that have none.
+    ``delay`` is as the user wrote it; a fixed ``key`` applies to lines without a key.
     """
 
     topic: str
@@ -46,14 +46,14 @@ class Common:
     taken: DelayLimits = field(default_factory=DelayLimits)
 
     def message(self, body: bytes, key: str = "") -> Message:
-        """A message of a body. Raises ValueError, InvalidRequest."""
+        """Create a message with a body. Raises ValueError, InvalidRequest."""
         message = Message(self.topic, body, self.tag, key or self.key, self.properties)
         if self.delay is not None:
             self._delay(message, self.delay)
         return message
 
     def message_of(self, line: Line) -> Message:
-        """A message of a line of JSON. Raises MalformedLine, InvalidRequest."""
+        """Create the message of a line of JSON. Raises MalformedLine, InvalidRequest."""
         properties = dict(self.properties)
         if self.tag:
             properties[PropertyKey.TAGS] = self.tag
@@ -72,7 +72,7 @@ class Common:
 
 
 def text_form(common: Common, separator: bytes = b"") -> Form:
-    """A message a line; what stands before the first `separator` is its key.
+    """One message per line; the text before the first `separator` is its key.
 
     As with kcat, a line without the separator has no key.
     """
@@ -95,7 +95,7 @@ def _key_text(key: bytes) -> str:
 
 
 def json_form(common: Common) -> Form:
-    """A message a line of JSON, as exports write it, or several as `-o json` does."""
+    """One message per line of JSON, as written by exports, or several as printed by `-o json`."""
 
     def messages(line: bytes) -> list[Message]:
         return [common.message_of(item) for item in messages_of(line)] if line.strip() else []
@@ -105,12 +105,12 @@ def json_form(common: Common) -> Form:
 
 @dataclass
 class Feed:
-    """Gives the lines of an input to what sends or counts them.
+    """Passes the lines of an input to a sender or a counter.
 
     Attributes:
-        longest: bytes of a line; ``max_body`` bytes of a body.
-        taken: how many lines were taken in.
-        empty: how many of them had nothing in them, and were passed over.
+        longest: the limit of a line in bytes; ``max_body`` that of a body.
+        taken: the number of lines read.
+        empty: the number of empty lines, which are skipped.
     """
 
     producing: Producing | Counting
@@ -122,7 +122,7 @@ class Feed:
     empty: int = 0
 
     async def run(self, source: LineSource) -> None:
-        """All lines, until the end or until nothing can be sent any more. Raises OSError."""
+        """Process all lines, until the end or until sending has stopped. Raises OSError."""
         producing, number = self.producing, 0
         async for lines in source:
             if not lines:
@@ -138,7 +138,7 @@ class Feed:
         await producing.flush()
 
     async def whole(self, body: bytes) -> None:
-        """All of the input as one message."""
+        """Process the whole input as one message."""
         self.taken = 1
         await self._one(1, body)
         await self.producing.flush()

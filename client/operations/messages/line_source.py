@@ -1,7 +1,7 @@
-"""Lines of a file, a pipe or a terminal, as they come, for an event loop that has more to do.
+"""Reads lines of a file, a pipe or a terminal as they arrive, for a busy event loop.
 
-A thread reads, because reading a pipe blocks and no event loop can wait for a file. It is a chunk
-or two ahead and no more: who writes into the pipe waits when brokers do.
+A thread reads, because reading a pipe blocks and an event loop cannot wait for a file. It reads
+only a few chunks ahead: a process that writes into the pipe is throttled when brokers are slow.
 """
 
 import asyncio
@@ -15,16 +15,17 @@ from typing import Any, Self
 
 from mq.client.operations import local_files
 
-CHUNK = 1024 * 1024  # bytes that are asked for at a time; a pipe or terminal gives what there is
-AHEAD = 4  # chunks that are read and wait to be taken
+CHUNK = 1024 * 1024  # bytes per read; a pipe or terminal returns what is available
+AHEAD = 4  # chunks read in advance
 
-Read = Callable[[int], bytes]  # up to so many bytes; none at the end
+Read = Callable[[int], bytes]  # reads up to a number of bytes; empty at the end
 
 
 def reader_of(stream: Any) -> Read:
-    """How a stream is read: at its descriptor where it has one, so that a pipe gives what is there.
+    """Return a function that reads a stream, through its descriptor if it has one, so that a pipe
+    returns what is available.
 
-    A stream of text without bytes beneath (a test's) gives its text in UTF-8.
+    A text stream without a byte buffer (in tests) is read as UTF-8.
     """
     try:
         descriptor = stream.fileno()
@@ -34,7 +35,7 @@ def reader_of(stream: Any) -> Read:
 
 
 def is_file(path: Path | None) -> bool:
-    """Whether there is always more to read until the end; not of a pipe with a name."""
+    """Whether a path can be read to its end without waiting; false for a named pipe."""
     return path is not None and not local_files.is_stream(path)
 
 
@@ -43,16 +44,17 @@ def _bytes(read: str | bytes) -> bytes:
 
 
 class LineSource:
-    """The lines of what `read` gives, without their ends. A context manager; an async iterator of
+    """The lines returned by `read`, without line ends. A context manager; an async iterator of
     lists of lines.
 
-    An empty list says that nothing more is there at the moment: what was collected may go out. A
-    file always has more until its end.
-    A line of more than `longest` bytes comes cut to one more than that; the rest of it is dropped
-    as it is read, so a file without an end of line cannot fill the memory.
+    An empty list means that nothing more is available at the moment, so collected messages should
+    be sent. For a file it is never returned before the end.
+
+    A line of more than `longest` bytes is truncated to one byte more than that; the rest is dropped
+    while reading, so a file without line ends cannot exhaust the memory.
 
     Attributes:
-        closed: at the end, whether the last line had an end of its own.
+        closed: at the end, whether the last line had a line end.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class LineSource:
         is_file: bool = False,
         step: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """`step` is told the bytes that were taken."""
+        """`step` is called with the number of bytes processed."""
         self._is_file = is_file
         self._read = read
         self._longest = longest
@@ -77,7 +79,7 @@ class LineSource:
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        # A daemon: one that waits for a terminal or a pipe must not keep the process from ending.
+        # A daemon: a thread that waits for a terminal or a pipe must not keep the process alive.
         threading.Thread(target=self._run, name="mq-lines", daemon=True).start()
         return self
 
@@ -102,13 +104,13 @@ class LineSource:
                 chunk = error
             try:
                 self._loop.call_soon_threadsafe(self._take, chunk)
-            except RuntimeError:  # the loop has ended meanwhile, and nobody waits
+            except RuntimeError:  # the loop has ended meanwhile
                 return
             if not chunk or isinstance(chunk, OSError):
                 return
 
     def end(self) -> None:
-        """Give no more lines: whoever waits for one goes on at once, as at the end of the input."""
+        """Stop yielding lines: a waiting iterator ends at once, as at the end of the input."""
         self._ended = True
         self._news.set()
 
@@ -117,7 +119,7 @@ class LineSource:
         self._news.set()
 
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        """Raises OSError where reading fails."""
+        """Yield lists of lines. Raises OSError if reading fails."""
         rest = bytearray()
         while True:
             if not self._chunks:

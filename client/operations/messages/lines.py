@@ -5,9 +5,9 @@
      "flag":0,"sysFlag":0,"reconsumeTimes":0,"properties":{"TAGS":"new",…},
      "body":"…","bodyEncoding":"utf-8"}
 
-on one line. Times are ms since 1970. `bodyEncoding` is utf-8, base64, or json: then `body` is the
-value itself, and its layout (blanks, how a number is written) is not kept. A body that could not be
-decompressed is as it was stored, and `bodyError` says why.
+on one line. Times are in ms since 1970. `bodyEncoding` is utf-8, base64, or json: then `body` is
+the value itself, and its layout (blanks, the format of numbers) is not preserved. A body that could
+not be decompressed is as it was stored, and `bodyError` gives the reason.
 """
 
 import re
@@ -32,24 +32,26 @@ from mq.protocol.properties import (
 
 
 class BodyForm(Enum):
-    """How bodies are written: text is base64 where it is not UTF-8, or long and shorter so; json is
-    text where it is not JSON that a value keeps (`json_bodies`)."""
+    """How bodies are written: text is base64 if it is not UTF-8, or is long and shorter that way;
+    json is text unless it is JSON that a value preserves (`json_bodies`).
+    """
 
     TEXT = "text"
     BASE64 = "base64"
     JSON = "json"
 
 
-# Bytes of a body from which on its line is made in pieces (`long_lines`).
+# Bytes of a body from which its line is written in pieces (`long_lines`).
 LONG = 256 * 1024
-# Bytes of a line beside its body: properties have 32 KB at most, in JSON a byte may be six, and the
-# message's id is there twice.
+# The limit of a line without its body: properties have at most 32 KB, a byte may take six
+# characters in JSON, and the message's id occurs twice.
 MOST_BESIDE = 512 * 1024
 
 
 def is_short_text(json_bytes: int, body_bytes: int) -> bool:
-    """Whether a body may be text that takes so many bytes in JSON. A long one is base64 where that
-    is shorter: zeros are six times as long as text, and no import would take the line."""
+    """Whether a body may be written as text with this length in JSON. A long body is base64 if that
+    is shorter: zeros take six times their length as text, and no import would accept the line.
+    """
     return body_bytes <= LONG or json_bytes <= _base64_bytes(body_bytes)
 
 
@@ -57,17 +59,17 @@ def _base64_bytes(body_bytes: int) -> int:
     return (body_bytes + 2) // 3 * 4
 
 
-# The longest line that an export makes and an import takes: with a body as large as any that is
+# The longest line that an export writes and an import accepts: with the largest body that is
 # decompressed.
 LONGEST_LINE = _base64_bytes(MAX_DECOMPRESSED) + MOST_BESIDE
 
 
 class MalformedLine(ValueError):
-    """A line that is not a message. Says why."""
+    """A line that is not a message. The text gives the reason."""
 
 
-# Properties whose text can become JSON by putting quotes where the separators are: each has a name
-# and a value, and nothing in them needs an escape. Nearly all are so.
+# Properties that become JSON by replacing separators with quotes: each has a name and a value, and
+# no character needs an escape. Nearly all do.
 _PLAIN = re.compile(
     rb'(?:[^"\\\x00-\x1f]+\x01[^"\\\x00-\x1f]+\x02)*[^"\\\x00-\x1f]+\x01[^"\\\x00-\x1f]+\x02?'
 ).fullmatch
@@ -75,10 +77,10 @@ _UNIQUE = "UNIQ_KEY\x01"
 
 
 def encoder(form: BodyForm) -> Callable[[Iterable[StoredMessage]], bytes]:
-    """What turns messages into lines: the hot path of an export.
+    """Return a function that encodes messages as lines: the hot path of an export.
 
-    A dict for each message and orjson for all of it take twice as long as putting the line
-    together here, with orjson for the body alone.
+    A dict for each message and orjson for all of it takes twice as long as this code, which uses
+    orjson only for the body.
     """
     body_of = {
         BodyForm.TEXT: _text_body,
@@ -99,7 +101,7 @@ def encoder(form: BodyForm) -> Callable[[Iterable[StoredMessage]], bytes]:
                 message._store_address,
                 message._store_port,
             )
-            if here != last:  # all messages of a queue have the same, nearly always
+            if here != last:  # nearly always the same for all messages of a queue
                 last = here
                 topic, broker = _json_text(message.topic), _json_text(message.broker_name)
                 place = f'"topic":{topic},"brokerName":{broker}'
@@ -122,7 +124,7 @@ def encoder(form: BodyForm) -> Callable[[Iterable[StoredMessage]], bytes]:
 
 
 class _Hosts(dict[tuple[bytes, int], str]):
-    """Addresses as text, each made once: few senders send all messages."""
+    """Addresses as text, each formatted once: few producers send all messages."""
 
     def __missing__(self, key: tuple[bytes, int]) -> str:
         if len(self) > 10_000:
@@ -132,7 +134,7 @@ class _Hosts(dict[tuple[bytes, int], str]):
 
 
 def _quick_properties(message: StoredMessage) -> tuple[str, str] | None:
-    """The message's id and properties as JSON; None where that takes more than putting quotes."""
+    """Return the message's id and properties as JSON; None if they need more than quotes."""
     stored = message._properties_bytes
     if message._properties is not None or _PLAIN(stored) is None:
         return None
@@ -152,7 +154,7 @@ def _quick_properties(message: StoredMessage) -> tuple[str, str] | None:
 
 
 def _properties(message: StoredMessage) -> tuple[str, str]:
-    """The message's id and properties as JSON."""
+    """Return the message's id and properties as JSON."""
     return _json_text(message.message_id), orjson.dumps(message.properties).decode()
 
 
@@ -160,7 +162,7 @@ def _json_text(text: str) -> str:
     return orjson.dumps(text).decode()
 
 
-# The JSON of a body and, behind it, the end of the line.
+# The JSON of a body, and the rest of the line after it.
 Body = tuple[bytes, bytes]
 
 
@@ -179,12 +181,12 @@ def _base64_body(body: bytes) -> Body:
 
 
 def _stored_body(message: StoredMessage) -> Body:
-    """Of one that could not be decompressed."""
+    """Encode a body that could not be decompressed."""
     return _base64_body(message.body)[0], stored_tail(message.body_error)
 
 
 def stored_tail(error: str) -> bytes:
-    """The end of a line behind a body that is as it was stored."""
+    """Return the end of a line after a body that is as stored."""
     return b',"bodyEncoding":"base64","bodyError":%b}\n' % orjson.dumps(error)
 
 
@@ -199,16 +201,16 @@ _BESIDE = frozenset(("headers", "keys", "tags"))  # properties that have fields 
 
 
 class Line:
-    """A message of a line: where it lay, and what it was.
+    """The message in a line: its source and its content.
 
-    What people write by hand may have its tags, keys and the user's properties (`headers`) beside
-    `properties`, which count more, and a `delay`: a level, or text that says how long or when.
+    Lines written by hand may have tags, keys and user properties (`headers`) outside `properties`,
+    which takes precedence, and a `delay`: a level, or a text with a duration or a time.
     """
 
     __slots__ = ("body", "broker_name", "delay", "flag", "properties", "queue_id", "topic")
 
     def __init__(self, values: Any) -> None:
-        """Raises MalformedLine."""
+        """Parse the fields. Raises MalformedLine."""
         if not isinstance(values, dict):
             raise MalformedLine("not a JSON object")
         self.topic: str = _typed(values, "topic", str, "")
@@ -221,7 +223,7 @@ class Line:
             raise MalformedLine(f"flag {self.flag} is not a number of 32 bits")
         self.delay: int | str | None = values.get("delay")
         if type(self.delay) not in (int, str, type(None)):
-            raise MalformedLine("delay is no level and no text")
+            raise MalformedLine("delay is neither a level nor a text")
         self.properties: dict[str, str] = _typed(values, "properties", dict, {})
         if not _BESIDE.isdisjoint(values):
             self.properties = _beside(values) | self.properties
@@ -233,12 +235,12 @@ class Line:
         self.body = _body(values)
 
 
-# Of an integer that orjson would read as a double, and of others.
+# Matches an integer that orjson would read as a double, and some others.
 _DIGITS = re.compile(rb"\d{19}").search
 
 
 def messages_of(line: bytes) -> list[Line]:
-    """The messages of a line: one, or those of a document that `-o json` has printed.
+    """Return the messages of a line: one, or those of a document printed by `-o json`.
 
     Raises MalformedLine.
     """
@@ -246,8 +248,8 @@ def messages_of(line: bytes) -> list[Line]:
         values = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise MalformedLine(f"not JSON: {error.msg}") from None
-    if b'"json"' in line and _DIGITS(line):  # of a body, maybe
-        with suppress(ValueError):  # of more digits than Python reads
+    if b'"json"' in line and _DIGITS(line):  # perhaps in a body
+        with suppress(ValueError):  # more digits than Python reads
             values = json_bodies.with_integers(line)
     if isinstance(values, dict) and "version" in values and isinstance(values.get("data"), list):
         return [Line(item) for item in values["data"]]
@@ -255,7 +257,7 @@ def messages_of(line: bytes) -> list[Line]:
 
 
 def _beside(values: dict[str, Any]) -> dict[str, Any]:
-    """The properties that are fields of their own."""
+    """Return the properties that are fields of their own."""
     found: dict[str, Any] = dict(_typed(values, "headers", dict, {}))
     keys = values.get("keys")
     if isinstance(keys, list) and all(isinstance(key, str) for key in keys):
@@ -280,7 +282,7 @@ def _typed(values: dict[str, Any], name: str, kind: type, default: Any = None) -
 def _body(values: dict[str, Any]) -> bytes:
     if "body" not in values:
         raise MalformedLine("body is missing")
-    if error := values.get("bodyError"):  # nothing would say of the copy that it is compressed
+    if error := values.get("bodyError"):  # the copy would not be marked as compressed
         raise MalformedLine(f"its body is as it was stored: {error}")
     body, encoding = values["body"], values.get("bodyEncoding", "utf-8")
     if encoding == "json":
@@ -300,9 +302,9 @@ def _body(values: dict[str, Any]) -> bytes:
     return body.encode()
 
 
-# Of the properties that RocketMQ uses, those that belong to the message itself. All others tell of
-# its life in the cluster that it comes from: delays that are over, retries, transactions, timers,
-# the client that waited for a reply. A copy with them would be delayed, retried or answered again.
+# Of the properties that RocketMQ uses, those that belong to the message itself. The others describe
+# its processing in the original cluster: past delays, retries, transactions, timers, the client
+# that waited for a reply. A copy with them would be delayed, retried or answered again.
 _KEPT = frozenset(
     {
         PropertyKey.KEYS,
@@ -320,7 +322,7 @@ DROPPED = frozenset(value for name, value in vars(PropertyKey).items() if name.i
 def message_again(
     topic: str, body: bytes, flag: int, properties: dict[str, str], *, new_id: bool = False
 ) -> Message:
-    """A message to be sent that is a copy of one that was stored.
+    """Create a new message that copies a stored one.
 
     It keeps the user's properties, tags, keys, sharding key and, unless `new_id`, its unique id.
     """
@@ -328,7 +330,7 @@ def message_again(
     kept = {name: value for name, value in properties.items() if name not in DROPPED}
     if new_id:
         kept.pop(PropertyKey.UNIQUE_KEY, None)
-    # `system` takes any name, and leaves keys as they are written.
+    # `system` accepts any name, and keeps keys unchanged.
     message.system = kept
     return message
 

@@ -1,6 +1,6 @@
-"""Lines of messages whose bodies are long, made in pieces while they are written.
+"""Lines of messages with long bodies, created in pieces while they are written.
 
-A body of zeros that somebody has sent as 60 KB is 60 MB when it is decompressed.
+A body of zeros, sent as 60 KB, may be 60 MB when decompressed.
 """
 
 from base64 import b64encode
@@ -18,23 +18,23 @@ from mq.client.operations.messages.lines import LONG, BodyForm, encoder, is_shor
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
-_PIECE = 96 * 1024  # bytes of a body at a time: whole groups of three, as base64 has them
+_PIECE = 96 * 1024  # bytes of a body at a time, a multiple of three for base64
 
 
 class LongLine:
-    """The line of one message, made anew each time that it is gone through."""
+    """The line of one message, created each time it is iterated."""
 
     __slots__ = ("_body", "_error", "_form", "_head")
 
     def __init__(self, head: bytes, body: bytes, form: BodyForm, error: str) -> None:
-        """`head` is the line up to the body; `error` says why that is as it was stored."""
+        """`head` is the line up to the body; `error` is the reason why the body is as stored."""
         self._head = head
         self._body = body
         self._form = form
         self._error = error
 
     def __len__(self) -> int:
-        """How many bytes it holds: not how many it has."""
+        """Return the bytes held in memory, not the length of the line."""
         return len(self._head) + len(self._body)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -49,11 +49,11 @@ class LongLine:
             yield _tail("utf-8" if is_text else "base64")
 
 
-Lines = Sequence[bytes | LongLine]  # in pieces, of which each ends with a whole line
+Lines = Sequence[bytes | LongLine]  # in pieces that each end with a whole line
 
 
 def long_encoder(form: BodyForm) -> "Callable[[list[StoredMessage]], Lines]":
-    """As `lines.encoder`, for bodies of any size."""
+    """Like `lines.encoder`, for bodies of any size."""
     encode = encoder(form)
     empty = b'"' + _tail("base64" if form is BodyForm.BASE64 else "utf-8")
     least = max(LONG, MOST_JSON) if form is BodyForm.JSON else LONG
@@ -80,7 +80,7 @@ def long_encoder(form: BodyForm) -> "Callable[[list[StoredMessage]], Lines]":
 
 
 def pieces_of(lines: Lines) -> Iterator[bytes]:
-    """The bytes of lines, piece by piece."""
+    """Yield the bytes of lines in pieces."""
     for line in lines:
         if isinstance(line, bytes):
             yield line

@@ -1,4 +1,4 @@
-"""Finding single messages: by id, by key, by their place in a queue."""
+"""Finds single messages by id, by key, or by queue offset."""
 
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 _END_OF_TIME = 2**63 - 1
-# Bytes of bodies, decompressed, in one answer: what a few crafted kilobytes can grow to has an end.
+# Bytes of decompressed bodies in one answer: bounds the expansion of a few crafted kilobytes.
 MOST_BYTES = 128 * 1024 * 1024
 
 
 def _restore(messages: "Iterable[StoredMessage]") -> None:
-    """Decompress bodies as long as there is room; the others stay as stored, and say so."""
+    """Decompress bodies within the limit; the others stay as stored and are marked as such."""
     left = MOST_BYTES
     for message in messages:
         restore_body(message, min(left, MAX_DECOMPRESSED))
@@ -33,9 +33,9 @@ def _restore(messages: "Iterable[StoredMessage]") -> None:
 
 
 async def at_offset(session: "Caller", queue: MessageQueue, offset: int) -> PullResult:
-    """The message at an offset, the first of the result's.
+    """Return a result whose first message is the one at an offset.
 
-    Raises NotFound that says what the queue holds, and what `PullConsumer.pull` raises.
+    Raises NotFound with the offsets that the queue holds, and what `PullConsumer.pull` raises.
     """
     result = await PullConsumer(session).pull(queue, offset, max_count=1, decompress=False)
     _restore(result.messages)
@@ -53,10 +53,11 @@ async def at_offset(session: "Caller", queue: MessageQueue, offset: int) -> Pull
 
 
 async def by_id(admin: "Admin", message_id: str, topic: str) -> "IdMatches":
-    """The messages of a topic that have a unique id, or the one of an offset id, of whatever topic.
-    Raises NotFound; MQError where none has any, and some brokers do not answer.
+    """Return the messages of a topic with a unique id, or the message of an offset id, in any
+    topic.
 
-    An offset id names an address: only brokers that the name server knows are asked.
+    Raises NotFound, and MQError if there are none and some brokers do not answer. An offset id
+    contains an address: only brokers that the name server knows are queried.
     """
     return await _found(admin, message_id, topic)
 
@@ -64,14 +65,14 @@ async def by_id(admin: "Admin", message_id: str, topic: str) -> "IdMatches":
 async def anywhere(
     admin: "Admin", message_id: str, sees: "Callable[[str], bool]", reach: "Reach"
 ) -> "IdMatches":
-    """As `by_id`, in all topics that `sees` is true of, as far as `reach` says."""
+    """Like `by_id`, in all topics for which `sees` is true, within `reach`."""
     return await _found(admin, message_id, None, sees=sees, reach=reach)
 
 
 async def _found(
     admin: "Admin", message_id: str, topic: str | None, **keywords: "Any"
 ) -> "IdMatches":
-    # It needs an event loop, which the others do not.
+    # It needs an event loop, unlike the others.
     from mq.client.operations.messages import finding
 
     found = await finding.find(admin, message_id, topic, decompress=False, **keywords)
@@ -89,10 +90,10 @@ async def by_key(
     end: int = _END_OF_TIME,
     failures: list[MQError] | None = None,
 ) -> "list[StoredMessage]":
-    """The messages that have a key, oldest first; at most `count` of each broker. The error of a
-    broker is raised, or appended to `failures`, and then what the others have found is returned.
+    """Return the messages with a key, oldest first; at most `count` per broker.
 
-    Raises RouteNotFound, MQError.
+    The error of a broker is raised, or appended to `failures` if given; then the messages of the
+    others are returned. Raises RouteNotFound, MQError.
     """
     found = await stored_by_key(admin, topic, key, count, begin, end, failures)
     _restore(found)
@@ -108,7 +109,7 @@ async def stored_by_key(
     end: int = _END_OF_TIME,
     failures: list[MQError] | None = None,
 ) -> "list[StoredMessage]":
-    """As `by_key`, with bodies as they are stored."""
+    """Like `by_key`, with bodies as stored."""
     found = await admin.find_by_key(
         topic, key, count, begin, end, decompress=False, failures=failures
     )
@@ -117,7 +118,7 @@ async def stored_by_key(
 
 
 async def name_brokers(admin: "Admin", messages: "Iterable[StoredMessage]") -> None:
-    """Have messages say which broker they are of, as far as routes tell."""
+    """Set the broker names of messages, as far as routes contain them."""
     for topic in {message.topic for message in messages if not message.broker_name}:
         try:
             route = await admin.session.route(topic)
@@ -134,5 +135,5 @@ async def name_brokers(admin: "Admin", messages: "Iterable[StoredMessage]") -> N
 
 
 def _plain(address: str) -> str:
-    """Brokers of IPv6 register themselves with or without the brackets."""
+    """Remove the brackets: brokers register IPv6 addresses with or without them."""
     return address.replace("[", "").replace("]", "")

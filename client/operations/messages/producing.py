@@ -1,8 +1,8 @@
-"""Sending what comes line by line: in batches, with an account of every line.
+"""Sends input line by line, in batches, and accounts for every line.
 
-Messages of one key go to one queue, in their order; those without a key go to one queue after the
-other, a batch to each. Each queue has one request in flight. A batch whose answer is lost is sent
-again: it may be stored twice, but never not at all. A message counts when a broker has taken it.
+Messages with the same key go to one queue, in order; messages without a key go to the queues in
+turn, one batch each. Each queue has one request in flight. If an answer is lost, the batch is sent
+again: it may be stored twice, but never lost. A message counts when a broker has accepted it.
 """
 
 from collections import Counter
@@ -31,13 +31,13 @@ _NO_BROKER = (ConnectError, RequestTimeout)
 
 
 class Producing:
-    """Sends messages to the queues of a topic, and knows what became of each line.
+    """Sends messages to the queues of a topic, and tracks the result of each line.
 
     Attributes:
-        stopped: why no more can be sent, or None.
-        refused: how many lines could not be sent for what they are.
+        stopped: why nothing more can be sent, or None.
+        refused: the number of lines that are invalid.
         unsent: lines that were not sent, or whose answer was lost.
-        unsafe: how many were stored with a status other than SEND_OK, by that.
+        unsafe: the number of messages stored with a status other than SEND_OK, by status.
     """
 
     def __init__(
@@ -51,9 +51,11 @@ class Producing:
         failed: Callable[[], None],
         acknowledged: "Callable[[SendResult], None] | None" = None,
     ) -> None:
-        """`queues` are those that messages may go to. With `bound` they go to no other, also where
-        the broker is away. `refuse` is told the line that cannot be sent, and why; `failed`
-        is called when it has `stopped`, `acknowledged` for each single message that was taken.
+        """`queues` are the possible targets. With `bound` messages go to no other queue, even if
+        the broker is down.
+
+        `refuse` is called with an invalid line and the reason, `failed` when sending has `stopped`,
+        and `acknowledged` for each message that was sent alone and accepted.
         """
         self._producer = producer
         self._queues = sorted(queues)
@@ -73,11 +75,11 @@ class Producing:
 
     @property
     def sent(self) -> int:
-        """How many messages brokers have taken."""
+        """The number of messages that brokers accepted."""
         return sum(one.sent for one in self._sent.values())
 
     def by_queue(self) -> "list[Sent]":
-        """The queues that messages went to, in order."""
+        """Return the queues that received messages, in order."""
         return [self._sent[queue] for queue in sorted(self._sent)]
 
     async def put(self, number: int, message: "Message") -> None:
@@ -94,12 +96,12 @@ class Producing:
             await lane.start()
 
     def refuse(self, number: int, why: str) -> None:
-        """Note a line that cannot be sent for what it is."""
+        """Record an invalid line."""
         self.refused += 1
         self._refuse(number, why)
 
     def idle(self) -> None:
-        """No more lines are there now: send what waits as soon as it can go."""
+        """Handle a pause of the input: send waiting messages as soon as possible."""
         waiting = [lane for lane in self._lanes.values() if lane.waiting]
         for lane in waiting:
             lane.hurry()
@@ -107,20 +109,22 @@ class Producing:
             self._pass_on()
 
     async def flush(self) -> None:
-        """Send all that waits, and wait for the answers."""
+        """Send all waiting messages, and wait for the answers."""
         for lane in self._lanes.values():
             await lane.start()
         await self.land()
 
     async def land(self) -> None:
-        """Wait for what is on its way, and send no more: what waits behind it is `left`."""
+        """Wait for the batches in flight, and send nothing more: the waiting messages are
+        `left`.
+        """
         for lane in self._lanes.values():
             lane.rest()
         for lane in self._lanes.values():
             await lane.land()
 
     def left(self) -> list[int]:
-        """The lines that were taken in and not sent."""
+        """Return the lines that were read and not sent."""
         waiting = [number for lane in self._lanes.values() for number in lane.waiting]
         return sorted({*self.unsent, *waiting})
 
@@ -128,8 +132,9 @@ class Producing:
         self._turn = (self._turn + 1) % len(self._queues)
 
     def _lane(self, which: int, *, keyed: bool) -> Lane[int]:
-        """A queue's own lane: what has a key may not go elsewhere, so it does not share one with
-        what may, unless all are bound."""
+        """Return the lane of a queue. Messages with a key may not go elsewhere, so they do not
+        share a lane with those that may, unless all are bound.
+        """
         name = which, keyed and not self._bound
         lane = self._lanes.get(name)
         if lane is None:
@@ -191,7 +196,7 @@ class Producing:
 
 
 class Counting:
-    """Takes lines in the place of a `Producing`, and sends nothing: for dry runs."""
+    """A replacement for `Producing` that sends nothing: for dry runs."""
 
     def __init__(self, refuse: Callable[[int, str], None]) -> None:
         self.messages = 0
@@ -217,7 +222,7 @@ class Counting:
 
 
 def _key(message: "Message") -> str:
-    """What decides about the queue: the sharding key, or else the keys."""
+    """Return the text that selects the queue: the sharding key, or the keys."""
     system = message.system
     if system and (sharding := system.get(PropertyKey.SHARDING_KEY)):
         return sharding
@@ -227,7 +232,7 @@ def _key(message: "Message") -> str:
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers in order as ranges: first and last of each."""
+    """Return ordered numbers as ranges: the first and last of each."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         if found and number == found[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""How many messages a second an operation handles at most."""
+"""Limits the messages per second of an operation."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from mq.client.operations.errors import InvalidRequest, Parameter
 
 
 class Rate:
-    """Lets no more than so many messages a second pass, evenly."""
+    """Permits at most a number of messages per second, evenly distributed."""
 
     def __init__(self, per_second: float | None) -> None:
         """Raises InvalidRequest for a rate that is not above 0."""
@@ -20,11 +20,11 @@ class Rate:
 
     @property
     def pauses(self) -> bool:
-        """Whether the next message has to wait: what was collected may go out meanwhile."""
+        """Whether the next message must wait: collected messages may be sent meanwhile."""
         return self._seconds is not None and self._free + self._seconds > time.monotonic()
 
     async def wait(self, count: int) -> None:
-        """Wait until `count` more may pass."""
+        """Wait until `count` more messages are permitted."""
         if self._seconds is None or not count:
             return
         now = time.monotonic()

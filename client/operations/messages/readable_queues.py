@@ -1,4 +1,4 @@
-"""The queues of a topic that may be read, and why others may not."""
+"""The readable queues of a topic, and why others are not readable."""
 
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 async def readable_queues(
     consumer: "PullConsumer", topic: str
 ) -> tuple[list[MessageQueue], dict[str, str]]:
-    """The queues of a topic that may be read, and why the others may not, by
-    broker name.
+    """Return the readable queues of a topic, and why the others are not readable, by broker name.
 
-    Raises NotFound if no queue may be read.
+    Raises NotFound if no queue is readable.
     """
     route = await consumer.session.route(topic)
     queues = read_queues(topic, route)

@@ -1,4 +1,4 @@
-"""Pulling the messages that a Choice means, queue by queue."""
+"""Pulls the messages of a Choice, queue by queue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.protocol.message import StoredMessage
 
-TRIES = 3  # of a pull that fails for the moment
+TRIES = 3  # attempts of a pull that fails temporarily
 RETRY_SECONDS = 1.0
-PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
-MOST_UNPACKED = 8 * 1024 * 1024  # bytes of bodies given at a time, and one body more
+PULL_COUNT = 1024  # messages per pull; brokers return 32 by default
+MOST_UNPACKED = 8 * 1024 * 1024  # bytes of bodies returned at a time, plus one body
 
 
 @dataclass
 class Span:
-    """The part of a queue that is still to be read: from `next` to before `end`.
+    """The part of a queue that is still to be read: from `next` up to, not including, `end`.
 
-    `maximum` is the queue's own end, when it was asked; `seen` the offset and the store time of a
-    message that was read, by which a later run knows that it is the same queue.
+    `maximum` is the queue's own end when it was queried. `seen` is the offset and store time of a
+    message that was read, by which a later run verifies that the queue is the same.
     """
 
     queue: MessageQueue
@@ -44,36 +44,38 @@ class Span:
 
 
 def queue_name(queue: MessageQueue) -> str:
-    """What a queue of the topic is called in states and messages."""
+    """Return the name of a queue in states and messages."""
     return f"{queue.broker_name}:{queue.queue_id}"
 
 
 class MissingMessages(MQError):
-    """A queue does not have what it said it has, or what a former run has read up to."""
+    """A queue does not have the messages that it reported, or that an earlier run has read."""
 
 
-# What these pulls go past is not there: a filter that lets nothing through says NO_MATCHED.
+# Statuses whose skipped range has no messages: a filter that matches nothing returns NO_MATCHED.
 _PASSED_OVER = (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
 
 
 class Reader:
-    """Pulls what is chosen. Commits nothing, and needs no group of its own."""
+    """Pulls the selected messages. Commits nothing, and needs no group of its own."""
 
     def __init__(self, session: "Caller", choice: Choice, *, decompress: bool = True) -> None:
-        """Without `decompress` bodies are as they are stored."""
+        """Without `decompress` bodies are returned as stored."""
         self.choice = choice
         self._decompress = decompress
         self._gaps: list[str] = []
-        self._packed: dict[str, tuple[int, int, str]] = {}  # count, first offset, and why, by queue
-        self.unread: list[str] = []  # the names of queues that `spans` could not ask
+        # count, first offset and reason, by queue
+        self._packed: dict[str, tuple[int, int, str]] = {}
+        self.unread: list[str] = []  # the names of queues that `spans` could not query
         self.gone: set[str] = set()  # those of them that are not in the routes
         self._consumer = PullConsumer(session)
         self._test = choice.test()
 
     @property
     def gaps(self) -> list[str]:
-        """What was to be read, but is not there any more, or has a body that cannot be
-        decompressed; a line each."""
+        """Lines for selected messages that no longer exist, or whose bodies cannot be
+        decompressed.
+        """
         return self._gaps + [
             f"{name}: bodies that cannot be decompressed: {count}, the first at offset {first}: "
             f"{why}"
@@ -81,12 +83,12 @@ class Reader:
         ]
 
     async def spans(self, known: Collection[str] = ()) -> tuple[list[Span], list[str]]:
-        """Where the chosen queues begin and end, and which of them cannot be asked.
+        """Return the spans of the selected queues, and a line for each queue that cannot be
+        queried.
 
-        A broker that dies is out of the routes within seconds, and its queues with it. `known` are
-        the names of queues that there must be nevertheless, because a former run knew them.
-
-        Raises NotFound where no queue is chosen, and the error of the last one if none answers.
+        A broker that dies is removed from the routes within seconds, together with its queues.
+        `known` are the names of queues that must exist nevertheless, because an earlier run knew
+        them. Raises NotFound if no queue is selected, and the last error if no queue answers.
         """
         queues, closed = await readable_queues(self._consumer, self.choice.topic)
         queues = [queue for queue in queues if self._has(queue)]
@@ -125,7 +127,7 @@ class Reader:
         return spans, sorted([*failures.values(), *unreadable])
 
     async def queues(self) -> list[MessageQueue]:
-        """The chosen queues that the topic has now. Raises RouteNotFound."""
+        """Return the selected queues that the topic has now. Raises RouteNotFound."""
         queues = await self._consumer.queues(self.choice.topic)
         return [queue for queue in queues if self._has(queue)]
 
@@ -136,8 +138,10 @@ class Reader:
         )
 
     async def _span(self, queue: MessageQueue) -> Span:
-        """A little more than the time asked for: Java's search finds the nearest message, and any
-        of those of one millisecond. `Choice.test` leaves out what is too much."""
+        """Return a span slightly larger than the requested times: Java's search returns the nearest
+        message, and any one of those stored in the same millisecond. `Choice.test` drops the
+        excess.
+        """
         begin, end = self.choice.begin, self.choice.end
         low = await self._consumer.min_offset(queue)
         high = maximum = await self._consumer.max_offset(queue)
@@ -148,26 +152,26 @@ class Reader:
         return Span(queue, low, max(low, high), maximum)
 
     async def go_on(self, span: Span, begin: int, seen: tuple[int, int] | None) -> str | None:
-        """Have a span begin where a cut run has come to, with what it had `seen`.
+        """Resume a span where an interrupted run stopped, after the message that it had `seen`.
 
-        Returns why it cannot go on there. What has been removed from there on since then is a gap,
-        which the first pull tells of.
+        Returns the reason if that is not possible. Messages that expired since then are a gap,
+        which the first pull reports.
         """
         if begin > span.maximum:
             return (
                 f"{span.name}: it was read up to offset {begin}, but ends at {span.maximum}: was "
-                "the topic made anew? (to read it from its begin remove the state)"
+                "the topic recreated? (to read it from its start, remove the state)"
             )
         if seen is not None and not await self._is_there(span.queue, *seen):
             return (
                 f"{span.name}: the message at offset {seen[0]} is another one than before: was the "
-                "topic made anew? (to read it from its begin remove the state)"
+                "topic recreated? (to read it from its start, remove the state)"
             )
         span.next, span.seen = begin, seen
         return None
 
     async def _is_there(self, queue: MessageQueue, offset: int, stored: int) -> bool:
-        """Whether the message at an offset was stored then, or is gone meanwhile."""
+        """Whether the message at an offset has this store time, or has expired."""
         result = await self._consumer.pull(queue, offset, max_count=1, decompress=False)
         return all(
             message.store_timestamp == stored
@@ -176,12 +180,12 @@ class Reader:
         )
 
     async def batches(self, span: Span) -> "AsyncIterator[tuple[list[StoredMessage], int]]":
-        """The messages of a span, pull by pull; the next pull is on its way meanwhile.
+        """Yield the messages of a span, one pull at a time; the next pull is already in flight.
 
-        With each batch comes what `span.next` is once the caller has done with it. What a broker
-        passes over, because it has removed it, is noted in `gaps`, as is what cannot be
-        decompressed: such a message comes as it is stored. Raises MissingMessages where the
-        queue ends before the span does.
+        Each batch comes with the value that `span.next` gets after the caller has processed it.
+        Ranges that a broker skips because they expired are recorded in `gaps`, as are messages that
+        cannot be decompressed, which are returned as stored. Raises MissingMessages if the queue
+        ends before the span.
         """
         test, end = self._test, span.end
         if span.next >= end:
@@ -209,7 +213,7 @@ class Reader:
                     for part in _unpacked(messages, upto):
                         self._note_packed(span, part[0])
                         yield part
-                        del part  # before the next is decompressed
+                        del part  # before the next one is decompressed
                 else:
                     yield messages, upto
                 if over:
@@ -217,7 +221,8 @@ class Reader:
                 offset = after
         finally:
             if pending.done():
-                pending.cancelled() or pending.exception()  # seen: nobody waits for it any more
+                # retrieves the exception: no code awaits it any more
+                pending.cancelled() or pending.exception()
             pending.cancel()
 
     def _note_packed(self, span: Span, messages: "list[StoredMessage]") -> None:
@@ -233,11 +238,11 @@ class Reader:
         )
 
     async def _pull_on(self, span: Span, offset: int) -> PullResult:
-        """A pull from which the next one goes on further behind.
+        """Pull, and ensure that the next pull continues at a higher offset.
 
-        A broker that answers that there is nothing, but gives an offset ahead, has nothing on the
-        way there (GetMessageStatus.OFFSET_FOUND_NULL): it is gone on from. One that gives none is
-        asked again: what it has told to have may not be readable yet.
+        A broker that returns nothing but a higher offset has no messages in between
+        (GetMessageStatus.OFFSET_FOUND_NULL): reading continues there. One that returns no higher
+        offset is queried again: messages that it reported may not be readable yet.
         """
         for _ in range(TRIES):
             result = await self._pull(span.queue, offset)
@@ -248,7 +253,7 @@ class Reader:
             await asyncio.sleep(RETRY_SECONDS)
         raise MissingMessages(
             f"the queue had messages up to offset {span.end}, and gives none from {offset} on: "
-            "was the topic made anew?"
+            "was the topic recreated?"
         )
 
     async def _pull(self, queue: MessageQueue, offset: int) -> PullResult:
@@ -273,15 +278,15 @@ class Reader:
 def _unpacked(
     messages: "list[StoredMessage]", after: int
 ) -> "Iterator[tuple[list[StoredMessage], int]]":
-    """Messages with their bodies decompressed, in parts; with each part what comes after it.
+    """Yield messages with decompressed bodies, in parts; with each part comes the next offset.
 
-    A pull of 32 small records may stand for 2 GB: what is given at a time is bounded.
+    A pull of 32 small records may expand to 2 GB: the size of each part is bounded.
     """
     part: list[StoredMessage] = []
     size = 0
     messages.reverse()
     while messages:
-        message = messages.pop()  # nobody else holds what has been given
+        message = messages.pop()  # no other reference keeps processed messages alive
         restore_body(message, MAX_DECOMPRESSED)
         part.append(message)
         size += len(message.body)

@@ -1,4 +1,4 @@
-"""Stored messages once more: sent as new ones, or given to one consumer now."""
+"""Sends stored messages again, as new ones or to one consumer."""
 
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 
 def same_again(stored: "StoredMessage") -> Message:
-    """A message to be sent with all that a stored one has, its unique id included, as
-    QueryMsgByIdSubCommand sends it.
+    """Create a message with all properties of a stored one, including its unique id, as
+    QueryMsgByIdSubCommand does.
 
-    Raises BadData for one whose body is as it is stored: nothing would say of the new one that it
-    is compressed.
+    Raises BadData if the body is as stored: the new message would not be marked as compressed.
     """
     if stored.body_error:
         raise BadData(f"message {stored.message_id} is not sent again: {stored.body_error}")
@@ -32,7 +31,8 @@ def same_again(stored: "StoredMessage") -> Message:
 async def consume_directly(
     session: "Caller", stored: "StoredMessage", group: str, client_id: str
 ) -> "ConsumeMessageDirectlyResult":
-    """Let one consumer of a group consume a message now. Its broker asks it, and waits for it.
+    """Let one consumer of a group consume a message now, through its broker, and wait for the
+    result.
 
     Raises ConsumerNotOnline, BrokerError, MQError.
     """

@@ -1,9 +1,9 @@
-"""The states of work that goes on where it was cut: what was asked for, how far each queue is.
+"""States of work that can be resumed: the request, and the progress of each queue.
 
-    {"asked": {…}, "queues": {"broker-a:0": {…}, …}, "gaps": ["…", …]}
+  {"asked": {…}, "queues": {"broker-a:0": {…}, …}, "gaps": ["…", …]}
 
-A queue that is named there was begun with, or was to be. So it is missed where it is no more. What
-was passed over is in `gaps`, a line each: who goes on behind it tells of it all the same.
+A queue in the state was started, or was to be; it counts as missing if it no longer exists. `gaps`
+has a line for each range that was skipped, so that a resumed run reports it, too.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ SAVE_SECONDS = 5.0
 
 
 class State(NamedTuple):
-    """What was saved of each queue, and the gaps until then."""
+    """The saved state of each queue, and the gaps so far."""
 
     queues: dict[str, dict[str, Any]]
     gaps: list[str]
 
 
 def load(path: Path, asked: dict[str, Any], what: str) -> State:
-    """What was saved; nothing where there is no file.
+    """Load a state; empty if there is no file.
 
-    `what` names the work in messages ("an import"). Raises BadData for a file that is not the
-    state of such work, or of work that something else was asked of.
+    `what` names the work in messages ("an import"). Raises BadData for a file that is not the state
+    of such work, or that belongs to another request.
     """
     try:
         state = orjson.loads(path.read_bytes())
@@ -49,7 +49,7 @@ def load(path: Path, asked: dict[str, Any], what: str) -> State:
 
 
 def all_gaps(before: Iterable[str], since: Iterable[str]) -> list[str]:
-    """The gaps of work that was gone on with, each once: one may be found again."""
+    """Combine the gaps of resumed work without duplicates: a gap may be found again."""
     return list(dict.fromkeys([*before, *since]))
 
 
@@ -59,7 +59,7 @@ def save(
     queues: Mapping[str, Mapping[str, Any]],
     gaps: Sequence[str] = (),
 ) -> None:
-    """Raises CannotWrite."""
+    """Save a state. Raises CannotWrite."""
     state = {"asked": asked, "queues": queues, **({"gaps": gaps} if gaps else {})}
     local_files.replace(path, orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
@@ -67,11 +67,12 @@ def save(
 async def keep(
     path: Path, save: Callable[[], None], run: Callable[[], Awaitable[list[str]]]
 ) -> list[str]:
-    """Run work whose state is kept in a file: saved at once, each `SAVE_SECONDS`, and however the
-    work ends; the file is removed when nothing failed. Returns what failed, as `run` does.
+    """Run work with its state in a file, which is saved at once, every `SAVE_SECONDS`, and at the
+    end.
 
-    Raises CannotWrite where the first or the last save fails, and what the work raises. A save in
-    between that fails is tried again `SAVE_SECONDS` later.
+    The file is deleted if nothing failed. Returns the failures, as `run` does. Raises CannotWrite
+    if the first or the last save fails, and what the work raises. An intermediate save that fails
+    is repeated `SAVE_SECONDS` later.
     """
     loop = asyncio.get_running_loop()
     saving: asyncio.TimerHandle
@@ -79,11 +80,12 @@ async def keep(
     def save_again() -> None:
         nonlocal saving
         saving = loop.call_later(SAVE_SECONDS, save_again)
-        with suppress(CannotWrite):  # there may be room again, and the last save decides
+        with suppress(CannotWrite):  # space may become available, and the last save decides
             save()
 
-    save()  # now, while nothing would be lost if it cannot be
-    saving = loop.call_later(SAVE_SECONDS, save_again)  # no task: one more await to be cancelled at
+    save()  # now, while nothing would be lost by a failure
+    # not a task, which would need another await with cancellation
+    saving = loop.call_later(SAVE_SECONDS, save_again)
     try:
         failures = await run()
     except BaseException:
@@ -99,5 +101,5 @@ async def keep(
 
 
 def unreadable(reason: str) -> BadData:
-    """The error for an invalid state file, or that of other work."""
+    """Return the error for an invalid state file, or the state of other work."""
     return BadData(reason, hint=NextStep.BEGIN_AGAIN)

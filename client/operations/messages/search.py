@@ -1,14 +1,14 @@
-"""Messages of a topic, newest first, in the order of time across all queues, each one once.
+"""Searches a topic for messages, newest first, in time order across all queues, without duplicates.
 
-Queues are read backwards, window by window; a window is pulled forwards, as brokers give messages.
-Of each queue is known up to which time the messages that are left may be: its frontier. A message
-is the next one when no queue has a frontier behind it; so only queues whose frontier is newer than
-the last message that is wanted have to be read on, several at once. Times of a queue that jump back
-count as those of their neighbours: a queue's own order is kept, whatever the clocks did.
+Queues are read backwards in windows; each window is pulled forwards, as brokers return messages.
+The frontier of a queue is the latest possible time of its unread messages. A message is next when
+no queue has a later frontier; so only queues with a frontier later than the last wanted message
+must be read further, several at once. If times in a queue jump back, they count as those of their
+neighbours: the order within a queue is preserved, whatever the clocks did.
 
-A search ends when it has found enough, when all is read, or when its budget is spent. Then a
-`Position` says where the next one goes on: of each queue the offset before which nothing was given
-out. It is text, for an address bar, and is believed as little as one.
+A search ends when it has found enough, when everything is read, or when its budget is used up. Then
+a `Position` tells where the next one continues: for each queue the offset before which nothing was
+returned. It is a text for use in a URL, and is validated like any user input.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.protocol.message import StoredMessage
 
-MOST_QUEUES = 1024  # a position of more would not fit an address
-# Of a compressed body. A pull brings 32 messages: each by itself must not fill the memory, nor a
-# topic full of such take a search further than its budget of bytes.
+MOST_QUEUES = 1024  # a position with more queues would not fit into a URL
+# The limit of a decompressed body. A pull returns 32 messages: a single one must not fill the
+# memory, nor a topic of such messages take a search far beyond its budget of bytes.
 MOST_DECOMPRESSED = 16 * 1024 * 1024
 MOST_WANTED = 500  # of one search: a page
 _FIRST_WINDOW = 16
 _LARGEST_WINDOW = 2048
-_LARGEST_FILTERED = 16_384  # where the broker leaves out what does not match
+_LARGEST_FILTERED = 16_384  # if the broker filters the messages
 _WINDOW_BYTES = 4 * 1024 * 1024
 _AT_ONCE = 4  # queues
 
@@ -47,7 +47,7 @@ Test = Callable[["StoredMessage"], bool]
 
 @dataclass(frozen=True)
 class Budget:
-    """What one search may cost: messages looked at, bytes of bodies, seconds."""
+    """The limits of one search: messages examined, bytes of bodies, seconds."""
 
     messages: int = 100_000
     bytes: int = 256 * 1024 * 1024
@@ -56,8 +56,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """Which messages, and how many. `text` is looked for in bodies, as UTF-8; `properties` are
-    names and values that a message has."""
+    """The selection and number of messages. `text` is searched in bodies, as UTF-8; `properties`
+    are names and values that a message must have.
+    """
 
     choice: Choice
     text: str = ""
@@ -65,7 +66,7 @@ class SearchQuery:
     count: int = 50
 
     def test(self) -> Test | None:
-        """What the search looks at itself, besides what `Reader` does."""
+        """Return the test that the search applies in addition to that of `Reader`."""
         tests: list[Test] = []
         if self.properties:
             tests.append(_has_properties(self.properties))
@@ -83,8 +84,9 @@ def _has_properties(wanted: tuple[tuple[str, str], ...]) -> Test:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a search goes on: the offset before which to read, by broker name and queue; and how
-    many messages were looked at before."""
+    """Where a search continues: the offset before which to read, by broker name and queue, and the
+    number of messages examined so far.
+    """
 
     ends: dict[tuple[str, int], int]
     looked: int = 0
@@ -98,18 +100,18 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Raises InvalidRequest."""
+        """Parse a position. Raises InvalidRequest."""
         looked, *parts = text.split(";")
         ends: dict[tuple[str, int], int] = {}
         for part in parts:
             broker, _, numbers = part.rpartition(":")
             found = numbers.split(".")
             if not broker or len(found) % 2 or not all(map(_NUMBER, found)):
-                raise InvalidRequest("this is no position of a search")
+                raise InvalidRequest("this is not a position of a search")
             for queue, offset in zip(found[::2], found[1::2], strict=True):
                 ends[broker, int(queue)] = int(offset)
         if not _NUMBER(looked) or len(ends) > MOST_QUEUES:
-            raise InvalidRequest("this is no position of a search")
+            raise InvalidRequest("this is not a position of a search")
         return cls(ends, int(looked))
 
 
@@ -117,7 +119,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}").fullmatch
 
 
 class Hit(NamedTuple):
-    """A message that was found. `size` is of its body, which may have been cut."""
+    """A message that was found. `size` is that of its body, which may have been truncated."""
 
     message: "StoredMessage"
     size: int
@@ -125,12 +127,12 @@ class Hit(NamedTuple):
 
 @dataclass
 class SearchResult:
-    """What a search has found, newest first.
+    """The result of a search, newest first.
 
-    `looked` and `left` are messages that were, and were not, looked at since the first page.
-    `after` is where the next search goes on, None at the end. `stopped` is the part of the budget
-    that was spent: "messages", "bytes", "seconds", or empty. `failures` has a line for each queue
-    that could not be read (to its end).
+    `looked` and `left` count the messages that were, and were not, examined since the first page.
+    `after` is where the next search continues, None at the end. `stopped` is the part of the budget
+    that was used up: "messages", "bytes", "seconds", or empty. `failures` has a line for each queue
+    that could not be read completely.
     """
 
     hits: list[Hit] = field(default_factory=list)
@@ -146,15 +148,15 @@ class SearchResult:
 
 
 class _Lane:
-    """A queue that is read backwards: messages from `low` to before `high` are left."""
+    """A queue that is read backwards: messages from `low` up to, not including, `high` are left."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
         self.low, self.high = span.next, span.end
         self.frontier = inf
         self.window = _FIRST_WINDOW
-        self.waiting: list[tuple[float, Hit]] = []  # found, not given out; the newest last
-        self.seen = False  # whether any of it was looked at
+        self.waiting: list[tuple[float, Hit]] = []  # found and not returned; the newest last
+        self.seen = False  # whether any window was read
         self.failure: str | None = None
 
     @property
@@ -167,7 +169,7 @@ class _Lane:
 
     @property
     def resume(self) -> int:
-        """The offset before which nothing was given out."""
+        """The offset before which nothing was returned."""
         if self.waiting:
             return self.waiting[-1][1].message.queue_offset + 1
         return self.high
@@ -184,7 +186,7 @@ class Search:
         *,
         keep: int | None = None,
     ) -> None:
-        """Of each body `keep` bytes are kept, or all. Raises InvalidRequest."""
+        """Bodies are truncated to `keep` bytes, or kept completely. Raises InvalidRequest."""
         if not 0 < query.count <= MOST_WANTED:
             raise InvalidRequest(f"a page of {query.count} messages: 1 to {MOST_WANTED} it is")
         self._query = query
@@ -201,10 +203,10 @@ class Search:
         self._deadline = inf
 
     async def run(self, position: Position | None = None) -> SearchResult:
-        """Search from the newest on, or on from a position.
+        """Search from the newest message, or from a position.
 
-        Raises NotFound where no queue is chosen, and the error of the last broker if none answers.
-        Messages that come while it runs are not found.
+        Raises NotFound if no queue is selected, and the error of the last broker if none answers.
+        Messages that arrive during the search are not found.
         """
         self._deadline = clock.monotonic() + self._budget.seconds
         unread = self._chosen_of(position)
@@ -223,12 +225,13 @@ class Search:
         found.failures = failures + [lane.failure for lane in lanes if lane.failure is not None]
         found.stopped = stopped
         found.left = sum(lane.resume - lane.low for lane in lanes)
-        # What was found and comes with the next page is looked at again then: it does not count.
+        # Messages that were found and belong to the next page are examined again then: they do not
+        # count.
         again = sum(lane.resume - lane.high for lane in lanes)
         found.looked = self._looked - again + (position.looked if position is not None else 0)
         ends = {lane.key: lane.resume for lane in lanes if lane.resume > lane.low}
-        # Of queues that could not be asked. Those that are gone may come back while others are
-        # read, but by themselves they are nothing to go on with.
+        # Queues that could not be queried. Those that are gone may return while others are read,
+        # but alone they are no reason to continue.
         if ends or any(f"{name}:{queue}" not in self._reader.gone for name, queue in unread):
             ends |= unread
         if ends:
@@ -236,7 +239,7 @@ class Search:
         return found
 
     def _chosen_of(self, position: Position | None) -> dict[tuple[str, int], int]:
-        """Where the queues of a position that are chosen go on."""
+        """Return the positions of the selected queues."""
         choice = self._query.choice
         return {
             (broker, queue): offset
@@ -246,14 +249,15 @@ class Search:
         }
 
     async def _read(self, lanes: list[_Lane]) -> str:
-        """Read until enough is found; what of the budget was spent, or nothing."""
+        """Read until enough is found; returns the part of the budget that was used up, or ""."""
         while True:
             open_lanes = [lane for lane in lanes if lane.is_open]
             threshold = self._threshold(lanes)
             needed = [lane for lane in open_lanes if lane.frontier > threshold]
             if not needed:
                 return ""
-            # Without a look at each queue nothing could be given out: it is not in the budget.
+            # The first window of each queue is not part of the budget: without it nothing could be
+            # returned.
             chosen = [lane for lane in needed if not lane.seen][: 2 * _AT_ONCE]
             if not chosen:
                 spent = self._spent()
@@ -262,13 +266,13 @@ class Search:
                 chosen = heapq.nlargest(_AT_ONCE, needed, key=lambda lane: lane.frontier)
             await _together([self._read_window(lane, len(chosen)) for lane in chosen])
             away = {lane.span.queue.broker_name: lane.failure for lane in lanes if lane.failure}
-            for lane in lanes:  # the other queues of a broker that fails would each wait for it
+            for lane in lanes:  # the other queues of a failing broker would each wait for it
                 name = lane.span.queue.broker_name
                 if lane.is_open and name in away:
                     lane.failure = f"{lane.span.name}: not read, as its broker has just failed"
 
     def _threshold(self, lanes: list[_Lane]) -> float:
-        """The time of the last message that is wanted, as far as is known."""
+        """Return the time of the last wanted message, as far as it is known."""
         times = [time for lane in lanes for time, _ in lane.waiting]
         if len(times) < self._query.count:
             return -inf
@@ -284,7 +288,7 @@ class Search:
         return ""
 
     async def _read_window(self, lane: _Lane, beside: int) -> None:
-        """Read the next window of a queue, and have its frontier further back."""
+        """Read the next window of a queue, and move its frontier back."""
         room = max(1, (self._budget.messages - self._looked) // beside)
         begin = max(lane.low, lane.high - min(lane.window, room))
         span = Span(lane.span.queue, begin, lane.high, lane.span.maximum)
@@ -299,7 +303,8 @@ class Search:
                     size += length
                     wanted = self._test is None or self._test(message)
                     keep = self._keep if wanted else 0
-                    if keep is not None and length > keep:  # a batch of all whole were too much
+                    # a batch of complete bodies would be too large
+                    if keep is not None and length > keep:
                         message.body = message.body[:keep]
                     if wanted:
                         hits.append(Hit(message, length))
@@ -313,7 +318,7 @@ class Search:
         lane.seen = True
         time = lane.frontier
         fresh = []
-        for hit in reversed(hits):  # from the newest on
+        for hit in reversed(hits):  # starting with the newest
             time = min(time, hit.message.store_timestamp)
             fresh.append((time, hit))
         lane.waiting[:0] = fresh[::-1]
@@ -326,14 +331,14 @@ class Search:
         lane.window = max(_FIRST_WINDOW, min(2 * lane.window, largest, fits))
 
     async def _time_at(self, lane: _Lane, offset: int) -> float:
-        """When the message at an offset was stored: no message before it is newer."""
+        """Return the store time of the message at an offset: no message before it is newer."""
         result = await self._consumer.pull(lane.span.queue, offset, max_count=1, decompress=False)
         if result.messages and result.messages[0].queue_offset == offset:
             return result.messages[0].store_timestamp
         return lane.frontier
 
     def _give_out(self, lanes: list[_Lane]) -> SearchResult:
-        """The newest messages that no unread one can be newer than."""
+        """Return the newest messages, as long as no unread one can be newer."""
         border = max((lane.frontier for lane in lanes if lane.is_open), default=-inf)
         found = SearchResult()
         while len(found.hits) < self._query.count:
@@ -349,7 +354,7 @@ class Search:
 
 
 async def _together(reads: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Await all; who cancels this, cancels each of them."""
+    """Await all reads; a cancellation cancels each of them."""
     tasks = [asyncio.ensure_future(read) for read in reads]
     try:
         await asyncio.gather(*tasks)

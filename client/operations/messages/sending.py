@@ -1,7 +1,7 @@
-"""Sending copies of messages: in batches, each queue in order, every one accounted for.
+"""Sends copies of messages in batches, in order per queue, and accounts for every message.
 
-A target queue has one request in flight, so its messages are stored in the order in which they
-come. A batch whose answer is lost is sent again: it may be stored twice, but never not at all.
+A target queue has one request in flight, so its messages are stored in the order in which they are
+passed. If an answer is lost, the batch is sent again: it may be stored twice, but never lost.
 """
 
 import asyncio
@@ -17,32 +17,34 @@ if TYPE_CHECKING:
     from mq.client.producer import Producer, SendResult
     from mq.protocol.message import Message
 
-BATCH_BYTES = 256 * 1024  # of bodies; a larger message goes by itself, compressed
+BATCH_BYTES = 256 * 1024  # of bodies; a larger message is sent alone, compressed
 BATCH_MESSAGES = 128
 TRIES = 3
 RETRY_SECONDS = 0.5
-# Of a single message these say that it is at fault, and not the broker or the way there.
+# For a single message these errors mean that the message is at fault, not the broker or the
+# network.
 ITS_OWN_FAULT = (MessageIllegal, ClientError, ValueError)
 
 
 def why_refused(error: Exception, queue: MessageQueue) -> str:
-    """What is told of a message that is not stored in a queue, with what would help."""
+    """Return the text for a message that a queue did not accept, with a hint."""
     if isinstance(error, MessageIllegal) and error.names_limit:
         return f"{error}; to have it there, raise maxMessageSize at {queue.broker_name}"
     return str(error)
 
 
 class QueueMap:
-    """Which queue of the target gets the messages of a source queue.
+    """Maps source queues to target queues.
 
-    The one that an option names; else the one of the same broker and number; else the one of the
-    same number on the first broker that has it; else that of the number modulo the queues there
-    are. A source queue always goes to one queue, so its order is kept.
+    The target is the one that an option names; otherwise the one of the same broker and number;
+    otherwise the one of the same number on the first broker that has it; otherwise the number
+    modulo the number of queues. A source queue always has the same target, so its order is
+    preserved.
     """
 
     def __init__(self, queues: Sequence[MessageQueue], pairs: Iterable[str] = ()) -> None:
         """`pairs` are `[BROKER:]QUEUE=[BROKER:]QUEUE`. Raises InvalidRequest for an invalid one."""
-        self._queues = sorted(queues)  # so that the same ones give the same targets again
+        self._queues = sorted(queues)  # sorted, so that the same queues give the same targets again
         self._exact: dict[tuple[str | None, int], MessageQueue] = {
             (queue.broker_name, queue.queue_id): queue for queue in queues
         }
@@ -63,11 +65,11 @@ class QueueMap:
             self._said[_place(source, pair)] = found
 
     def any(self, number: int) -> MessageQueue:
-        """One of all queues, for what comes from none: by turns."""
+        """Return one of all queues in turn, for messages without a source queue."""
         return self._queues[number % len(self._queues)]
 
     def __call__(self, broker_name: str, queue_id: int) -> MessageQueue:
-        """The target of a source queue."""
+        """Return the target of a source queue."""
         return (
             self._said.get((broker_name, queue_id))
             or self._said.get((None, queue_id))
@@ -85,7 +87,7 @@ def _place(text: str, pair: str) -> tuple[str | None, int]:
 
 
 async def queue_map(producer: "Producer", topic: str, pairs: Iterable[str] = ()) -> QueueMap:
-    """The map onto the queues of `topic`, which has to exist. Raises RouteNotFound."""
+    """Create the map onto the queues of `topic`, which must exist. Raises RouteNotFound."""
     await producer.session.route(topic)
     queues = await producer.prepare(topic)
     if not queues:
@@ -94,7 +96,7 @@ async def queue_map(producer: "Producer", topic: str, pairs: Iterable[str] = ())
 
 
 class Sent:
-    """How many messages a queue has got, and from which offset to which."""
+    """The number of messages that a queue received, and their range of offsets."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
@@ -103,7 +105,7 @@ class Sent:
         self.next_offset: int | None = None
 
     def note(self, offset: int, count: int) -> None:
-        """So many messages were stored there, the first one at `offset`."""
+        """Record that `count` messages were stored, the first one at `offset`."""
         if self.first_offset is None:
             self.first_offset = offset
         self.next_offset = offset + count
@@ -111,7 +113,7 @@ class Sent:
 
 
 class Target(Sent):
-    """A queue that copies go to, and how many it has got."""
+    """A target queue of copies, and the number of messages that it received."""
 
     def __init__(self, producer: "Producer", queue: MessageQueue) -> None:
         super().__init__(queue)
@@ -123,8 +125,8 @@ class Target(Sent):
         return f"{self.queue.broker_name}:{self.queue.queue_id}"
 
     async def send(self, messages: "Sequence[Message]") -> None:
-        """Store messages in their order. Raises MQError, after `TRIES` tries; one of
-        ITS_OWN_FAULT for a message that is the first that is not `sent`.
+        """Store messages in order. Raises MQError, after `TRIES` attempts; one of ITS_OWN_FAULT if
+        the first message that is not `sent` is invalid.
         """
         async with self._turn:
             for part in parts(messages, self.queue.topic):
@@ -133,7 +135,7 @@ class Target(Sent):
     async def _send(self, part: "list[Message]") -> None:
         try:
             result = await send_part(self._producer, part, self.queue)
-        except ITS_OWN_FAULT:  # a broker may take less than a batch has
+        except ITS_OWN_FAULT:  # a broker may accept less than a whole batch
             if len(part) == 1:
                 raise
             half = len(part) // 2
@@ -146,8 +148,8 @@ class Target(Sent):
 def parts(
     messages: "Sequence[Message]", topic: str, batch_bytes: int = BATCH_BYTES
 ) -> "Iterator[list[Message]]":
-    """Messages as they may go together, in their order."""
-    alone = topic.startswith(RETRY_PREFIX)  # brokers take no batches there
+    """Yield messages in batches that may be sent together, in order."""
+    alone = topic.startswith(RETRY_PREFIX)  # brokers accept no batches there
     part: list[Message] = []
     size = 0
     for message in messages:
@@ -157,7 +159,7 @@ def parts(
             yield part
             part, size = [], len(message.body)
         part.append(message)
-        if delayed:  # none goes behind it either
+        if delayed:  # nothing may follow it in the batch either
             yield part
             part, size = [], 0
     if part:
@@ -167,8 +169,7 @@ def parts(
 async def send_part(
     producer: "Producer", part: "list[Message]", queue: MessageQueue | None
 ) -> "SendResult":
-    """Store what may go together in a queue; without one in any. Raises MQError after `TRIES`
-    tries."""
+    """Store a batch in a queue, or in any queue if None. Raises MQError after `TRIES` attempts."""
     for left in reversed(range(TRIES)):
         try:
             if len(part) == 1:
@@ -182,7 +183,7 @@ async def send_part(
 
 
 class CopyTarget(Protocol):
-    """Where copies go: a queue, or a partition of TubeMQ."""
+    """A target of copies: a queue, or a partition of TubeMQ."""
 
     queue: MessageQueue
 
@@ -191,17 +192,17 @@ class CopyTarget(Protocol):
 
 
 def check_same(target: CopyTarget, before: str | None, source: str) -> None:
-    """Raises Unavailable where a cut run has sent what comes from `source` to another queue."""
+    """Raise Unavailable if an interrupted run sent the messages of `source` to another queue."""
     if before is not None and before != target.name:
         raise Unavailable(
-            f"what comes from {source} went to {before} before it was cut, and would go to "
-            f"{target.name} now: the queues of topic {target.queue.topic} are others",
+            f"messages from {source} went to {before} before the interruption, and would go to "
+            f"{target.name} now: the queues of topic {target.queue.topic} have changed",
             hint=NextStep.GO_ON_LATER,
         )
 
 
 class Targets:
-    """The queues that copies go to, each made when it is first used."""
+    """The target queues of copies, created on first use."""
 
     def __init__(self, producer: "Producer", queue_of: QueueMap) -> None:
         self._producer = producer
@@ -209,11 +210,11 @@ class Targets:
         self._targets: dict[MessageQueue, Target] = {}
 
     def of(self, broker_name: str, queue_id: int) -> Target:
-        """Where the messages of a source queue go."""
+        """Return the target of a source queue."""
         return self._of(self._queue_of(broker_name, queue_id))
 
     def any(self, number: int) -> Target:
-        """Where the messages go that come from no queue."""
+        """Return the target of messages without a source queue."""
         return self._of(self._queue_of.any(number))
 
     def _of(self, queue: MessageQueue) -> Target:
@@ -223,5 +224,5 @@ class Targets:
         return target
 
     def all(self) -> list[Target]:
-        """Those that were used, in order."""
+        """Return the used targets, in order."""
         return [self._targets[queue] for queue in sorted(self._targets)]

@@ -1,4 +1,4 @@
-"""Where the lines of an export go, as they are read: a stream here, a file in `file_sink`."""
+"""Targets of an export's lines: a stream here, a file in `file_sink`."""
 
 import asyncio
 import io
@@ -12,17 +12,19 @@ from mq.client.operations.messages.reading import Span
 
 
 class Sink(Protocol):
-    """Where lines go."""
+    """Accepts lines."""
 
     async def write(self, lines: Lines, count: int, spans: list[Span]) -> None:
-        """Take `count` lines. All before `Span.next` has been taken by then, these lines too."""
+        """Accept `count` lines. All messages before `Span.next` have been accepted then, including
+        these.
+        """
 
 
 class StreamSink:
-    """Lines go to a stream, once."""
+    """Writes lines to a stream."""
 
     def __init__(self, stream: Any) -> None:
-        """`stream` takes bytes, or text; where that has bytes beneath, they are written to."""
+        """`stream` accepts bytes or text; a text stream's byte buffer is used if it has one."""
         is_binary = isinstance(stream, io.BufferedIOBase)
         self._binary: Any = stream if is_binary else getattr(stream, "buffer", None)
         self._stream = stream
@@ -31,7 +33,7 @@ class StreamSink:
 
     async def write(self, lines: Lines, count: int, spans: list[Span]) -> None:
         if self._pipe is not None:
-            async with self._turn:  # queues are read side by side, and lines are whole
+            async with self._turn:  # queues are read concurrently, and lines must stay whole
                 for piece in pieces_of(lines):
                     await _write_to_pipe(self._pipe, piece)
             return
@@ -43,7 +45,7 @@ class StreamSink:
 
 
 def _pipe_of(stream: Any) -> int | None:
-    """The descriptor of a stream that is a pipe: who reads it may take nothing for long."""
+    """Return the descriptor of a stream that is a pipe, whose reader may be slow."""
     try:
         descriptor = int(stream.fileno())
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -55,7 +57,7 @@ def _pipe_of(stream: Any) -> int | None:
 
 
 async def _write_to_pipe(descriptor: int, lines: bytes) -> None:
-    """Write all, and let the loop go on meanwhile: a write that blocks lets no signal end it."""
+    """Write all data without blocking the loop: signals could not end a blocking write."""
     loop = asyncio.get_running_loop()
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
@@ -68,5 +70,5 @@ async def _write_to_pipe(descriptor: int, lines: bytes) -> None:
                 await room.wait()
             finally:
                 loop.remove_writer(descriptor)
-        # So much does not block where there is room for anything (POSIX, PIPE_BUF).
+        # A write of this size does not block if there is any room (POSIX, PIPE_BUF).
         rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]

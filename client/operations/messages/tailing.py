@@ -1,7 +1,7 @@
-"""A topic looked at as its messages come, by somebody who may be slower than it.
+"""Shows a topic's messages as they arrive, to a reader that may be slower than they are.
 
-A `Follower` waits when nobody takes what it has, so it would fall behind for ever. Here all that
-comes is taken at once, only the newest are kept, and what is dropped is counted.
+A `Follower` waits for its reader, so a slow reader would lag more and more. A `Tail` accepts all
+messages at once, keeps only the newest, and counts those that it drops.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.protocol.message import StoredMessage
 
-MOST_KEPT = 200  # messages between two looks
+MOST_KEPT = 200  # messages between two calls of `look`
 KEPT_BYTES = 1024  # of a body
-MOST_FAILURES = 20  # lines between two looks
-RATE_SECONDS = 5.0  # that a rate is of: messages come in batches
+MOST_FAILURES = 20  # lines between two calls of `look`
+RATE_SECONDS = 5.0  # the interval of a rate: messages arrive in batches
 
 
 @dataclass
 class TailUpdate:
-    """What came since the last look: the newest of it, oldest first, and what went wrong.
+    """The messages since the last call, the newest of them, oldest first, and the failures.
 
-    `matched` and `dropped` count from the beginning: what came, and what of it nobody will see.
-    `rate` is of what matched in the last seconds, a second.
+    `matched` and `dropped` count all matching and dropped messages since the start. `rate` is
+    matching messages per second over the last seconds.
     """
 
     hits: list[Hit] = field(default_factory=list)
@@ -44,8 +44,9 @@ class TailUpdate:
 
 
 class Tail:
-    """Follows a topic as long as its `async with` block lasts. It joins no group and commits no
-    offset; a broker that goes away is followed again when it is back."""
+    """Follows a topic during an `async with` block. It joins no group and commits no offset; a
+    broker that becomes unavailable is followed again when it returns.
+    """
 
     def __init__(
         self,
@@ -56,23 +57,26 @@ class Tail:
         last: int = 0,
         most: int = MOST_KEPT,
     ) -> None:
-        """`text` is looked for in bodies. First come the `last` messages that there are; `most` are
-        kept from one look to the next."""
+        """`text` is searched in bodies. The first messages are the `last` existing ones; `most` are
+        kept between two calls of `look`.
+        """
         self._test = SearchQuery(choice, text).test()
         self._follower = Follower(session, choice, self._takes, decompress=False)
         self._last = last
         self._hits: deque[Hit] = deque(maxlen=most)
-        self._sizes: dict[int, int] = {}  # of bodies that were cut, by their messages until seen
+        self._sizes: dict[int, int] = {}  # full sizes of truncated bodies, by message, until seen
         self._failures: deque[str] = deque(maxlen=MOST_FAILURES)
         self._came = asyncio.Event()
         self._matched = self._dropped = 0
-        # When it was looked, and how many had matched by then: from RATE_SECONDS ago on.
+        # Times of calls, and the number of matches then: from RATE_SECONDS ago on.
         self._looks: deque[tuple[float, int]] = deque([(clock.monotonic(), 0)])
         self._parts = AsyncExitStack()
         self._task: asyncio.Task[None] | None = None
 
     def _takes(self, message: "StoredMessage") -> bool:
-        """Of a body what is shown is kept: a pull of small ones may be gigabytes decompressed."""
+        """Test a message and truncate its body to the part that is shown: a pull of small records
+        may expand to gigabytes.
+        """
         restore_body(message, MOST_DECOMPRESSED)
         size = len(message.body)
         takes = self._test is None or self._test(message)
@@ -83,7 +87,7 @@ class Tail:
         return takes
 
     async def __aenter__(self) -> Self:
-        """Raises NotFound, and MQError where no queue can be read."""
+        """Raises NotFound, and MQError if no queue can be read."""
         async with AsyncExitStack() as parts:
             await parts.enter_async_context(self._follower)
             first = await self._follower.start(self._last)
@@ -98,13 +102,14 @@ class Tail:
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
-        finally:  # also for who is cancelled once more here
+        finally:  # even if it is cancelled again here
             await self._parts.aclose()
 
     async def look(self, seconds: float) -> TailUpdate:
-        """What came since the last look, at once if there is any, else within `seconds`.
+        """Return the messages since the last call, at once if there are any, otherwise within
+        `seconds`.
 
-        Raises what ended the following, if anything did.
+        Raises the error that ended the following, if any.
         """
         if self._task is not None and self._task.done():
             self._task.result()

@@ -1,4 +1,4 @@
-"""What the traces of clients say of a message."""
+"""Reads the traces that clients wrote about a message."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 Entry = tuple["Pub | SubAfter", "StoredMessage"]
 
-MOST_TRACES = 64  # of each broker
-# Of the body of a trace, decompressed: clients begin another one at 128,000 (maxMsgSize).
+MOST_TRACES = 64  # per broker
+# The limit of a decompressed trace body: clients start another one at 128,000 bytes (maxMsgSize).
 MOST_TRACE_BYTES = 1024 * 1024
 _END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """An entry as `mq queryMsgTraceById` gives it. `type` is Pub or Sub; `time` in ms, 0 where an
-    old client has not written it."""
+    """An entry as shown by `mq queryMsgTraceById`. `type` is Pub or Sub; `time` is in ms, 0 if an
+    old client did not write it.
+    """
 
     type: str
     group: str | None
@@ -40,8 +41,9 @@ class TraceRow:
 
 
 def entries(traces: list["StoredMessage"], message_id: str) -> tuple[list[Entry], list[str]]:
-    """The entries on a message, each with the trace that it stands in, and which traces cannot be
-    read. Traces hold entries on other messages, too."""
+    """Return the entries about a message, each with its trace message, and the unreadable traces.
+    Traces contain entries about other messages, too.
+    """
     from mq.client.trace.entries import Pub, SubAfter
 
     found, failures = _decoded(traces, lambda entry: entry.message_id == message_id)
@@ -51,8 +53,9 @@ def entries(traces: list["StoredMessage"], message_id: str) -> tuple[list[Entry]
 def _decoded(
     traces: list["StoredMessage"], wanted: "Callable[[TraceEntry], bool]"
 ) -> "tuple[list[tuple[TraceEntry, StoredMessage]], list[str]]":
-    """The entries of traces that are `wanted`, each trace as far as it can be read. Bodies that are
-    as they are stored are decompressed one by one."""
+    """Return the `wanted` entries of traces, each trace as far as it can be decoded. Bodies that
+    are as stored are decompressed one by one.
+    """
     from mq.client.trace.entries import MalformedTrace, decode
 
     found: list[tuple[TraceEntry, StoredMessage]] = []
@@ -70,7 +73,7 @@ def _decoded(
 
 
 def row(entry: "Pub | SubAfter", trace: "StoredMessage") -> TraceRow:
-    """An entry and the trace that it stands in, as a row."""
+    """Convert an entry and its trace message to a row."""
     sent = type(entry).__name__ == "Pub"
     return TraceRow(
         "Pub" if sent else "Sub",
@@ -86,10 +89,10 @@ def row(entry: "Pub | SubAfter", trace: "StoredMessage") -> TraceRow:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that a client did with a message, from `begin` to `end` in ms since 1970.
+    """A client's action on a message, from `begin` to `end` in ms since 1970.
 
-    `kind` is sent, consumed or ended (a transaction); `result` success, failed, or what became of
-    a transaction. `retry` is how often the message had come back before.
+    `kind` is sent, consumed or ended (a transaction); `result` is success, failed, or the state of
+    a transaction. `retry` is how often the message had been redelivered.
     """
 
     kind: str
@@ -106,7 +109,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A message in the traces: its steps in the order of time, its keys and topics."""
+    """A traced message: its steps by time, its keys and topics."""
 
     message_id: str
     topics: tuple[str, ...]
@@ -116,10 +119,10 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What traces say of a message id or key.
+    """The traces of a message id or key.
 
-    `state` is found; none (clients of it write no traces, or none is kept any more); or no_topic:
-    no broker has the trace topic, so nobody can write traces there.
+    `state` is found; none (its clients write no traces, or they have expired); or no_topic: no
+    broker has the trace topic, so no traces can be written.
     """
 
     state: str
@@ -137,8 +140,9 @@ async def look_up(
     end: int = _END_OF_TIME,
     count: int = MOST_TRACES,
 ) -> Traces:
-    """The traces of messages that have a unique id or a key, as far as brokers answer. Raises
-    MQError where none has any, and some do not answer."""
+    """Return the traces of messages with a unique id or a key, from the brokers that answer. Raises
+    MQError if there are none and some brokers do not answer.
+    """
     errors: list[MQError] = []
     try:
         found = await admin.find_by_key(
@@ -153,11 +157,12 @@ async def look_up(
 
 
 def timeline(traces: "list[StoredMessage]", word: str) -> Traces:
-    """The entries of traces that are of a message with this unique id or key."""
+    """Combine the trace entries of messages with this unique id or key."""
     from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore
 
     def wanted(entry: "TraceEntry") -> bool:
-        # Whether a beginning is wanted its end tells, which may stand in another trace.
+        # Whether a start entry is wanted is known from its end entry, which may be in another
+        # trace.
         return isinstance(entry, SubBefore) or word in (entry.message_id, *_keys(entry.keys))
 
     decoded, failures = _decoded(traces, wanted)
@@ -226,8 +231,9 @@ def _sent(entry: "Pub", host: str) -> Step:
 
 
 def _consumed(entry: "SubAfter", before: "object | None", host: str) -> Step:
-    """A consumption. Where it began, an entry of its own says; without it, when it was over and how
-    long it took."""
+    """Convert a consumption. Its start is an entry of its own; without it, the start is derived
+    from the end and the duration.
+    """
     from mq.client.trace.entries import SubBefore
 
     if isinstance(before, SubBefore):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mq.protocol.bodies import ConsumerConnection
     from mq.protocol.message import StoredMessage
 
-# What Java's client says when no broker has offsets of the group (examineConsumeStats).
+# The text of Java's client if no broker has offsets of the group (examineConsumeStats).
 _NO_STATS = (
     "CODE:206 DESC:Not found the consumer group consume stats, because return offset table is "
     "empty, maybe the consumer not consume any message"
@@ -24,7 +24,7 @@ _NO_STATS = (
 
 
 _REASONS = {
-    "CONSUMED": "the group has committed an offset behind it",
+    "CONSUMED": "the group has committed an offset after it",
     "CONSUMED_BUT_FILTERED": "the group has passed it: its tag is not among those that it wants",
     "NOT_CONSUME_YET": "the group has not come to it yet",
     "NOT_ONLINE": "no consumer of the group is online",
@@ -34,7 +34,7 @@ _REASONS = {
 
 @dataclass
 class Track:
-    """What one consumer group did with a message. `type` is Java's TrackType."""
+    """The status of a message in one consumer group. `type` is Java's TrackType."""
 
     group: str
     type: str = "UNKNOWN"
@@ -42,12 +42,12 @@ class Track:
 
     @property
     def reason(self) -> str:
-        """Why it is so, in a sentence; without one what was answered."""
+        """The reason in a sentence; otherwise the answer."""
         return _REASONS.get(self.type) or self.error or "nothing is known of the group"
 
 
 async def tracks(admin: "Admin", message: "StoredMessage") -> list[Track]:
-    """Every group that the topic's first broker knows, and what it did with the message."""
+    """Return the status in every group that the topic's first broker knows."""
     route = await admin.topic_route(message.topic)
     if not route.broker_datas:
         return []
@@ -80,7 +80,7 @@ async def _track(admin: "Admin", message: "StoredMessage", group: str) -> Track:
 
 
 async def _consumed(admin: "Admin", message: "StoredMessage", group: str) -> bool:
-    """Whether the group has gone past the message on the broker that stores it."""
+    """Whether the group has passed the message on the broker that stores it."""
     stats = await consume_stats(admin, group)
     table = (await admin.cluster_info()).broker_addr_table
     home = address_text(message.store_host)
@@ -94,7 +94,7 @@ async def _consumed(admin: "Admin", message: "StoredMessage", group: str) -> boo
 
 
 def _filtered(connection: "ConsumerConnection", message: "StoredMessage") -> bool:
-    """Whether the group's tags leave the message out."""
+    """Whether the group's tags exclude the message."""
     subscription = connection.subscription_table.get(message.topic)
     if subscription is None or not subscription.tags_set:
         return False

@@ -1,9 +1,10 @@
-"""Open transactions: halves that nobody has committed or rolled back yet.
+"""Open transactions: half messages that are neither committed nor rolled back.
 
-A half waits in RMQ_SYS_TRANS_HALF_TOPIC at its broker; an operation in RMQ_SYS_TRANS_OP_HALF_TOPIC
-ends it by its queue offset. The broker keeps, as offsets of CID_RMQ_SYS_TRANS, before which all of
-either topic is done with. So what is open is behind the first offset and in no operation behind the
-second. A check puts a half again at the end; the one before is the same transaction.
+A half message waits in RMQ_SYS_TRANS_HALF_TOPIC at its broker; an operation in
+RMQ_SYS_TRANS_OP_HALF_TOPIC ends it by its queue offset. The broker stores, as offsets of
+CID_RMQ_SYS_TRANS, before which everything in either topic is processed. So the open half messages
+are after the first offset and in no operation after the second. A check appends a half message
+again; the previous one is the same transaction.
 """
 
 from dataclasses import dataclass
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
-MOST_READ = 1024  # halves, and as many operations, of one broker
+MOST_READ = 1024  # half messages, and operations, read per broker
 _QUEUE = 0  # the only one that brokers use
 _REMOVE = "d"  # TransactionalMessageUtil.REMOVETAG
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A half that is open: for which topic, of which producer group, how often it was checked."""
+    """An open half message: its topic, its producer group, and how often it was checked."""
 
     broker_name: str
     message_id: str
@@ -44,9 +45,10 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """Those of a broker, oldest first. With `is_all` False only the first ones were read.
+    """The open transactions of a broker, oldest first. If `is_all` is False only the first ones
+    were read.
 
-    `not_passed` are halves that the broker has not passed yet, ended ones among them.
+    `not_passed` counts half messages that the broker has not passed yet, including ended ones.
     """
 
     broker_name: str
@@ -57,17 +59,17 @@ class OpenTransactions:
 
     @property
     def oldest(self) -> int | None:
-        """When the oldest was made, in ms since 1970."""
+        """The born time of the oldest one, in ms since 1970."""
         return min((item.born_time for item in self.found), default=None)
 
 
 async def open_transactions(admin: "Admin", broker_name: str, address: str) -> OpenTransactions:
-    """The open transactions of the broker at `address`. It raises nothing: see `problem`."""
+    """Return the open transactions of the broker at `address`. Does not raise: see `problem`."""
     halves = MessageQueue(TRANSACTION_HALF_TOPIC, broker_name, _QUEUE)
     operations = MessageQueue(TRANSACTION_OPERATION_TOPIC, broker_name, _QUEUE)
     try:
-        # Operations first: one that comes meanwhile leaves a half open that is shown once too long,
-        # and none is hidden.
+        # Operations first: one that arrives meanwhile leaves a half message shown slightly too
+        # long, but hides none.
         begin, end = await _not_passed(admin, address, halves)
         if begin == end:
             return OpenTransactions(broker_name, not_passed=0)
@@ -93,7 +95,9 @@ async def open_transactions(admin: "Admin", broker_name: str, address: str) -> O
 
 
 async def _not_passed(admin: "Admin", address: str, queue: MessageQueue) -> tuple[int, int]:
-    """From where on the broker has not passed a topic of its own, and where it ends."""
+    """Return the offset up to which the broker has processed one of its topics, and the topic's
+    end.
+    """
     end = await admin.max_offset(address, queue.topic, queue.queue_id)
     if not end:
         return 0, 0
@@ -105,8 +109,9 @@ async def _not_passed(admin: "Admin", address: str, queue: MessageQueue) -> tupl
 
 
 def ended_offsets(operation: "StoredMessage") -> list[int]:
-    """The queue offsets of the halves that an operation ends: one of 4.9, a list of 5.x with a
-    comma behind each. None for what is no such list."""
+    """Return the queue offsets of the half messages that an operation ends: one in 4.9, a list with
+    a comma after each in 5.x. Empty if the body is not such a list.
+    """
     if operation.tags != _REMOVE:
         return []
     parts = [part for part in bytes(operation.body).split(b",") if part]
@@ -116,7 +121,9 @@ def ended_offsets(operation: "StoredMessage") -> list[int]:
 
 
 def _key(half: "StoredMessage") -> tuple[str, ...]:
-    """What tells one transaction from another, however often its half is put again."""
+    """Return a key that identifies a transaction, however often its half message is appended
+    again.
+    """
     properties = half.properties
     names = (PropertyKey.PRODUCER_GROUP, PropertyKey.REAL_TOPIC)
     unique = properties.get(PropertyKey.UNIQUE_KEY) or half.offset_id

@@ -1,4 +1,4 @@
-"""Messages of RocketMQ as messages of TubeMQ, and back: they are then what they were.
+"""Converts RocketMQ messages to TubeMQ messages and back, without loss.
 
 RocketMQ                 TubeMQ
 tag                      message type
@@ -22,11 +22,11 @@ from mq.protocol.tube.payload import MESSAGE_TIME, MESSAGE_TYPE
 if TYPE_CHECKING:
     from mq.client.tube.message import TubeMessage
 
-#: An attribute that says that others, or the type, have %XX in them.
+#: An attribute that marks others, or the type, as containing %XX.
 QUOTED = "mqQuoted"
-#: An attribute: the flag of a message of RocketMQ.
+#: An attribute: the flag of a RocketMQ message.
 FLAG = "mqFlag"
-#: What the names of attributes begin with as properties that RocketMQ has another meaning for.
+#: Prefix for attributes whose names have a meaning as properties in RocketMQ.
 FOREIGN = "tube."
 
 _OURS = frozenset({QUOTED, FLAG})
@@ -37,14 +37,16 @@ _SEPARATORS = {ord(letter): quote(letter) for letter in NAME_VALUE_SEPARATOR + P
 def attributes_of(
     properties: Mapping[str, str], flag: int = 0
 ) -> tuple[dict[str, str], str | None]:
-    """The attributes and the type of a copy, of the properties and the flag of a message."""
+    """Return the attributes and the type of a copy, from the properties and the flag of a
+    message.
+    """
     attributes: dict[str, str] = {}
     is_quoted = False
     for name, value in properties.items():
         if name == PropertyKey.TAGS or not name or not value:
             continue
         key, text = _quote(name), _quote(value)
-        if name in _OURS:  # one that a user has given this name
+        if name in _OURS:  # a name that a user has chosen
             key = f"%{ord(name[0]):02X}{name[1:]}"
         is_quoted = is_quoted or (key, text) != (name, value)
         attributes[key] = text
@@ -61,7 +63,7 @@ def _quote(text: str) -> str:
     quoted = text.translate(_QUOTES)
     for reserved in (MESSAGE_TYPE, MESSAGE_TIME):
         quoted = quoted.replace(reserved, reserved.replace("$", "%24"))
-    bare = quoted.strip()  # what is around it would be taken off, and what is blank refused
+    bare = quoted.strip()  # surrounding blanks would be removed, and blank values refused
     if bare == quoted:
         return quoted
     begin = quoted.index(bare) if bare else len(quoted)
@@ -69,7 +71,7 @@ def _quote(text: str) -> str:
 
 
 def message_of(topic: str, message: "TubeMessage") -> Message:
-    """A copy for RocketMQ of a message of TubeMQ. Its message time becomes a property."""
+    """Return a RocketMQ copy of a TubeMQ message. Its message time becomes a property."""
     attributes = dict(message.attributes)
     is_quoted = attributes.pop(QUOTED, None) is not None
     flag = attributes.pop(FLAG, "")
@@ -94,5 +96,5 @@ def _is_flag(text: str) -> bool:
 
 
 def _plain(text: str, is_quoted: bool) -> str:
-    """Text without what separates the properties of a message: others could be written with it."""
+    """Remove the separators of properties from a text, which could otherwise inject properties."""
     return (unquote(text) if is_quoted else text).translate(_SEPARATORS)

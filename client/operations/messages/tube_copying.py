@@ -1,7 +1,8 @@
-"""Copies between topics of RocketMQ and of TubeMQ, both ways, each queue or partition in order.
+"""Copies between topics of RocketMQ and TubeMQ, in both directions, in order per queue or
+partition.
 
-What becomes of a message says `tube_conversion`. A queue goes to a partition: that of its number,
-modulo as many as there are. A partition goes to a queue, as from queue to queue.
+`tube_conversion` defines the conversion of a message. A queue is copied to the partition with its
+number, modulo the number of partitions. A partition is copied to a queue, as from queue to queue.
 """
 
 import asyncio
@@ -28,16 +29,18 @@ if TYPE_CHECKING:
     from mq.client.tube.producer import TubeProducer, TubeSendResult
 
 _IN_FLIGHT = 500
-# So often in a row nothing is found before brokers are asked how far they have looked: they look at
-# a part of their index at a time, and may find nothing for us in it.
+# Empty rounds before brokers are queried for their position: they search a part of their index at a
+# time, which may contain nothing for this consumer.
 _EMPTY_ROUNDS = 3
-# So often they are asked, each time after twice as many rounds, until one that is not further than
-# before is given up: that takes longer than a request may.
+# How often they are queried, each time after twice as many rounds, until a partition without
+# progress is given up: longer than the timeout of a request.
 _LOOKS = 5
 
 
 class TubeTarget:
-    """A partition that copies go to, and how many it has got: in place of `sending.Target`."""
+    """A target partition of copies, and the number of messages that it received; the counterpart of
+    `sending.Target`.
+    """
 
     def __init__(self, producer: "TubeProducer", partition: Partition) -> None:
         key = partition.key
@@ -54,10 +57,11 @@ class TubeTarget:
         return str(self._partition.key)
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Store messages in their order. Raises MQError, after `TRIES` tries.
+        """Store messages in order. Raises MQError, after `TRIES` attempts.
 
-        From the first on that was not stored, or may not have been, they are sent again, though
-        some behind it may have been: so none is left out, and the last of each is in order.
+        All messages from the first one that was not stored, or may not have been, are sent again,
+        even if some after it were stored: so none is missing, and the last copies of all are in
+        order.
         """
         async with self._turn:
             tries = TRIES
@@ -74,7 +78,9 @@ class TubeTarget:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _send(self, messages: Sequence[Message]) -> tuple[int, BaseException | None]:
-        """Send side by side; how many were stored before one that was not, and why it was not."""
+        """Send concurrently; returns how many were stored before the first failure, and its
+        error.
+        """
         sends: list[asyncio.Future[TubeSendResult]] = []
         failure: Exception | None = None
         for message in messages:
@@ -102,7 +108,7 @@ class TubeTarget:
 
 
 class TubeTargets:
-    """The partitions of a topic that copies go to, each made when it is first used."""
+    """The target partitions of copies, created on first use."""
 
     def __init__(self, producer: "TubeProducer", topic: str) -> None:
         """Raises NotFound for a topic that cannot be sent to."""
@@ -113,21 +119,22 @@ class TubeTargets:
         self._targets: dict[Partition, TubeTarget] = {}
 
     def of(self, broker_name: str, queue_id: int) -> TubeTarget:
-        """Where the messages of a source queue go; queues of brokers may share a partition."""
+        """Return the target of a source queue; queues of several brokers may share a partition."""
         partition = self._partitions[queue_id % len(self._partitions)]
         if partition not in self._targets:
             self._targets[partition] = TubeTarget(self._producer, partition)
         return self._targets[partition]
 
     def all(self) -> list[TubeTarget]:
-        """Those that were used, in order."""
+        """Return the used targets, in order."""
         return [self._targets[partition] for partition in sorted(self._targets)]
 
 
 class TubeCopier:
-    """Takes messages of a topic of TubeMQ to queues of RocketMQ, partition beside partition.
+    """Copies messages of a TubeMQ topic to RocketMQ queues, all partitions concurrently.
 
-    From the oldest that is kept, or where the copy was cut, to what was the end when it began.
+    It starts at the oldest retained message, or where the copy was interrupted, and ends at the end
+    of each partition at the start.
     """
 
     def __init__(
@@ -139,23 +146,25 @@ class TubeCopier:
         rate: Rate,
         progress: Progress = unseen,
     ) -> None:
-        """`topic` is what the copies are of."""
+        """`topic` is the target topic."""
         self._consumer = consumer
         self._targets = targets
         self._topic = topic
         self._rate = rate
         self._progress = progress
         self._next: dict[str, int] = {}
-        # Of messages behind `next`, those that are stored: a cut comes before their confirmation.
+        # Messages after `next` that are stored: an interruption may precede their confirmation.
         self._stored: dict[str, list[int]] = {}
         self._done: dict[str, dict[str, Any]] = {}
-        self._ends: dict[str, int] = {}  # of partitions that are not read to there yet
+        self._ends: dict[str, int] = {}  # the ends of partitions that are not read completely yet
         self._failures: list[str] = []
-        #: A line for each stretch of messages that were gone before they could be copied.
+        #: A line for each range of messages that expired before they could be copied.
         self.gaps: list[str] = []
 
     async def run(self) -> list[str]:
-        """Copy all; returns a line for each partition that could not be copied to its end."""
+        """Copy everything; returns a line for each partition that could not be copied
+        completely.
+        """
         for key, readable in sorted((await self._consumer.partitions()).items()):
             if readable:
                 await self._begin(key)
@@ -169,10 +178,10 @@ class TubeCopier:
         return self._failures
 
     async def _begin(self, key: str) -> None:
-        """Read a partition from its first message on, or from where the copy was cut."""
+        """Read a partition from its first message, or from where the copy was interrupted."""
         before = self._done.get(key, {})
         check_same(self._target(key), before.get("to"), key)
-        begin = before.get("next", 0)  # of what is gone, a broker takes the oldest
+        begin = before.get("next", 0)  # for an expired offset a broker returns the oldest message
         await self._consumer.connect(key, begin)
         self._next[key] = begin
         self._stored[key] = before.get("stored", [])
@@ -180,7 +189,7 @@ class TubeCopier:
         if end < 0:
             self._failures.append(f"{key}: its broker does not say where it ends")
         elif end < begin:
-            text = f"{key}: it ends at {end}, and the copy was cut at {begin}: it was made anew"
+            text = f"{key}: it ends at {end}, and the copy was cut at {begin}: it was recreated"
             self._failures.append(text)
         elif begin < end:
             if before and begin < offset:
@@ -219,10 +228,11 @@ class TubeCopier:
         await self._consumer.disconnect(key)
 
     async def _look(self, looks: dict[str, int], error: MQError | None) -> None:
-        """Ask brokers how far they have looked; what is behind the last of ours counts as read.
+        """Query brokers for their positions; offsets up to there count as read.
 
-        A partition is registered again for that: who answers slowly, has taken it from us, or does
-        not go on is not taken for one that was read.
+        A partition is registered again for that purpose, so that a broker that is slow, has
+        assigned the partition to another client, or makes no progress is not mistaken for one that
+        was read completely.
         """
         for key, end in list(self._ends.items()):
             try:
@@ -244,7 +254,7 @@ class TubeCopier:
                 await self._end(key)
 
     async def _take(self, batch: "TubeBatch") -> None:
-        """Store a reply's messages, but for those that are, then go on behind it."""
+        """Store the messages of a reply, except those already stored, then confirm it."""
         key = batch.partition_key
         ids = [message.message_id for message in batch.messages]
         known = _common(self._stored[key], ids)
@@ -255,7 +265,7 @@ class TubeCopier:
             before = target.sent - known
             try:
                 await target.send(copies)
-            finally:  # whoever is cut here does not store them again
+            finally:  # a repetition after an interruption here does not store them again
                 self._stored[key] = ids[: target.sent - before]
         offset = await self._consumer.confirm(batch)
         self._stored[key] = self._stored[key][len(ids) :]
@@ -267,7 +277,7 @@ class TubeCopier:
         return self._targets.of(str(partition.broker_id), partition.partition_id)
 
     async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
-        """`run` that keeps in a file how far it is, and goes on from there."""
+        """Call `run`, save the progress in a file, and resume from it."""
 
         def save() -> None:
             partitions = dict(self._done)
@@ -292,7 +302,8 @@ class TubeCopier:
 
 
 def _common(stored: Sequence[int], ids: Sequence[int]) -> int:
-    """How many of a reply's messages, of these ids, were stored before the copy was cut: those at
-    its beginning, if they are what was stored first and no other is between them."""
+    """Return how many messages of a reply were stored before the interruption: the first ones, if
+    they are the messages stored first with no other in between.
+    """
     both = min(len(stored), len(ids))
     return both if list(stored[:both]) == list(ids[:both]) else 0

@@ -1,7 +1,7 @@
-"""Bodies decompressed one by one: as many are held as somebody looks at.
+"""Decompresses bodies one by one, to bound the memory.
 
-A pull of 32 small records may stand for 2 GB: whoever shows or counts what others have stored keeps
-messages as they are stored, and has each decompressed when its turn comes.
+A pull of 32 small records may expand to 2 GB: code that shows or counts stored messages keeps them
+as stored, and decompresses each one when it is processed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def unpacked(message: "StoredMessage", limit: int = MAX_DECOMPRESSED) -> "StoredMessage":
-    """The message with its body decompressed, to `limit` bytes at most: another one, if it is
-    compressed, which goes when nobody holds it. One that cannot be stays as it is stored, and its
-    `body_error` says why."""
+    """Return the message with its body decompressed to at most `limit` bytes: a copy if it is
+    compressed. If that fails the body stays as stored, and `body_error` is the reason.
+    """
     if not message.sys_flag & SysFlag.COMPRESSED:
         return message
     other = copy(message)
@@ -28,10 +28,10 @@ def unpacked(message: "StoredMessage", limit: int = MAX_DECOMPRESSED) -> "Stored
 
 
 class Unpacked(Sequence["StoredMessage"]):
-    """Messages that were decoded without decompressing them, each `unpacked` where it is looked at,
-    every time anew. Nothing of that is held here but of which that failed.
+    """Messages that were decoded without decompression, each `unpacked` on every access. Only
+    failures are kept.
 
-    `damaged` has why, by the id of the message: of those that somebody has looked at.
+    `damaged` contains the reasons by message id, of the messages accessed so far.
     """
 
     def __init__(

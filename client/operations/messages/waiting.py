@@ -1,10 +1,10 @@
-"""What waits at brokers to be delivered later: delayed messages by level, timed ones of 5.x.
+"""Messages that wait at brokers for a later delivery: delayed ones by level, timed ones of 5.x.
 
-Neither Java's brokers nor ours tell how many of what wait in so many words. Delayed messages wait
-in SCHEDULE_TOPIC_XXXX, a queue for each level; the broker says how far each has come
-(GET_ALL_DELAY_OFFSET), so what is behind that waits, and the first of it is the next one due. Timed
-messages wait in rmq_sys_wheel_timer, in the order in which they came, with what has been delivered
-between them: only as many of the newest as are read are known, and so it is said.
+Neither Java's brokers nor ours report the number of waiting messages directly. Delayed messages
+wait in SCHEDULE_TOPIC_XXXX, in one queue per level; the broker reports the offset of each level
+(GET_ALL_DELAY_OFFSET), so the messages after it wait, and the first of them is due next. Timed
+messages wait in rmq_sys_wheel_timer, in the order of their arrival, between delivered ones: only
+those among the newest entries that are read are known, which the result states.
 """
 
 import re
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
-#: messageDelayLevel of a broker that does not say another one.
+#: The default messageDelayLevel of a broker.
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MOST_LEVELS = 64
-MOST_TIMED = 1024  # of a broker's newest timed messages that are read
+MOST_TIMED = 1024  # newest timed messages that are read per broker
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"(\d{1,9})([smhd])").fullmatch
 _TIMER_QUEUE = 0  # the only one
@@ -36,10 +36,10 @@ _TIMER_QUEUE = 0  # the only one
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A delay level of a broker: `delay_millis` is None where the broker does not say it.
+    """A delay level of a broker. `delay_millis` is None if the broker does not report it, `waiting`
+    if the query failed.
 
-    `waiting` is None where it could not be asked. `next_due` is in ms since 1970, and may be past:
-    then the broker is late.
+    `next_due` is in ms since 1970, and may be past: then the broker is late.
     """
 
     broker_name: str
@@ -55,8 +55,8 @@ class Level:
 class TimedMessages:
     """The timed messages of a broker.
 
-    `waiting` counts those among the `looked` newest entries of its timer's topic; where not all
-    were read (`is_all`) there may be more, and one that is due earlier.
+    `waiting` counts those among the `looked` newest entries of the timer's topic. If not all were
+    read (`is_all`) there may be more, including one that is due earlier.
     """
 
     broker_name: str
@@ -69,7 +69,7 @@ class TimedMessages:
 
 
 def level_millis(text: str) -> tuple[int, ...]:
-    """The delays of the levels from 1 on, as messageDelayLevel says them. Raises ValueError."""
+    """Parse a messageDelayLevel to the delays of the levels from 1 on. Raises ValueError."""
     found = []
     for part in text.split():
         match = _LEVEL(part)
@@ -80,12 +80,12 @@ def level_millis(text: str) -> tuple[int, ...]:
 
 
 async def delayed(admin: "Admin", broker_name: str, address: str) -> list[Level]:
-    """The delay levels of the broker at `address` that have had messages. Raises MQError."""
+    """Return the delay levels of the broker at `address` that have had messages. Raises MQError."""
     offsets = await _delay_offsets(admin, address)
     try:
         config = await admin.broker_config(address)
         levels: Sequence[int] = level_millis(config.get("messageDelayLevel") or DEFAULT_LEVELS)
-    except (BrokerError, ValueError):  # an account may not be allowed to see settings
+    except (BrokerError, ValueError):  # the account may lack permission to read settings
         levels = ()
     count = max([len(levels), *(level for level in offsets if level <= MOST_LEVELS)], default=0)
     found = await admin.session.all(
@@ -111,13 +111,13 @@ async def _delay_offsets(admin: "Admin", address: str) -> dict[int, int]:
         table = fastjson.loads(bytes(response.body))["offsetTable"]
         return {int(level): int(offset) for level, offset in table.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return {}  # a broker that has had none
+        return {}  # a broker that has had no delayed messages
 
 
 async def _level(
     admin: "Admin", broker_name: str, address: str, level: int, delay: int | None, offset: int
 ) -> Level | None:
-    """A level; None for one that has never had a message."""
+    """Return a level; None if it has never had a message."""
     queue = MessageQueue(SCHEDULE_TOPIC, broker_name, level - 1)
     try:
         end = await admin.max_offset(address, queue.topic, queue.queue_id)
@@ -140,10 +140,10 @@ def _real_topic(message: "StoredMessage") -> str | None:
 
 
 async def timed(admin: "Admin", broker_name: str, address: str, now: int) -> TimedMessages | None:
-    """What waits in the timer of the broker at `address`; None where there is no timer.
+    """Return the messages in the timer of the broker at `address`; None if there is no timer.
 
-    `now` in ms since 1970. A message that is due far off is put again now and then, with the same
-    unique id: it counts once. One that was withdrawn (recalled) does not.
+    `now` is in ms since 1970. A message due far in the future is re-appended from time to time,
+    with the same unique id: it counts once. A recalled one does not count.
     """
     queue = MessageQueue(TIMER_TOPIC, broker_name, _TIMER_QUEUE)
     try:

@@ -1,1 +1,1 @@
-"""What is done with the offsets of consumer groups."""
+"""Operations on the offsets of consumer groups."""

@@ -1,4 +1,4 @@
-"""Where queues begin and end, of all that can be read."""
+"""The first and last offsets of all readable queues."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -7,17 +7,18 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import MessageQueue, TopicOffset
 
-AT_ONCE = 16  # queues that are asked for at a time: a topic may have thousands
+AT_ONCE = 16  # concurrent queries: a topic may have thousands of queues
 
 
 async def bounds(
     admin: "Admin", address: str, topic: str, queues: "Iterable[MessageQueue]"
 ) -> "dict[MessageQueue, TopicOffset]":
-    """Least and greatest offset of queues of a topic at the broker at `address`. Raises MQError.
+    """Return the least and greatest offset of queues of a topic at the broker at `address`. Raises
+    MQError.
 
-    Brokers before 5.3 tell of the queues that are written to, and of no others
-    (AdminBrokerProcessor.getTopicStatsInfo): a topic that is to have fewer has some that are only
-    read until they are empty. Those are asked for, some side by side.
+    Brokers before 5.3 report only the writable queues (AdminBrokerProcessor.getTopicStatsInfo). A
+    topic that is being reduced has queues that are only read until they are empty; those are
+    queried individually, several at a time.
     """
     from mq.protocol.bodies import TopicOffset
 

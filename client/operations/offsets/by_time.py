@@ -1,6 +1,6 @@
 """Searches by store time that are exact at every broker.
 
-Brokers of 5.x and ours answer the lower bound. Java's 4.9 answers the nearest message, or any one
+Brokers of 5.x and ours return the lower bound. Java's 4.9 returns the nearest message, or any one
 of several that were stored in the same millisecond, so the messages there are checked.
 """
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 async def first_at(
     admin: "Admin", consumer: PullConsumer, address: str, queue: MessageQueue, timestamp: int
 ) -> int:
-    """The offset of the first message of `queue` stored at `timestamp` (ms) or later, else the end.
+    """Return the offset of the first message of `queue` stored at `timestamp` (ms) or later, or the
+    end.
 
-    Where the account may search at the broker at `address` but not read the queue, the broker's
-    own answer remains. Raises MQError.
+    If the account may search at the broker at `address` but not read the queue, the broker's own
+    answer is returned. Raises MQError.
     """
     where = address, queue.topic, queue.queue_id
     offset = await admin.search_offset(*where, timestamp - 1)

@@ -1,4 +1,4 @@
-"""The offsets of groups in a cluster: all of them at once, and from offsets to times and back."""
+"""The offsets of groups in a cluster: all of them, and their conversion to times and back."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -21,15 +21,15 @@ from mq.protocol.names import (
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
-IN_FLIGHT = 64  # requests at a time: a broker has other work to do
+IN_FLIGHT = 64  # concurrent requests: a broker has other work to do
 
-# An empty queue has nothing whose time could be told. What comes later was stored after now, unless
-# the clocks of this machine and the broker differ by more than this.
+# An empty queue has no message with a time. Later messages are stored after now, unless the clocks
+# of this machine and the broker differ by more than this.
 _CLOCK_MARGIN = 60_000  # ms
 
 
 class FetchedOffsets(NamedTuple):
-    """Offsets, and a line for each broker or queue whose offsets could not be had."""
+    """Offsets, and a line for each broker or queue whose offsets could not be fetched."""
 
     records: list[OffsetRecord]
     failures: list[str]
@@ -41,12 +41,12 @@ async def gather(
     cluster_name: str | None,
     expected: Mapping[str, str] = {},
 ) -> FetchedOffsets:
-    """The offsets of all groups at all brokers, or those of one cluster, but for the system's own.
+    """Return the offsets of all groups at all brokers, or in one cluster, except those of the
+    system.
 
-    `expected` are brokers that there must be, and how that is known: a name server forgets a broker
-    that is away.
-
-    Raises NotFound for a cluster that there is not, and the last broker's error when none answers.
+    `expected` are brokers that must exist, with the source of that information: a name server
+    removes an unavailable broker. Raises NotFound for an unknown cluster, and the last broker's
+    error if none answers.
     """
     info = await cluster.clusters(admin.session)
     names = cluster.broker_names(info, cluster_name) if cluster_name else info.broker_addr_table
@@ -90,7 +90,9 @@ def _records(
 
 
 def _is_systems(topic: str, group: str) -> bool:
-    """Offsets that brokers keep for themselves: moving them breaks delays and transactions."""
+    """Whether an offset belongs to the broker itself: changing it breaks delays and
+    transactions.
+    """
     return (
         is_system_group(group)
         or group in BUILT_IN_GROUPS
@@ -100,17 +102,19 @@ def _is_systems(topic: str, group: str) -> bool:
 
 
 class Times:
-    """From offsets to the times of their messages, and back; each queue is asked once."""
+    """Converts offsets to the store times of their messages and back; each point is queried
+    once.
+    """
 
     def __init__(self, admin: "Admin", now: int) -> None:
-        """`now` in ms since 1970."""
+        """`now` is in ms since 1970."""
         self._admin = admin
         self._consumer = PullConsumer(admin.session)
         self._now = now
         self._limit = asyncio.Semaphore(IN_FLIGHT)
 
     async def stamp(self, records: Iterable[OffsetRecord]) -> FetchedOffsets:
-        """The records with the store times of the messages that they point at."""
+        """Add the store times of the messages at the offsets of the records."""
         wanted = list(records)
         points = {(_queue(record.key), record.offset) for record in wanted}
         times: dict[tuple[MessageQueue, int], int] = {}
@@ -131,9 +135,9 @@ class Times:
         return FetchedOffsets(stamped, sorted(failures))
 
     async def _time_of(self, queue: MessageQueue, offset: int) -> int:
-        """When the message at `offset`, or the first one after it, was stored.
+        """Return the store time of the message at `offset`, or of the next one.
 
-        Where none is yet: a millisecond after the one before it.
+        If there is none yet: one millisecond after the message before it.
         """
         result = await self._pull(queue, offset)
         if result.messages:
@@ -145,14 +149,16 @@ class Times:
         return self._now - _CLOCK_MARGIN
 
     async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message stored at `timestamp` (ms) or later; else the end."""
+        """Return the offset of the first message stored at `timestamp` (ms) or later, or the
+        end.
+        """
         async with self._limit:
             session = self._admin.session
             address = await session.master_address(queue.topic, queue.broker_name)
             return await first_at(self._admin, self._consumer, address, queue, timestamp)
 
     async def _pull(self, queue: MessageQueue, offset: int, max_count: int = 1) -> PullResult:
-        """What is at `offset` or, where that is gone or not yet there, at the nearest one."""
+        """Pull at `offset` or, if it is expired or not there yet, at the nearest offset."""
         while True:
             result = await self._consumer.pull(queue, offset, max_count=max_count, decompress=False)
             if result.messages or result.next_offset == offset:

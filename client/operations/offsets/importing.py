@@ -1,4 +1,4 @@
-"""Giving groups the offsets of a file: what goes where, and what came of each queue."""
+"""Sets the offsets of groups from a file: the plan, and the result of each queue."""
 
 import asyncio
 from collections import defaultdict
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class ImportedOffset:
-    """What became of a group in a queue.
+    """The result for a group in a queue.
 
-    `before` is the offset that it had, None if it had none; `offset` the one that it was to get,
-    None where that could not be told. `result` is a word: set, same, left (of a queue that the file
-    does not know), running, missing, failed. `reason` says why it is not as it should be.
+    `before` is the former offset, None if there was none; `offset` is the new one, None if it could
+    not be determined. `result` is a word: set, same, left (a queue that is not in the file),
+    running, missing, failed. `reason` explains a problem.
     """
 
     key: GroupQueue
@@ -37,7 +37,9 @@ class ImportedOffset:
 
 
 class Import:
-    """Takes records to a cluster. `brokers` maps names in the file to names there."""
+    """Applies records to a cluster. `brokers` maps broker names in the file to names in the
+    cluster.
+    """
 
     def __init__(
         self,
@@ -50,8 +52,8 @@ class Import:
         everywhere: bool,
         force: bool,
     ) -> None:
-        """By time, `earliest` gives queues that the file does not know the earliest time of the
-        group in the topic; `everywhere` gives it to all.
+        """By time, `earliest` gives queues that are not in the file the earliest time of the group
+        in the topic; `everywhere` gives it to all queues.
         """
         self._admin = admin
         self._times = Times(admin, now)
@@ -70,7 +72,9 @@ class Import:
         self._ends: dict[MessageQueue, int | MQError] = {}
 
     async def run(self, records: Iterable[OffsetRecord]) -> list[ImportedOffset]:
-        """Do it; an outcome for each queue that gets an offset, or should have got one."""
+        """Apply the records; returns a result for each queue that gets an offset, or should have
+        got one.
+        """
         moved = [self._moved(record) for record in records]
         await self._learn(moved)
         plan, left = self._by_topic(moved) if self._by_time else (moved, [])
@@ -81,7 +85,7 @@ class Import:
 
     @property
     def without(self) -> set[str]:
-        """The addresses of brokers that know no member of a group that was to be set."""
+        """The addresses of brokers that know no member of a group in the file."""
         return {address for (address, _), running in self._running.items() if running is False}
 
     def _moved(self, record: OffsetRecord) -> OffsetRecord:
@@ -90,7 +94,9 @@ class Import:
         return OffsetRecord(key, record.offset, record.timestamp)
 
     async def _learn(self, records: Iterable[OffsetRecord]) -> None:
-        """Ask where the topics' queues are, and at their brokers what groups have and who runs."""
+        """Query the queues of the topics, and at their brokers the offsets and members of
+        groups.
+        """
         groups = defaultdict(set)
         for record in records:
             groups[record.key.topic].add(record.key.group)
@@ -135,12 +141,12 @@ class Import:
             self._running[address, group] = error
 
     def _by_topic(self, records: list[OffsetRecord]) -> tuple[list[OffsetRecord], list[GroupQueue]]:
-        """The records by timestamp for the queues that there are, and the queues to be left.
+        """Return the records by time for the existing queues, and the queues to leave unchanged.
 
-        A queue that the file knows gets its own time, and is missed where it is absent: its broker
-        may be away. Which messages lie in a queue that the file does not know, nobody can tell: it
-        gets the earliest time of the group, so that nothing is left out, but only where that is
-        asked for, as groups may well have no offset in some queues.
+        A queue in the file gets its own time, and counts as missing if it does not exist: its
+        broker may be down. The messages in a queue that is not in the file are unknown: it gets the
+        earliest time of the group, so that nothing is skipped, but only on request, because groups
+        may have no offset in some queues.
         """
         of_topic: dict[tuple[str, str], list[OffsetRecord]] = defaultdict(list)
         for record in records:
@@ -166,9 +172,9 @@ class Import:
         return plan, left
 
     def _is_elsewhere(self, found: list[OffsetRecord]) -> bool:
-        """Whether the topic is on brokers of which the file has none, and that is as it should be.
+        """Whether the topic is only on brokers that are not in the file, and that is intended.
 
-        Then its queues are others, and none is missing.
+        Then its queues are different ones, and none is missing.
         """
         there = self._queues[found[0].key.topic]
         brokers = {name for name, _ in there}
@@ -179,7 +185,9 @@ class Import:
         )
 
     async def _leave(self, key: GroupQueue) -> ImportedOffset:
-        """A queue that the file does not know: said where the group may never get what it has."""
+        """Report a queue that is not in the file, with a reason if the group may never get its
+        messages.
+        """
         outcome = ImportedOffset(key, result="left")
         address = self._addresses.get((key.topic, key.broker_name))
         try:
@@ -223,8 +231,9 @@ class Import:
         return outcome
 
     def _is_running(self, key: GroupQueue) -> bool:
-        """Whether a broker of the topic knows a member: one that has just started knows none yet.
-        Raises MQError where none does, and the queue's own does not say."""
+        """Whether a broker of the topic knows a member; one that was just started knows none yet.
+        Raises MQError if none does, and the queue's own broker does not answer.
+        """
         said = {
             broker: self._running[address, key.group]
             for (topic, broker), address in self._addresses.items()
@@ -250,7 +259,7 @@ class Import:
         queue = MessageQueue(*record.key[1:])
         if self._by_time:
             if record.timestamp is None:
-                raise _Refused("the file has no timestamp that tells it")
+                raise _Refused("the file has no timestamp for it")
             return await self._times.offset_at(queue, record.timestamp)
         async with self._limit:
             end = await self._admin.max_offset(address, queue.topic, queue.queue_id)
@@ -259,8 +268,8 @@ class Import:
         return record.offset
 
     async def _set(self, address: str, key: GroupQueue, offset: int) -> None:
-        # One by one: of several first offsets of a group at once a Java broker may keep one and
-        # confirm all (ConsumerOffsetManager.commitOffset puts a new table without a lock).
+        # One by one: of several first offsets of a group at once a Java broker may keep only one
+        # and confirm all (ConsumerOffsetManager.commitOffset puts a new table without a lock).
         async with self._turns[address, key.topic, key.group], self._limit:
             await self._admin.update_consumer_offset(
                 address, key.group, key.topic, key.queue_id, offset
@@ -268,13 +277,15 @@ class Import:
 
 
 def _earliest(found: list[OffsetRecord]) -> int | None:
-    """The earliest time of the records; None where one has none, which may be the earliest."""
+    """Return the earliest time of the records; None if one has no time, which may be the
+    earliest.
+    """
     times = [record.timestamp for record in found if record.timestamp is not None]
     return min(times) if len(times) == len(found) else None
 
 
 class _Refused(Exception):
-    """An offset that makes no sense for its queue."""
+    """An offset that is invalid for its queue."""
 
 
 def _text(key: GroupQueue) -> str:

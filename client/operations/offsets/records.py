@@ -1,9 +1,9 @@
-"""Files of consumer offsets: JSON lines or CSV, a line for each group and queue.
+"""Files of consumer offsets: JSON lines or CSV, with a line for each group and queue.
 
-    {"group":"billing","topic":"Orders","brokerName":"broker-a","queueId":0,"offset":1234}
+  {"group":"billing","topic":"Orders","brokerName":"broker-a","queueId":0,"offset":1234}
 
-`offset` is that of the next message to consume. A file made by timestamp also has `timestamp`, when
-that message was stored (ms since 1970), which means the same in another cluster.
+`offset` is that of the next message to consume. A file made by timestamp also has `timestamp`, the
+store time of that message (ms since 1970), which has the same meaning in another cluster.
 """
 
 import csv
@@ -18,11 +18,11 @@ from mq.client.operations.csv_text import csv_text
 from mq.client.operations.errors import BadData, NextStep
 
 _NAMES = ("group", "topic", "brokerName", "queueId", "offset", "timestamp")
-_MOST = 2**63 - 1  # what a broker keeps an offset in
+_MOST = 2**63 - 1  # a broker stores offsets in 64 bits
 
 
 class Layout(Enum):
-    """How a file of offsets is written."""
+    """The format of a file of offsets."""
 
     JSONL = "jsonl"
     CSV = "csv"
@@ -39,7 +39,7 @@ class GroupQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """How far a group has come in a queue; `timestamp` is None where it is not known."""
+    """The committed offset of a group in a queue; `timestamp` is None if unknown."""
 
     key: GroupQueue
     offset: int
@@ -47,7 +47,7 @@ class OffsetRecord:
 
 
 class Selection(NamedTuple):
-    """Which groups and topics are meant: glob patterns (`order-*`); empty means all."""
+    """A selection of groups and topics: glob patterns (`order-*`); empty means all."""
 
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def encode(records: Iterable[OffsetRecord], layout: Layout) -> bytes:
-    """The content of a file with these records, sorted by group, topic, broker and queue."""
+    """Return the content of a file with these records, sorted by group, topic, broker and queue."""
     ordered = sorted(records, key=lambda record: record.key)
     timed = any(record.timestamp is not None for record in ordered)
     names = _NAMES if timed else _NAMES[:-1]
@@ -77,9 +77,9 @@ def encode(records: Iterable[OffsetRecord], layout: Layout) -> bytes:
 
 
 def decode(content: bytes, source: str) -> list[OffsetRecord]:
-    """The records of a file of either kind; `source` names it in messages.
+    """Parse a file of either format; `source` names it in messages.
 
-    Raises BadData with the number of the first line that is wrong.
+    Raises BadData with the number of the first invalid line.
     """
     try:
         text = content.decode()
@@ -130,12 +130,12 @@ def _csv_fields(text: str, source: str) -> Iterable[tuple[int, dict[str, Any]]]:
 
 
 def _record(values: dict[str, Any]) -> OffsetRecord:
-    """Raises KeyError, ValueError or TypeError for invalid values."""
+    """Create a record. Raises KeyError, ValueError or TypeError for invalid values."""
     from mq.protocol.names import check_group, check_topic, retry_topic
 
     group, topic, broker = (_text(values, name) for name in _NAMES[:3])
     check_group(group)
-    if topic != retry_topic(group):  # which may be longer than other topics
+    if topic != retry_topic(group):  # retry topics may be longer than other topics
         check_topic(topic)
     key = GroupQueue(group, topic, broker, _number(values, "queueId", 2**31 - 1))
     timestamp = None

@@ -1,7 +1,7 @@
-"""Sends a consumer group to other offsets, as resetOffsetByTime and skipAccumulatedMessage do.
+"""Moves a consumer group to other offsets, as resetOffsetByTime and skipAccumulatedMessage do.
 
-A broker tells the consumers that are connected; where there is none, the offsets that the broker
-keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and …Old).
+A broker notifies the connected consumers; if there are none, the offsets at the broker are set,
+queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and …Old).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +22,9 @@ TO_THE_END = -1  # as a timestamp
 
 
 class OffsetReset(NamedTuple):
-    """What a reset is for. `timestamp` is in ms or TO_THE_END; without `force` offsets only go
-    back; `route_topic` tells the brokers of a light topic, which has no route of its own."""
+    """A requested reset. `timestamp` is in ms or TO_THE_END. Without `force` offsets are only moved
+    back. `route_topic` has the brokers of a light topic, which has no route of its own.
+    """
 
     topic: str
     group: str
@@ -34,7 +35,7 @@ class OffsetReset(NamedTuple):
 
 
 class ResetOutcome(NamedTuple):
-    """What became of a queue. Of consumers that are connected only the new offset is known."""
+    """The result of a queue. If consumers are connected only the new offset is known."""
 
     broker_name: str
     queue_id: int
@@ -45,8 +46,9 @@ class ResetOutcome(NamedTuple):
 
 
 class ResetDone(NamedTuple):
-    """What was done, what failed, whether consumers were told, and the addresses of the brokers
-    that know none of the group."""
+    """The moved queues, the failures, whether consumers were notified, and the addresses of brokers
+    without members of the group.
+    """
 
     moved: list[ResetOutcome]
     failures: list[str]
@@ -56,11 +58,11 @@ class ResetDone(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedReset:
-    """What a reset does to a queue: the group goes on from `new` instead of `old`.
+    """The effect of a reset on a queue: the group continues at `new` instead of `old`.
 
-    `old` is None where the group has no offset: it begins as its consumers are set. `first` and
-    `end` bound what the queue has. Of the messages between, `skipped` are never consumed, `again`
-    once more.
+    `old` is None if the group has no offset: it then starts as its consumers are configured.
+    `first` and `end` bound the queue. Of the messages in between, `skipped` are never consumed, and
+    `again` are redelivered.
     """
 
     broker_name: str
@@ -74,9 +76,10 @@ class PlannedReset:
 
 
 async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = False) -> ResetDone:
-    """Tell the consumers, or set the offsets where nobody is connected.
+    """Notify the consumers, or set the offsets if no consumer is connected.
 
-    With `pretending`, in a dry run, no broker says that nobody is there: so each is asked before.
+    With `pretending`, in a dry run, no broker reports that no consumer is connected: so each one is
+    queried first.
     """
     from mq.client.errors import ConsumerNotOnline, RemoteSystemError
 
@@ -130,8 +133,9 @@ async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = 
 
 
 def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -> Iterator[str]:
-    """A line for each broker that knows no member where another one has told some: it may have just
-    started."""
+    """Return a line for each broker without members if another one has notified some: it may have
+    just started.
+    """
     if any(table is not None for table in told.values()):
         for address, table in told.items():
             if table is None:
@@ -144,7 +148,7 @@ def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -
 async def _time_to_tell(
     admin: "Admin", address: str, queues: "Iterable[MessageQueue]", timestamp: int
 ) -> int:
-    """The time that a reset of connected consumers names.
+    """Return the time for a reset of connected consumers.
 
     This is TO_THE_END for a future time that is after all messages, because Java's brokers before
     5.0 would redeliver the last message of each queue.
@@ -166,7 +170,7 @@ def _queues(topic: str, broker_name: str, counts: Mapping[str, int]) -> "list[Me
 
 
 async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[ResetOutcome], list[str]]:
-    """Set the offsets that the brokers keep. Returns what was done and what failed."""
+    """Set the offsets at the brokers. Returns the results and the failures."""
     route = await _route(admin, wanted)
     brokers, queues = _brokers(route), _read_queue_counts(route)
 
@@ -192,19 +196,21 @@ async def _route(admin: "Admin", wanted: OffsetReset) -> "TopicRouteData":
 
 
 def _brokers(route: "TopicRouteData") -> dict[str, "BrokerData"]:
-    """The brokers of the topic by the address to ask."""
+    """Return the brokers of the topic by the address to query."""
     return {cluster.any_address(broker): broker for broker in route.broker_datas}
 
 
 def _read_queue_counts(route: "TopicRouteData") -> dict[str, int]:
-    """How many queues of the topic can be read at each broker, by its name."""
+    """Return the number of readable queues of the topic by broker name."""
     return {item.broker_name: item.read_queue_nums for item in route.queue_datas}
 
 
 async def _at_broker(
     admin: "Admin", address: str, name: str, queue_count: int, wanted: OffsetReset
 ) -> list[ResetOutcome]:
-    """Every queue that the group has consumed; all of the topic if it has consumed none."""
+    """Reset every queue that the group has consumed; all queues of the topic if it has consumed
+    none.
+    """
     from mq.protocol.bodies import MessageQueue
 
     stats = (await admin.consume_stats(address, wanted.group)).offset_table
@@ -239,7 +245,7 @@ async def _move(
 
 
 async def _target(admin: "Admin", address: str, queue: "MessageQueue", timestamp: int) -> int:
-    """The offset of the first message of that time or later, or the end of the queue."""
+    """Return the offset of the first message of that time or later, or the end of the queue."""
     from mq.client.operations.offsets.by_time import first_at
     from mq.client.pull_consumer import PullConsumer
 
@@ -252,7 +258,7 @@ async def _target(admin: "Admin", address: str, queue: "MessageQueue", timestamp
 async def offset_at(
     admin: "Admin", address: str, topic: str, queue_id: int, timestamp: int, given: int | None
 ) -> int:
-    """The offset given, else that of a time, in a queue."""
+    """Return the given offset, or the one for a time, in a queue."""
     from mq.protocol.bodies import MessageQueue
 
     if given is not None:
@@ -262,7 +268,7 @@ async def offset_at(
 
 
 async def _broker_name(admin: "Admin", address: str, topic: str) -> str:
-    """The name of the broker at `address`; "" if the route of the topic lacks it."""
+    """Return the name of the broker at `address`; "" if the topic's route lacks it."""
     brokers = (await admin.topic_route(topic)).broker_datas
     return next((item.broker_name for item in brokers if address in item.broker_addrs.values()), "")
 
@@ -270,10 +276,10 @@ async def _broker_name(admin: "Admin", address: str, topic: str) -> str:
 async def one_queue(
     admin: "Admin", address: str, topic: str, group: str, queue_id: int, offset: int
 ) -> ResetOutcome:
-    """Send a group to an offset of one queue.
+    """Move a group to an offset of one queue.
 
-    A broker of 5.x tells consumers that are connected. An older one cannot tell them about one
-    queue: then there must be none (Unavailable), for they would overwrite the offset.
+    A broker of 5.x notifies connected consumers. An older one cannot do so for a single queue: then
+    no consumer may be connected (Unavailable), because it would overwrite the offset.
     """
     tells = await is_of_5(admin, address)
     if not tells and await _is_online(admin, address, group):
@@ -294,9 +300,10 @@ async def one_queue(
 async def foresee(
     admin: "Admin", wanted: OffsetReset, seconds: float, *, offline: bool = False
 ) -> tuple[list[PlannedReset], "dict[str, MQError]"]:
-    """What `all_queues` will do, or with `offline` `at_brokers`, as far as brokers say so within
-    `seconds`; and what failed, by address. Nothing is changed.
+    """Predict the effect of `all_queues`, or with `offline` of `at_brokers`, without changing
+    anything.
 
+    Returns the predictions of brokers that answer within `seconds`, and the failures by address.
     Raises RouteNotFound.
     """
 
@@ -308,10 +315,10 @@ async def foresee(
         name = brokers[address].broker_name
         every = _queues(wanted.topic, name, counts)
         offsets = await bounds(each, address, wanted.topic, every)
-        # Of all its topics: asked about one, brokers say 0 where the group has no offset.
+        # For all its topics: queried for one, brokers return 0 if the group has no offset.
         stats = (await each.consume_stats(address, wanted.group)).offset_table
         known = {queue: stats[queue].consumer_offset for queue in stats if queue in offsets}
-        # A broker that tells the consumers, or is of 5.x, resets the queues of the topic.
+        # A broker that notifies the consumers, or is of 5.x, resets the queues of the topic.
         told = not offline and (
             await _is_online(each, address, wanted.group) or await is_of_5(each, address)
         )
@@ -321,14 +328,14 @@ async def foresee(
         queues, force = sorted(known or offsets), wanted.force
         if told and await _resets_by_itself(each, address):
             queues, force = sorted(offsets), True
-        elif told:  # those that are only read are left where they are
+        elif told:  # queues that are only read keep their offsets
             queues = [queue for queue in every if queue.queue_id < written.get(name, 0)]
         found = []
         for queue in queues:
             first, end = offsets[queue].min_offset, offsets[queue].max_offset
             new = end
             if timestamp != TO_THE_END:
-                # Told, the broker searches; else `at_brokers` does.
+                # If it notifies consumers, the broker searches; otherwise `at_brokers` does.
                 new = await (
                     each.search_offset(address, wanted.topic, queue.queue_id, timestamp)
                     if told
@@ -347,8 +354,9 @@ async def foresee(
 async def foresee_queue(
     admin: "Admin", address: str, wanted: OffsetReset, queue: "MessageQueue", given: int | None
 ) -> PlannedReset:
-    """What `one_queue` will do to a queue of the broker at `address`: to the offset given, else to
-    where it was at the time that is wanted."""
+    """Predict the effect of `one_queue` on a queue of the broker at `address`: to the given offset,
+    or to the one of the requested time.
+    """
     first = await admin.min_offset(address, queue.topic, queue.queue_id)
     end = await admin.max_offset(address, queue.topic, queue.queue_id)
     old = await admin.query_consumer_offset(address, wanted.group, queue.topic, queue.queue_id)
@@ -359,7 +367,7 @@ async def foresee_queue(
 def planned(
     broker_name: str, queue_id: int, old: int | None, new: int, first: int, end: int
 ) -> PlannedReset:
-    """Count what lies between, of the messages that are still there."""
+    """Count the existing messages between the offsets."""
 
     def kept(offset: int) -> int:
         return min(max(offset, first), end)
@@ -369,7 +377,7 @@ def planned(
 
 
 async def is_of_5(admin: "Admin", address: str) -> bool:
-    """Whether a broker is of RocketMQ 5 or later; one that says nothing known is not."""
+    """Whether a broker is of RocketMQ 5 or later; false for an unknown version."""
     from mq.protocol.versions import version_number
 
     release = (await admin.broker_runtime_info(address)).get("brokerVersionDesc", "")
@@ -380,13 +388,14 @@ async def is_of_5(admin: "Admin", address: str) -> bool:
 
 
 async def _resets_by_itself(admin: "Admin", address: str) -> bool:
-    """Whether a broker sets offsets itself, of all queues that are read and whatever they were, and
-    tells members when they pull (from 5.1 on, and from 5.2 on unless it is set otherwise)."""
+    """Whether a broker sets offsets itself, of all readable queues and to any value, and notifies
+    members when they pull (since 5.1; configurable since 5.2).
+    """
     return (await admin.broker_config(address)).get("useServerSideResetOffset") == "true"
 
 
 async def _is_online(admin: "Admin", address: str, group: str) -> bool:
-    """Whether a member is connected to a broker. Raises MQError where that is not said."""
+    """Whether a member is connected to a broker. Raises MQError if the broker does not answer."""
     from mq.client.errors import NoneThere
 
     try:

@@ -1,1 +1,1 @@
-"""What clusters are about: topics, consumer groups, their clients, accounts."""
+"""The objects in clusters: topics, consumer groups, their clients, accounts."""

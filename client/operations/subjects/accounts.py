@@ -1,6 +1,6 @@
-"""The accounts of brokers of 4.9, and of ours, without their secrets.
+"""The accounts of 4.9 brokers and of ours, without their secrets.
 
-A broker of 4.9.7 tells the secret keys with its accounts: they end here.
+A 4.9.7 broker returns the secret keys with its accounts: they are dropped here.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mq.protocol.bodies import AclConfig, PlainAccessConfig
 
-#: What an account may do with topics and groups (Permission.parsePermFromString).
+#: Permissions of an account for topics and groups (Permission.parsePermFromString).
 PERMISSIONS = ("DENY", "PUB", "SUB", "PUB|SUB")
 
 
@@ -28,7 +28,7 @@ class AccountRow:
 
 
 def rows(address: str, config: "AclConfig") -> list[AccountRow]:
-    """The accounts of the broker at `address`."""
+    """Return the accounts of the broker at `address`."""
     return [
         AccountRow(
             address,
@@ -45,7 +45,7 @@ def rows(address: str, config: "AclConfig") -> list[AccountRow]:
 
 
 def document(address: str, config: "AclConfig") -> dict[str, Any]:
-    """All that the broker at `address` says, but for the secret keys."""
+    """Return everything that the broker at `address` reports, except the secret keys."""
     accounts = []
     for account in config.plain_access_configs:
         plain = account.to_plain()
@@ -69,9 +69,9 @@ def account(
     topic_perms: str | None = None,
     group_perms: str | None = None,
 ) -> "PlainAccessConfig":
-    """An account as a request describes it. Permissions are separated by commas.
+    """Create an account from a request. Permissions are separated by commas.
 
-    None leaves what the broker has; an empty text removes it.
+    None keeps the broker's value; an empty text removes it.
     """
     from mq.protocol.bodies import PlainAccessConfig
 
@@ -88,5 +88,5 @@ def account(
 
 
 def split(value: str | None) -> list[str]:
-    """The parts of a text with commas."""
+    """Split a text at commas."""
     return [part.strip() for part in (value or "").split(",") if part.strip()]

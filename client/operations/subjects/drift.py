@@ -1,4 +1,4 @@
-"""The settings that should be the same at all brokers, and where they are not."""
+"""Settings that should be the same at all brokers, and where they differ."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting at each broker, in one order for all rows: None where a broker does not have it.
+    """A setting at each broker, in the same order in all rows: None if a broker does not have it.
 
-    `differs` where not all say the same; `usual` is what most of them say.
+    `differs` if the values are not all equal; `usual` is the most frequent value.
     """
 
     name: str
@@ -20,7 +20,7 @@ class SettingRow:
 
 
 def compare(settings: Mapping[str, Mapping[str, Any]]) -> tuple[SettingRow, ...]:
-    """The settings by broker, side by side, in the order in which brokers first name them."""
+    """Compare the settings of brokers, in the order in which brokers first name them."""
     names = list(dict.fromkeys(name for values in settings.values() for name in values))
     rows = []
     for name in names:
@@ -31,7 +31,7 @@ def compare(settings: Mapping[str, Mapping[str, Any]]) -> tuple[SettingRow, ...]
 
 
 def _text(value: Any) -> str | None:
-    """As Java's configuration files have it."""
+    """Format a value as in Java's configuration files."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):

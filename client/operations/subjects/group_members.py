@@ -1,4 +1,4 @@
-"""Who is in a group: what brokers say of its members, and what these say of themselves."""
+"""The members of a group, as brokers report them and as they report themselves."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,13 +11,15 @@ from mq.client.operations.connections import Client, client_of
 from mq.client.operations.subjects import members as judged
 from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo
 
-MOST_ASKED = 50  # members that are asked what they hold: each answers through its broker
-_SHORTEST = 0.1  # seconds that members are given, however late their broker was
+MOST_ASKED = 50  # members that are queried for their queues: each answers through its broker
+_SHORTEST = 0.1  # the minimum time for members in seconds, however late their broker was
 
 
 @dataclass(frozen=True, slots=True)
 class MemberLocation:
-    """A member: the address of the broker to ask it through, and all brokers that it is at."""
+    """A member: the address of the broker through which to query it, and all brokers that know
+    it.
+    """
 
     client: Client
     through: str
@@ -26,8 +28,9 @@ class MemberLocation:
 
 @dataclass(slots=True)
 class Members:
-    """``connections`` and ``failed`` are by the address of a broker, ``said`` and ``unsaid`` by
-    client id: many members are not all asked."""
+    """Members of a group. ``connections`` and ``failed`` are by the address of a broker, ``said``
+    and ``unsaid`` by client id; of many members only some are queried.
+    """
 
     connections: dict[str, ConsumerConnection] = field(default_factory=dict)
     failed: dict[str, MQError] = field(default_factory=dict)
@@ -35,7 +38,7 @@ class Members:
     unsaid: dict[str, MQError] = field(default_factory=dict)
 
     def met(self) -> dict[str, MemberLocation]:
-        """The members by client id."""
+        """Return the members by client id."""
         found: dict[str, MemberLocation] = {}
         for address, connection in sorted(self.connections.items()):
             for item in connection.connection_set:
@@ -49,7 +52,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What the group subscribes to, as brokers know it."""
+    """A subscription of the group, as brokers know it."""
 
     topic: str
     expression: str
@@ -57,7 +60,7 @@ class Subscription:
 
 
 def subscriptions(there: Members) -> list[Subscription]:
-    """What brokers have heard that members subscribe to, by topic."""
+    """Return the subscriptions of members that brokers know, by topic."""
     found = {
         Subscription(item.topic, item.sub_string, item.expression_type)
         for connection in there.connections.values()
@@ -69,8 +72,10 @@ def subscriptions(there: Members) -> list[Subscription]:
 async def collect(
     admin: Admin, addresses: Iterable[str], group: str, seconds: float, most: int = MOST_ASKED
 ) -> Members:
-    """Who is connected to these brokers, and what `most` of them say: all within so many seconds,
-    members of each broker as soon as it has told of them."""
+    """Collect the members at these brokers, and the reports of `most` of them, within `seconds`.
+
+    The members of each broker are queried as soon as it has answered.
+    """
     ends = clock.monotonic() + seconds
     found = Members()
     asked: set[str] = set()

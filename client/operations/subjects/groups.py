@@ -1,6 +1,6 @@
-"""Consumer groups: their settings, progress and end, broker by broker.
+"""Consumer groups: their settings, progress and deletion, broker by broker.
 
-Each acts on brokers that its caller names, those of one cluster.
+Each function acts on brokers that its caller names, those of one cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in a queue; `last_consumed` in ms, None where nothing was.
+    """The progress of a group in a queue; `last_consumed` is in ms, None if nothing was consumed.
 
-    `client` holds the queue, as far as members could be asked.
+    `client` owns the queue, as far as members could be queried.
     """
 
     topic: str
@@ -40,20 +40,24 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A group's queues over the brokers that answered, and messages a second that it consumes."""
+    """A group's queues at the brokers that answered, and its consumption rate in messages per
+    second.
+    """
 
     queues: tuple[QueueProgress, ...]
     consume_tps: float
 
     @property
     def lag(self) -> int:
-        """Messages that wait, over all queues."""
+        """The lag over all queues."""
         return sum(queue.diff for queue in self.queues)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDeletion:
-    """What a group's end came to: brokers without it, and its topics, each with what failed."""
+    """The result of deleting a group: brokers without it, and its topics, each with the
+    failures.
+    """
 
     done: tuple[str, ...]
     topics: tuple[tuple[str, TopicDeletion], ...]
@@ -63,7 +67,9 @@ class GroupDeletion:
 def progress_rows(
     offsets: "dict[MessageQueue, OffsetWrapper]", holders: "dict[MessageQueue, str]"
 ) -> list[QueueProgress]:
-    """The queues by topic, broker and number; `holders` are clients by the queue that they hold."""
+    """Return the queues by topic, broker and number; `holders` maps queues to the clients that own
+    them.
+    """
     return [
         QueueProgress(
             queue.topic,
@@ -87,7 +93,9 @@ async def progress(
     *,
     topic: str | None = None,
 ) -> "tuple[Progress, dict[str, MQError]]":
-    """How far a group is at these brokers, and what failed, by address, within `seconds`."""
+    """Return the progress of a group at these brokers, and the failures by address, within
+    `seconds`.
+    """
     done, failed = await cluster.outcomes(
         admin,
         addresses,
@@ -101,7 +109,7 @@ async def progress(
 
 
 def held_by(told: Progress, holders: "Mapping[MessageQueue, str]") -> Progress:
-    """The same with the client that holds each queue."""
+    """Return the same with the client that owns each queue."""
     clients = {(queue.topic, queue.broker_name, queue.queue_id): c for queue, c in holders.items()}
     rows = (
         replace(row, client=clients.get((row.topic, row.broker_name, row.queue_id)))
@@ -111,17 +119,17 @@ def held_by(told: Progress, holders: "Mapping[MessageQueue, str]") -> Progress:
 
 
 async def settings(admin: "Admin", address: str, group: str) -> "SubscriptionGroupConfig | None":
-    """How a group is set at a broker; None where it has none.
+    """Return the settings of a group at a broker; None if it has none.
 
-    It is asked for all groups. One of 4.9 cannot tell of one, and one of 5.x with
-    autoCreateSubscriptionGroup, which is Java's default, makes the group that it is asked about
-    (AdminBrokerProcessor.getSubscriptionGroup): to look would bring a deleted one back.
+    The broker is queried for all groups: a 4.9 broker cannot return a single one, and a 5.x broker
+    with autoCreateSubscriptionGroup, which is Java's default, creates the group that it is queried
+    for (AdminBrokerProcessor.getSubscriptionGroup), which would restore a deleted group.
     """
     return (await admin.subscription_groups(address)).subscription_group_table.get(group)
 
 
 def compared(configs: "Mapping[str, SubscriptionGroupConfig]") -> tuple[SettingRow, ...]:
-    """The settings of a group by broker, side by side, but for what is not set."""
+    """Compare the settings of a group between brokers, without unset ones."""
     plain = {name: dict(config.to_plain()) for name, config in configs.items()}
     for values in plain.values():
         values.pop("groupName", None)
@@ -134,9 +142,9 @@ def compared(configs: "Mapping[str, SubscriptionGroupConfig]") -> tuple[SettingR
 
 
 async def exists(admin: "Admin", group: str) -> bool:
-    """Whether there is anything of a group: a topic of its own, its settings or its offsets.
+    """Whether anything of a group exists: one of its topics, its settings or its offsets.
 
-    Raises MQError where no broker has it and one does not say.
+    Raises MQError if no broker has it and one does not answer.
     """
     topics = (await admin.topic_list()).topic_list
     if topics & {RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group}:
@@ -164,8 +172,9 @@ async def remove_group(
     *,
     clean_offset: bool = False,
 ) -> GroupDeletion:
-    """Delete a group at brokers and, when it is gone from all, its retry and dead letter topics
-    in the cluster named; the offsets too if asked."""
+    """Delete a group at brokers and, after success at all of them, its retry and dead letter topics
+    in the named cluster; with `clean_offset` also its offsets.
+    """
     addresses = list(targets)
     done, failures = await cluster.at_each(
         admin,

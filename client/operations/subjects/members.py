@@ -1,6 +1,6 @@
-"""What the members of a group say of themselves, and what is wrong with the group by that.
+"""The status reports of a group's members, and the problems that they show.
 
-The judgements are ConsumerRunningInfo's (analyzeSubscription, analyzeProcessQueue).
+The checks are those of ConsumerRunningInfo (analyzeSubscription, analyzeProcessQueue).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from mq.client.errors import MQError
     from mq.protocol.bodies import ConsumerRunningInfo, MessageQueue, SubscriptionData
 
-_STARTED_FOR_A_WHILE = 2 * 60 * 1000  # ms; younger consumers may not have met yet
+_STARTED_FOR_A_WHILE = 2 * 60 * 1000  # ms; younger consumers may not know each other yet
 _BLOCKED = 60 * 1000  # ms
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A topic that members of a group subscribe to differently: what each wants of it, by client.
+    """A topic to which members of a group subscribe differently: the expressions by client.
 
     None stands for a member that does not subscribe to it.
     """
@@ -38,9 +38,10 @@ async def running(
     stacks: bool = False,
     seconds: float | None = None,
 ) -> "tuple[dict[str, ConsumerRunningInfo], dict[str, MQError]]":
-    """What members say, asked through the broker at `address`, and what failed, by client.
+    """Return members' status reports, requested through the broker at `address`, and the failures,
+    by client.
 
-    With `seconds`, on an event loop, all are asked side by side, and within that time.
+    With `seconds`, on an event loop, all are queried concurrently and within that time.
     """
     from mq.client.errors import MQError
     from mq.client.operations.cluster import within
@@ -67,14 +68,14 @@ async def running(
 
 
 def holders(infos: "Mapping[str, ConsumerRunningInfo]") -> "dict[MessageQueue, str]":
-    """The client that holds each queue."""
+    """Return the client that owns each queue."""
     return {queue: client for client, info in infos.items() for queue in info.mq_table}
 
 
 def disagreements(infos: "Mapping[str, ConsumerRunningInfo]") -> list[Disagreement]:
-    """The topics that not all of these members want the same messages of, in order.
+    """Return the topics to which these members do not all subscribe in the same way, in order.
 
-    The group's own retry topic is nobody's choice: members that broadcast have none.
+    The group's retry topic is ignored: broadcasting members do not subscribe to it.
     """
     wanted: dict[str, dict[str, str]] = {}
     for client, info in sorted(infos.items()):
@@ -90,15 +91,15 @@ def disagreements(infos: "Mapping[str, ConsumerRunningInfo]") -> list[Disagreeme
 
 
 def subscriptions(info: "ConsumerRunningInfo") -> list["SubscriptionData"]:
-    """The subscriptions as Java's TreeSet has them."""
+    """Return the subscriptions in the order of Java's TreeSet."""
     return sorted(info.subscription_set, key=lambda item: f"{item.topic}@{item.sub_string}")
 
 
 def same_subscriptions(infos: dict[str, "ConsumerRunningInfo"], now: int) -> bool:
-    """Whether the members of a group want the same topics and tags (analyzeSubscription).
+    """Whether the members of a group subscribe to the same topics and tags (analyzeSubscription).
 
-    What has run for less than two minutes may not have met yet, and passes. `infos` are by client
-    id, in order; `now` is in ms.
+    Members that have run for less than two minutes pass, because they may not know each other yet.
+    `infos` are by client id, in order; `now` is in ms.
     """
     first = infos[min(infos)]
     if not _pushes(first) or now - _started(first) <= _STARTED_FOR_A_WHILE:
@@ -121,7 +122,9 @@ def _started(info: "ConsumerRunningInfo") -> int:
 
 
 def stuck(client_id: str, info: "ConsumerRunningInfo", now: int) -> list[str]:
-    """The queues that a consumer does not get on with, a sentence each (analyzeProcessQueue)."""
+    """Return the queues on which a consumer makes no progress, a sentence each
+    (analyzeProcessQueue).
+    """
     if not _pushes(info):
         return []
     ordered = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
@@ -144,7 +147,7 @@ def stuck(client_id: str, info: "ConsumerRunningInfo", now: int) -> list[str]:
 
 
 def document(info: "ConsumerRunningInfo") -> dict[str, Any]:
-    """What a consumer says, for JSON and YAML: queues are items of lists."""
+    """Return a consumer's report for JSON and YAML, with queues as list items."""
     queues = [
         {
             **{"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id},

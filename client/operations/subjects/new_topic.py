@@ -1,7 +1,7 @@
-"""A topic that is sent to and that there is not: made on purpose, never by the way.
+"""Creates a topic before messages are sent to it: explicitly, never as a side effect.
 
-A broker with autoCreateTopicEnable would make it at the first message, on one broker, with its own
-number of queues, and as well for a name that was misspelled.
+A broker with autoCreateTopicEnable would create it at the first message, on one broker, with its
+own number of queues, and also for a misspelled name.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from mq.protocol.codes import RequestCode
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
-QUEUES = 8  # as updateTopic makes them
+QUEUES = 8  # as created by updateTopic
 _LOOK_SECONDS = 0.05
 
 
 async def exists(admin: "Admin", topic: str) -> bool:
-    """Whether a name server has a route of it. Raises MQError where none answers."""
+    """Whether a name server has a route of the topic. Raises MQError if none answers."""
     try:
         await admin.session.route(topic, max_age=0)
     except RouteNotFound:
@@ -30,12 +30,10 @@ async def exists(admin: "Admin", topic: str) -> bool:
 async def make(
     admin: "Admin", topic: str, cluster_name: str, seconds: float
 ) -> topics.TopicCreation:
-    """Make a topic at each master of a cluster, and wait until a name server knows it.
+    """Create a topic at each master of a cluster, and wait until a name server knows it.
 
-    One that a broker has already stays as it is: making it would take queues from it.
-
-    Raises NotFound, RequestTimeout after so many seconds, and the error of the last broker where
-    none makes it.
+    If a broker already has the topic it stays unchanged: creating it would remove queues. Raises
+    NotFound, RequestTimeout after `seconds`, and the error of the last broker if none creates it.
     """
     from mq.protocol.bodies import TopicConfig
 
@@ -46,7 +44,7 @@ async def make(
         made = await topics.make_in_cluster(admin, cluster_name, config)
     try:
         async with asyncio.timeout(seconds):
-            while not await exists(admin, topic):  # noqa: ASYNC110 - nobody tells of a new route
+            while not await exists(admin, topic):  # noqa: ASYNC110 - no notification of a route
                 await asyncio.sleep(_LOOK_SECONDS)
     except TimeoutError:
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC

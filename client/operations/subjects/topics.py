@@ -1,6 +1,6 @@
-"""Topics: made, deleted, their queues and settings, broker by broker.
+"""Topics: creation, deletion, queues and settings, broker by broker.
 
-Each acts on brokers that its caller names, those of one cluster.
+Each function acts on brokers that its caller names, those of one cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """What a topic's making came to: the brokers that have it, the order configuration if it is
-    ordered, and why others failed, a line each."""
+    """The result of creating a topic: the brokers that have it, the order configuration if it is
+    ordered, and a line for each failure.
+    """
 
     done: tuple[str, ...]
     order_conf: str | None
@@ -30,7 +31,7 @@ class TopicCreation:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    """Where something was deleted (`broker` or `name server`, address, name), and what failed."""
+    """Where something was deleted (`broker` or `name server`, address, name), and the failures."""
 
     rows: tuple[tuple[str, str, str], ...]
     failures: tuple[str, ...]
@@ -38,7 +39,7 @@ class TopicDeletion:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The bounds of a queue and when its last message was stored, in ms; None: nobody knows."""
+    """The offsets of a queue and the store time of its last message, in ms; None means unknown."""
 
     broker_name: str
     queue_id: int
@@ -49,7 +50,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class RouteRow:
-    """A broker in the route of a topic, as `topicRoute` has it."""
+    """A broker in the route of a topic, as shown by `topicRoute`."""
 
     cluster: str
     broker_name: str
@@ -60,7 +61,7 @@ class RouteRow:
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """Read `+key=value,-key` (AttributeParser.parseToMap). Raises InvalidRequest."""
+    """Parse `+key=value,-key` (AttributeParser.parseToMap). Raises InvalidRequest."""
     try:
         if changes := parse_changes(",".join(part.strip() for part in text.split(","))):
             return changes
@@ -74,7 +75,9 @@ def parse_attributes(text: str) -> dict[str, str]:
 
 
 async def make_at_broker(admin: "Admin", address: str, config: "TopicConfig") -> TopicCreation:
-    """Create a topic at one broker, or change it; an ordered one's queues there are noted."""
+    """Create or change a topic at one broker; for an ordered one, update the order
+    configuration.
+    """
     await admin.create_topic(address, config)
     order = None
     if config.order:
@@ -85,9 +88,9 @@ async def make_at_broker(admin: "Admin", address: str, config: "TopicConfig") ->
 
 
 async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> TopicCreation:
-    """Create a topic at every master of a cluster, or change it.
+    """Create or change a topic at every master of a cluster.
 
-    Raises NotFound, and the last broker's error when none could do it.
+    Raises NotFound, and the last broker's error if all fail.
     """
     info = await cluster.clusters(admin.session)
     done, failures = await cluster.at_each(
@@ -106,14 +109,15 @@ async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> T
 
 
 async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
-    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one.
+    """Add `broker:queues` to the topic's order configuration, replacing the broker's old entry.
 
-    Each name server is asked what it has, for all of them get the whole: one that is new has none.
+    Each name server is queried first, and all get the merged value: a new name server has none.
     """
     from mq.client.admin.name_servers import ORDER_TOPICS
 
     parts: dict[str, str] = {}
-    for address in reversed(await admin.session.find_name_servers()):  # the first one counts most
+    # the first one takes precedence
+    for address in reversed(await admin.session.find_name_servers()):
         old = await admin.get_kv(address, ORDER_TOPICS, topic) or ""
         parts |= {part.split(":")[0]: part for part in old.split(";") if part}
     parts[mine.split(":")[0]] = mine
@@ -126,8 +130,8 @@ async def remove(
 ) -> TopicDeletion:
     """Delete a topic at the masters of a cluster, then its route there at the name servers.
 
-    While a broker still has the topic it would bring the route back at once: then the name servers
-    are left alone.
+    A broker that still has the topic would restore the route at once: then the name servers are
+    left unchanged.
     """
     done, failures = await cluster.at_each(
         admin, masters, lambda each, address: each.delete_topic_in_broker(address, topic)
@@ -141,7 +145,7 @@ async def remove(
 
 
 def queue_rows(table: "TopicStatsTable") -> list[QueueStatus]:
-    """The queues in the order of their brokers' names and numbers."""
+    """Return the queues in the order of broker names and numbers."""
     return [
         QueueStatus(
             queue.broker_name,
@@ -157,7 +161,7 @@ def queue_rows(table: "TopicStatsTable") -> list[QueueStatus]:
 async def status(
     admin: "Admin", addresses: Iterable[str], topic: str, seconds: float
 ) -> "tuple[list[QueueStatus], dict[str, MQError]]":
-    """The queues at these brokers, and what failed, by address, within `seconds`."""
+    """Return the queues at these brokers, and the failures by address, within `seconds`."""
     done, failed = await cluster.outcomes(
         admin,
         addresses,
@@ -168,9 +172,9 @@ async def status(
 
 
 async def settings(admin: "Admin", address: str, topic: str) -> "TopicConfig | None":
-    """How a topic is set at a broker; None where it has none.
+    """Return the settings of a topic at a broker; None if it has none.
 
-    One of 4.9 cannot tell of one topic: it is asked for all.
+    A 4.9 broker cannot return a single topic: it is queried for all.
     """
     from mq.client.errors import RequestNotSupported
 
@@ -181,9 +185,9 @@ async def settings(admin: "Admin", address: str, topic: str) -> "TopicConfig | N
 
 
 async def holders(admin: "Admin", topic: str) -> "tuple[list[str], dict[str, MQError]]":
-    """The addresses of brokers that have a topic, and why others do not say, by address.
+    """Return the addresses of brokers that have a topic, and the failures by address.
 
-    Name servers may not know of it: one that has just started has not heard of all topics yet.
+    Name servers may not know it: one that has just started does not know all topics yet.
     """
     info = await cluster.clusters(admin.session)
     found, failed = await cluster.outcomes(
@@ -193,7 +197,7 @@ async def holders(admin: "Admin", topic: str) -> "tuple[list[str], dict[str, MQE
 
 
 def compared(configs: "Mapping[str, TopicConfig]") -> tuple[SettingRow, ...]:
-    """The settings of a topic by broker, side by side."""
+    """Compare the settings of a topic between brokers."""
     plain = {name: dict(config.to_plain()) for name, config in configs.items()}
     for values in plain.values():
         for key in ("topicName", "mappingDetail"):
@@ -204,7 +208,7 @@ def compared(configs: "Mapping[str, TopicConfig]") -> tuple[SettingRow, ...]:
 
 
 def route_rows(route: "TopicRouteData") -> tuple[RouteRow, ...]:
-    """The brokers of a route by name, with the queues that each has."""
+    """Return the brokers of a route by name, with the queues that each one has."""
     queues = {item.broker_name: item for item in route.queue_datas}
     rows = []
     for broker in sorted(route.broker_datas, key=lambda item: item.broker_name):

@@ -1,4 +1,4 @@
-"""The users of 5.x brokers, without their passwords, and what policies allow them."""
+"""The users of 5.x brokers, without their passwords, and their policies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from mq.client.operations.subjects.accounts import split
 if TYPE_CHECKING:
     from mq.protocol.bodies import AclInfo, UserInfo
 
-#: org.apache.rocketmq.common.action.Action. A broker leaves out others without a word.
+#: org.apache.rocketmq.common.action.Action. A broker silently drops others.
 ACTIONS = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 
 
@@ -26,7 +26,9 @@ class UserRow:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One resource of a policy at a broker; a subject without policies has one with no resource."""
+    """One resource of a policy at a broker; a subject without policies has one row without a
+    resource.
+    """
 
     broker_addr: str
     subject: str | None
@@ -38,12 +40,12 @@ class PolicyRow:
 
 
 def user_rows(address: str, users: "Iterable[UserInfo]") -> list[UserRow]:
-    """The users of the broker at `address`."""
+    """Return the users of the broker at `address`."""
     return [UserRow(address, user.username, user.user_type, user.user_status) for user in users]
 
 
 def policy_rows(address: str, acls: "Iterable[AclInfo]") -> list[PolicyRow]:
-    """The policies of the broker at `address`, a row for each resource."""
+    """Return the policies of the broker at `address`, a row for each resource."""
     found = []
     for acl in acls:
         if not acl.policies:
@@ -62,7 +64,7 @@ def user(
     user_type: str | None = None,
     user_status: str | None = None,
 ) -> "UserInfo":
-    """A user as a broker is told to make it, or what of it to change: None stays."""
+    """Create a user for a request to create or change it; None keeps a value."""
     from mq.protocol.bodies import UserInfo
 
     return UserInfo(
@@ -76,9 +78,9 @@ def user(
 def policies(
     subject: str, resources: str, actions: str, decision: str, source_ips: str | None
 ) -> "AclInfo":
-    """One policy for each resource (AclInfo.of); lists have commas.
+    """Create one policy for each resource (AclInfo.of); lists are separated by commas.
 
-    Raises InvalidRequest for an unknown action, and where none is named.
+    Raises InvalidRequest for an unknown action, and if no action or resource is named.
     """
     from mq.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
 

@@ -252,7 +252,7 @@ def test_a_copy_from_a_topic_made_anew_says_so_and_copies_nothing(
     again = cluster(*command)
     assert again.status == 1
     assert "broker-a:0: it was read up to offset 9, but ends at 4" in again.err
-    assert "made anew" in again.err
+    assert "recreated" in again.err
     assert len(bodies(cluster, "AnewTo")) == 9
     assert state.exists()
 
@@ -281,7 +281,7 @@ def test_a_topic_made_anew_is_known_by_its_messages_when_it_has_as_many_again(
     again = cluster(*command)
     assert again.status == 1
     assert "broker-a:0: the message at offset" in again.err
-    assert "made anew" in again.err
+    assert "recreated" in again.err
     if act == "export":
         assert file_bodies(file) == [0, 1, 2, 3]
     else:

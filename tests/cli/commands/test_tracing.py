@@ -137,12 +137,10 @@ def test_who_may_not_read_everything_sees_the_rest_and_is_told_what_is_missing(
         assert done.status == 1
         assert [row["event"] for row in done.json["data"]] == ["sent", "stored", "no group"]
         everywhere, delays = done.json["failures"]
-        assert everywhere.startswith("not looked into: 3 topics that this account may not read (")
-        assert everywhere.endswith("); choose one, or ask with an account that may")
+        assert everywhere.startswith("not searched: 3 topics that this account may not read (")
+        assert everywhere.endswith("); choose one, or use an account that may")
         assert delays.startswith(f"topic SCHEDULE_TOPIC_XXXX: {pair.broker.address}: NO_PERMISSION")
-        assert delays.endswith(
-            "; what it would say is missing: ask with an account that may read it"
-        )
+        assert delays.endswith("; its messages are missing: use an account that may read it")
         of_one = mq("trace", sent["messageId"], TOPIC, "-o", "json", *mine)
         assert of_one.json["failures"] == [delays]
         assert mq("trace", sent["messageId"], *every).status == 0
@@ -202,7 +200,7 @@ def test_nothing_is_claimed_where_a_broker_does_not_say_what_has_come_back(
     assert (last["event"], last["group"], last["detail"]) == (
         "unknown",
         "billing",
-        "not all of its retries and dead letters could be looked at",
+        "not all of its retries and dead letters could be searched",
     )
 
 
@@ -372,5 +370,5 @@ def test_a_search_of_all_topics_has_an_end_and_says_what_it_has_left_out(
     monkeypatch.setattr(tracing, "SEARCH_SECONDS", 0.0)
     done = mq("trace", sent.message_id)
     assert (done.status, done.out) == (66, "")
-    assert "in the 0 topics that could be looked into at once; not looked into: " in done.err
+    assert "in the 0 topics that were searched; not searched: " in done.err
     assert "topics: choose one" in done.err

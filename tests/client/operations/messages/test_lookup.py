@@ -76,9 +76,9 @@ async def test_an_id_is_looked_for_as_far_as_is_said_and_what_is_left_is_counted
     assert (len(everything.messages), everything.unseen) == (1, 0)
     some = await lookup.anywhere(made.admin, sent.message_id, sees, Reach(requests=2))
     assert (len(some.messages), some.unseen) == (1, 4)
-    with pytest.raises(NotFound, match=r"in the 2 topics that .*; not looked into: 4 topics"):
+    with pytest.raises(NotFound, match=r"in the 2 topics that .*; not searched: 4 topics"):
         await lookup.anywhere(made.admin, "none", sees, Reach(requests=2))
-    with pytest.raises(NotFound, match="not looked into: 6 topics"):
+    with pytest.raises(NotFound, match="not searched: 6 topics"):
         await lookup.anywhere(made.admin, "none", sees, Reach(seconds=0))
 
 

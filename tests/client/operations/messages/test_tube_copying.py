@@ -198,7 +198,7 @@ def test_a_copy_goes_on_only_in_what_it_was_cut_in() -> None:
 
         broker.plays(TAKE, cleaned)
         async with copying(broker, done) as (copier, queues):
-            text = "1:orders:0: it ends at 28, and the copy was cut at 280: it was made anew"
+            text = "1:orders:0: it ends at 28, and the copy was cut at 280: it was recreated"
             assert await copier.run() == [text]
             assert copier.gaps == ["1:orders:1: what was from 28 to 56 is not kept any more"]
             assert queues.bodies == {0: [], 1: [13]}

@@ -128,7 +128,7 @@ def test_what_cannot_be_searched_for_says_why(console: Consoles) -> None:
         for query, line in (
             ("sql=a%20%3E", "SQL92"),
             ("property=x", "name=value"),
-            ("after=nonsense", "no position of a search"),
+            ("after=nonsense", "not a position of a search"),
             ("offset=3", "An offset is one of a queue"),
             ("tag=a&sql=b%20%3D%201", "tags and sql"),
             ("from=-1h&to=-2h", "is not before"),
@@ -311,7 +311,7 @@ def test_a_search_for_an_id_says_how_many_topics_it_has_not_looked_into(
         assert "topics were not looked into" in page.text
         missing = await made.site.get("/messages?id=nothing")
         assert missing.status == 404
-        assert "not looked into: " in missing.text
+        assert "not searched: " in missing.text
 
     run(console, test)
 
