@@ -1,4 +1,4 @@
-"""The options that say at which brokers a command acts, and what they come to."""
+"""The options that choose the brokers of a command, and the addresses that result."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -29,19 +29,19 @@ EachOfCluster = Annotated[
 ]
 
 
-def tell_notes(call: "Call", notes: Mapping[str, str]) -> None:
-    """Write what peers note about settings that they accepted, by address, to standard error."""
+def report_notes(call: "Call", notes: Mapping[str, str]) -> None:
+    """Write the notes of peers about accepted settings to standard error, each with its address."""
     for address, note in notes.items():
         if note:
-            call.environment.tell(f"mq {call.name}: {address}: {note}")
+            call.environment.report(f"mq {call.name}: {address}: {note}")
 
 
 async def cluster_or_only(
     admin: "Admin", broker_addr: str | None, cluster_name: str | None
 ) -> str | None:
-    """The cluster that is meant: the one given, or the only one there is; None with a broker.
+    """Return the given cluster, or the only one of the name servers; None if a broker is given.
 
-    mqadmin wants to be told. Raises UsageError where there are several.
+    mqadmin requires the option. Raises UsageError if there are several clusters.
     """
     if broker_addr or cluster_name:
         return cluster_name
@@ -49,10 +49,8 @@ async def cluster_or_only(
     if len(known) == 1:
         return known[0]
     if not known:
-        raise NotFound("the name server knows no cluster", hint=NextStep.LIST_CLUSTERS)
-    raise UsageError(
-        f"which cluster? there are {', '.join(known)}", hint=f"write -c: -c {known[0]}"
-    )
+        raise NotFound("the name server has no cluster", hint=NextStep.LIST_CLUSTERS)
+    raise UsageError(f"several clusters: {', '.join(known)}", hint=f"choose one: -c {known[0]}")
 
 
 async def refuse_change(
@@ -62,10 +60,10 @@ async def refuse_change(
     wanted: "TopicConfig | SubscriptionGroupConfig",
     ask: Callable[[str], Awaitable["TopicConfig | SubscriptionGroupConfig | None"]],
 ) -> None:
-    """Raise UsageError where a master has other settings than those `wanted`.
+    """Raise UsageError if a master has other settings than `wanted`.
 
-    What is made goes to the only cluster by itself. What is changed needs to be told where: options
-    that are left out are defaults, and would undo what others have set.
+    Creating needs no option when there is only one cluster. Changing needs one: options that are
+    left out have their defaults, and would undo the settings of others.
     """
     assert cluster_name is not None
     info = await cluster.clusters(admin.session)
@@ -76,26 +74,26 @@ async def refuse_change(
         for key, value in wanted.to_plain().items():
             if value not in (None, {}, []) and there.get(key) != value:
                 raise UsageError(
-                    f"{name} is there already, with {key} {there.get(key)} at {address}",
-                    hint=f"to change it, say where: -c {cluster_name}",
+                    f"{name} already exists, with {key} {there.get(key)} at {address}",
+                    hint=f"to change it, choose the cluster: -c {cluster_name}",
                 )
 
 
 def require(broker_addr: str | None, cluster_name: str | None) -> None:
-    """Raise UsageError unless one of them is given. As in Java, -b wins where both are."""
+    """Raise UsageError unless one of them is given. As in Java, -b wins if both are."""
     if not broker_addr and not cluster_name:
         raise UsageError(
             "one of -b/--brokerAddr or -c/--clusterName is required",
-            hint="say where: -c CLUSTER, or -b HOST:PORT",
+            hint="-c CLUSTER, or -b HOST:PORT",
         )
 
 
 async def targets(
     admin: "Admin", broker_addr: str | None, cluster_name: str | None, *, replicas: bool = False
 ) -> list[str]:
-    """The addresses that are meant: the one given, or the cluster's masters, or all of it.
+    """Return the address given, or the masters of the cluster, or all its brokers with `replicas`.
 
-    Raises UsageError when neither is given, NotFound for a cluster without brokers.
+    Raises UsageError if neither is given, NotFound for a cluster without brokers.
     """
     require(broker_addr, cluster_name)
     if broker_addr:

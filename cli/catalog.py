@@ -1,7 +1,7 @@
-"""The commands of `mq` by name: the look-up, second names, and titles of groups.
+"""The commands of `mq` by name: lookup, aliases and titles of groups.
 
-`mq --help` and the look-up of a name need no more than this and `command_table`, so that only the
-called command's module is imported.
+`mq --help` and the lookup of a name need only this module and `command_table`, so that only the
+module of the called command is imported.
 """
 
 from collections.abc import Sequence
@@ -41,15 +41,15 @@ TITLES = {
 
 
 def fold(name: str) -> str:
-    """The form in which names are compared: `update-topic`, `updatetopic` and `updateTopic`.
+    """Return the form in which names are compared: equal for `update-topic` and `updateTopic`.
 
-    Java compares without case too (MQAdminStartup.findSubCommand).
+    Java ignores case, too (MQAdminStartup.findSubCommand).
     """
     return name.replace("-", "").replace("_", "").lower()
 
 
-# Second names: those that mqadmin has (SubCommand.commandAlias), then a noun and a verb for what
-# mqadmin runs together. Each takes what its command takes.
+# Aliases: those of mqadmin (SubCommand.commandAlias), then a noun and a verb for each name that
+# mqadmin writes as one word. An alias takes the options of its command.
 ALIASES = {
     "getAccessConfigSubCommand": "getAclConfig",
     "deleteAccessConfig": "deleteAclConfig",
@@ -132,19 +132,19 @@ ALIASES = {
     "user copy": "copyUser",
 }
 
-# Groups of commands by the word that their names of two words begin with.
+# Groups of commands by the first word of their two-word names.
 _GROUPS_OF = {"group": "consumer", "kv": "namesrv", "account": "acl", "user": "auth"}
 
 
 def key_of(name: str) -> str:
-    """The folded form of a name of one word or two."""
+    """Return the folded form of a name of one or two words."""
     return " ".join(map(fold, name.split(" ")))
 
 
 BY_NAME = {key_of(name): (group, name) for group, names in GROUPS.items() for name in names}
 _COMMANDS = {name: group for group, names in GROUPS.items() for name in names}
 BY_NAME |= {key_of(alias): (_COMMANDS[name], name) for alias, name in ALIASES.items()}
-# How each name is written.
+# The spelling of each name, by its folded form.
 WRITTEN = {key_of(name): name for name in (*_COMMANDS, *ALIASES)}
 _PREFIXES = {key.split(" ")[0] for key in BY_NAME if " " in key}
 
@@ -156,14 +156,14 @@ def find(words: Sequence[str]) -> tuple[str, str, int] | None:
 
 
 def called(words: Sequence[str]) -> str:
-    """The name by which `words` call a command, as it is written: an alias, or its own."""
+    """Return the name by which `words` call a command, as it is spelled: an alias or its own."""
     found = _find(words)
     assert found is not None
     return WRITTEN[found[0]]
 
 
 def _find(words: Sequence[str]) -> tuple[str, int] | None:
-    """The key in `BY_NAME` that `words` begin with, and how many they are."""
+    """Return the key in `BY_NAME` that `words` start with, and the number of words used."""
     if not words or words[0].startswith("-"):
         return None
     first = fold(words[0])
@@ -173,42 +173,43 @@ def _find(words: Sequence[str]) -> tuple[str, int] | None:
             key = f"{first} {fold(''.join(rest))}"
             if key in BY_NAME and not any(word.startswith("-") for word in rest):
                 return key, min(count, len(words))
-        # `mq producer HOST:PORT`, `mq broker KEY=VALUE`: no second half of a name has such a sign.
+        # `mq producer HOST:PORT`, `mq broker KEY=VALUE`: the second word of a name has no such
+        # sign.
         if first not in BY_NAME or not (words[1].startswith("-") or {":", "="} & {*words[1]}):
             return None
     return (first, 1) if first in BY_NAME else None
 
 
 def aliases_of(name: str) -> list[str]:
-    """The second names of a command that people write: mqadmin's spelling of old is none."""
+    """Return the two-word aliases of a command, without old spellings of mqadmin."""
     return [alias for alias, its in ALIASES.items() if its == name and " " in alias]
 
 
 def subcommands(word: str) -> list[str]:
-    """The names of two words that begin with `word`: `context` has `context add` and others."""
+    """Return the two-word names that start with `word`: `context add` and others for `context`."""
     prefix = fold(word) + " "
     return [name for key, name in WRITTEN.items() if key.startswith(prefix)]
 
 
 def group_of(word: str) -> str | None:
-    """The group of commands that a word names: `topic`; of `group` that is `consumer`."""
+    """Return the group of commands that a word names: `topic`; for `group` it is `consumer`."""
     folded = fold(word)
     group = _GROUPS_OF.get(folded, folded)
     return group if group in GROUPS else None
 
 
 def summary(name: str) -> str:
-    """The first line of what a command, or one of its aliases, says of itself."""
+    """Return the first line of the help of a command or alias."""
     group, own = BY_NAME[key_of(name)]
     return GROUPS[group][own]
 
 
 def kebab(name: str) -> str:
-    """The name in kebab-case: `update-topic`; `clean-expired-cq` of `cleanExpiredCQ`."""
+    """Return the name in kebab-case: `update-topic`; `clean-expired-cq` for `cleanExpiredCQ`."""
     words = ""
     for index, letter in enumerate(name):
         before, after = name[index - 1 : index], name[index + 1 : index + 2]
-        # Of several capitals, one that a small letter follows begins the next word.
+        # In a run of capitals, one before a small letter starts the next word.
         if letter.isupper() and (before.islower() or (before.isupper() and after.islower())):
             words += "-"
         words += letter.lower()
@@ -216,10 +217,10 @@ def kebab(name: str) -> str:
 
 
 def module_name(name: str) -> str:
-    """The module in `mq.cli.commands` that holds a command."""
+    """Return the module in `mq.cli.commands` that holds a command."""
     return command_table.MODULES[name]
 
 
 def function_name(name: str) -> str:
-    """The name of the function that is the command: `update_topic`, `context_add`."""
+    """Return the name of the function that runs the command: `update_topic`, `context_add`."""
     return kebab(name).replace("-", "_").replace(" ", "_").lstrip("_")

@@ -1,12 +1,12 @@
-"""`mq __complete KIND WORD…`: the names there are now, for the completions of shells.
+"""`mq __complete KIND WORD…`: prints current names for shell completion.
 
-The scripts under completions/ know commands and options by themselves. For the value of an option
-they ask here, with the kind of the value (`mq.cli.manual.kinds`) and all words of the line, the
-one under the cursor last. The answer is a name a line. Nothing is ever wrong here: a shell that
-completes has no place for an error, so where nothing can be found nothing is said.
+The scripts under completions/ contain commands and options. For the value of an option they call
+this, with the kind of the value (`mq.cli.manual.kinds`) and all words of the line, the one under
+the cursor last. It prints one name per line. It never reports errors, because a completing shell
+cannot show them: without names it prints nothing.
 
-It imports no command and no typer, and keeps what a cluster has said for ten seconds in a file per
-cluster, which only its owner can read, so that the answer is there within 100 ms.
+It imports no command and no typer, and caches the cluster's names for ten seconds in a private file
+per cluster, so that a reply takes less than 100 ms.
 """
 
 import time
@@ -20,12 +20,12 @@ from mq.cli.runtime.env import Environment
 if TYPE_CHECKING:
     from mq.cli.runtime.call import Call
 
-FRESH = 10.0  # seconds that names are not asked for again
-USABLE = 3600.0  # seconds that old names are better than none, while the cluster does not answer
-# Seconds that a name server or broker is waited for, unless MQ_COMPLETION_TIMEOUT says how many.
-PATIENCE = 0.3
+FRESH = 10.0  # seconds for which cached names are not fetched again
+USABLE = 3600.0  # seconds for which old names are used while the cluster does not answer
+# The timeout of requests in seconds; MQ_COMPLETION_TIMEOUT overrides it.
+TIMEOUT = 0.3
 
-_FAILED = "failed"  # among the names kept: when the cluster last did not answer
+_FAILED = "failed"  # the cache key for the time of the last failure
 
 _SHARED = {
     "-n": "namesrv_addr",
@@ -38,7 +38,7 @@ _TOPIC_FLAGS = ("-t", "--topic", "--topicName")
 
 
 def complete(arguments: list[str], environment: Environment) -> None:
-    """Print the names of a kind that begin with the last word."""
+    """Print the names of a kind that start with the last word."""
     if not arguments:
         return
     kind, words = arguments[0], arguments[1:]
@@ -50,7 +50,7 @@ def complete(arguments: list[str], environment: Environment) -> None:
             raise
         return
     for name in _own_first(kind, names):
-        # The topics of retries and dead letters are many: only who begins with % means one.
+        # There may be many retry and dead letter topics: offer them only after %.
         if kind == "topics" and name.startswith("%") and not prefix:
             continue
         if name.startswith(prefix) and name.isprintable() and " " not in name:
@@ -58,7 +58,7 @@ def complete(arguments: list[str], environment: Environment) -> None:
 
 
 def _own_first(kind: str, names: list[str]) -> list[str]:
-    """The names with those of the system at the end: who completes hardly ever means one."""
+    """Return the names, with the rarely needed ones of the system at the end."""
     from mq.protocol.names import PREDEFINED_GROUPS, is_system_group
 
     if kind == "groups":
@@ -88,7 +88,7 @@ def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
     from mq.cli.runtime.call import resolve
 
     call = resolve(environment, "complete", _shared_values(words))
-    call.timeout = float(environment.variables.get("MQ_COMPLETION_TIMEOUT") or PATIENCE)
+    call.timeout = float(environment.variables.get("MQ_COMPLETION_TIMEOUT") or TIMEOUT)
     del call.name_servers[2:]
     topic = (_value(words, _TOPIC_FLAGS) or _first_word(words)) if kind == "keys" else None
     if kind == "keys" and not topic:
@@ -110,11 +110,11 @@ def _contexts(environment: Environment) -> dict[str, dict[str, str]]:
 
 
 def _shared_values(words: list[str]) -> dict[str, str]:
-    """Which cluster the line is about: the options that say so, wherever they stand."""
+    """Return the options of the line that choose the cluster, wherever they are."""
     values = {}
     for flag, name in _SHARED.items():
         value = _value(words, (flag,))
-        # Some commands have a -n of their own, which is no address.
+        # Some commands have their own -n, which is not an address.
         if value is not None and not (flag == "-n" and ":" not in value):
             values[name] = value
     return values
@@ -132,18 +132,18 @@ def _value(words: list[str], flags: tuple[str, ...]) -> str | None:
 
 
 def _first_word(words: list[str]) -> str | None:
-    """The word right behind the command: in those about a message's key it is the topic."""
+    """Return the first word after the command: in commands about message keys it is the topic."""
     from mq.cli import catalog
     from mq.cli.runtime import global_options
 
-    behind = global_options.behind(words[1:])
-    found = catalog.find(behind)
-    rest = behind[found[2] :] if found else []
+    after = global_options.after(words[1:])
+    found = catalog.find(after)
+    rest = after[found[2] :] if found else []
     return rest[0] if rest and not rest[0].startswith("-") else None
 
 
 def _cached(call: "Call", key: str, fetch: Callable[[], list[str]]) -> list[str]:
-    """The names from the cluster's file, or asked for and kept there."""
+    """Return the names from the cluster's cache file, or fetch and cache them."""
     import orjson
 
     path = _path(call)
@@ -162,13 +162,13 @@ def _cached(call: "Call", key: str, fetch: Callable[[], list[str]]) -> list[str]
         usable = fetch()
         kept[key] = [now, usable]
     except Exception:
-        kept[_FAILED] = [now, []]  # so that not every key press waits for who does not answer
+        kept[_FAILED] = [now, []]  # so that not every key press waits for a timeout
     _keep(path, orjson.dumps(kept))
     return usable
 
 
 def _entry(entry: Any) -> tuple[float, list[str]]:
-    """When names were found and which; what is no entry is one of long ago."""
+    """Return the time and names of a cache entry; an invalid one counts as old."""
     try:
         at, names = entry
         return float(at), [str(name) for name in names]
@@ -179,16 +179,17 @@ def _entry(entry: Any) -> tuple[float, list[str]]:
 def _path(call: "Call") -> Path:
     from hashlib import sha256
 
-    # Who may see what depends on the access key, so each has a file of its own.
-    who = "|".join((";".join(call.name_servers), call.acl_file or "", call.tls_config or ""))
-    who += call.environment.variables.get("MQ_ACCESS_KEY", "")
-    return call.environment.cache_directory / f"names-{sha256(who.encode()).hexdigest()[:16]}.json"
+    # Permissions depend on the access key, so each key has its own file.
+    identity = "|".join((";".join(call.name_servers), call.acl_file or "", call.tls_config or ""))
+    identity += call.environment.variables.get("MQ_ACCESS_KEY", "")
+    digest = sha256(identity.encode()).hexdigest()[:16]
+    return call.environment.cache_directory / f"names-{digest}.json"
 
 
 def _keep(path: Path, content: bytes) -> None:
     from mq.client.operations import local_files
 
-    with suppress(OSError):  # without a cache it is slower, and no worse
+    with suppress(OSError):  # the cache only saves time
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         local_files.put(path, content, mode=0o600, durable=False)
 
@@ -197,11 +198,11 @@ def _topics(call: "Call", topic: str | None) -> list[str]:
     return sorted(_all_topics(call))
 
 
-_MASTERS = 3  # that are asked for groups
+_MASTERS = 3  # the number of masters asked for groups
 
 
 def _groups(call: "Call", topic: str | None) -> list[str]:
-    """Groups that have consumed, which have a topic of retries each, and those of some masters."""
+    """Return groups with a retry topic, which have consumed, and the groups of some masters."""
     from mq.protocol.codes import RequestCode
 
     found = {name[7:] for name in _all_topics(call) if name.startswith("%RETRY%")}
@@ -246,7 +247,7 @@ def _cluster_info(call: "Call") -> dict[str, Any]:
 
 
 def _ask(call: "Call", code: int, address: str | None = None) -> dict[str, Any]:
-    """What a broker, or a name server, answers to a request without fields."""
+    """Return the reply of a broker, or of a name server, to a request without fields."""
     from mq.client.blocking import run
     from mq.protocol import fastjson
     from mq.protocol.command import Command
@@ -262,12 +263,12 @@ def _ask(call: "Call", code: int, address: str | None = None) -> dict[str, Any]:
     return found
 
 
-_NEWEST = 16  # messages of each queue whose keys are offered
+_NEWEST = 16  # messages per queue whose keys are offered
 _QUEUES = 8
 
 
 def _keys(call: "Call", topic: str | None) -> list[str]:
-    """Keys of the newest messages of a topic."""
+    """Return keys of the newest messages of a topic."""
     from mq.client.blocking import run
     from mq.client.pull_consumer import PullConsumer
 

@@ -1,4 +1,4 @@
-"""The console as a daemon that commands start: `mq console`, `mq standalone --console`."""
+"""The console as a daemon of commands: `mq console`, `mq standalone --console`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def console_class() -> "type[Console]":
-    """The daemon. Raises CommandError where what it needs is not installed."""
+    """Return the daemon class. Raises CommandError if its packages are not installed."""
     try:
         from mq.daemons.console.app import Console
     except ImportError as error:
@@ -28,7 +28,7 @@ def console_class() -> "type[Console]":
 def of_pair(
     name_servers: str, folder: Path, port: int
 ) -> "tuple[ConsoleSettings, list[ClusterSource]]":
-    """The settings of a console on loopback for one cluster, and that cluster."""
+    """Return the settings of a console on loopback for one cluster, and that cluster."""
     from mq.client.options import ClientOptions
     from mq.daemons.console.clusters import ClusterSource
     from mq.daemons.console.config import ConsoleSettings

@@ -1,8 +1,8 @@
-"""What was meant by words that no command has: the right form for a wrong one.
+"""Suggestions for unknown commands and options.
 
-People come with the words of other tools: kubectl puts the verb first, nats says `ls` and `rm`, rpk
-`consume`, kcat has letters for modes, kafka-topics.sh flags. They are answered with our words, and
-not taken: what is taken once is taken for ever.
+Users know the words of other tools: kubectl puts the verb first, nats has `ls` and `rm`, rpk
+`consume`, kcat letters for modes, kafka-topics.sh flags. The suggestions show mq's words; the
+foreign ones are not accepted, because an accepted form must be kept forever.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ _NOUNS = {
     "configuration": "config",
 }
 
-# What the verbs of others may be here, the best first.
+# The verbs of mq for those of other tools, the best first.
 _VERBS = {
     "ls": ("list", "print"),
     "status": ("status", "describe", "list"),
@@ -84,7 +84,7 @@ _VERBS = {
     "retry": ("resend",),
 }
 
-# What a word alone may be; the first that there is.
+# The meaning of a single word; the first existing command is used.
 _ALONE = {
     "pub": ("produce", "message send"),
     "publish": ("produce", "message send"),
@@ -111,7 +111,7 @@ _ALONE = {
     "contexts": ("context list",),
 }
 
-# Two words that are neither a noun and a verb nor a verb and a noun.
+# Pairs of words that are not a noun and a verb in either order.
 _PAIRS = {
     ("config", "usecontext"): "context use",
     ("config", "getcontexts"): "context list",
@@ -125,16 +125,16 @@ _SERVERS = frozenset(
     for name in "bootstrap-server bootstrap-servers brokers server servers namesrv host".split()
 ) | {"-b", "-s"}
 _WITH_SECRETS = ("user ", "account ", "console ")
-_FEW = 6  # options that a hint may list
+_FEW = 6  # the largest number of options in a hint
 # Options that only some kinds of commands have.
 _KINDS = {
-    "--watch": "only commands that change nothing, and end by themselves, can be repeated",
-    "--dry-run": "it changes nothing, so that there is nothing to try",
-    "--yes": "it asks nothing",
-    "--format": "only commands that show messages have it; for rows: -o, --columns",
+    "--watch": "only for commands that change nothing and end by themselves",
+    "--dry-run": "this command changes nothing",
+    "--yes": "this command asks nothing",
+    "--format": "only for commands that show messages; for rows use -o or --columns",
 }
 
-# Options of other tools that stand where a command should.
+# Options of other tools in the place of a command.
 _OPTIONS = {
     "-L": ("cluster describe", "cluster list"),
     "-C": ("tail",),
@@ -151,7 +151,7 @@ _OPTIONS = {
 
 
 def commands(words: Sequence[str]) -> list[str]:
-    """Commands that the words may have been meant to be, the nearest first, with what follows."""
+    """Return commands that the words may mean, the nearest first, with the rest of the words."""
     first = catalog.fold(words[0])
     if len(words) > 1 and not words[1].startswith("-"):
         if by_words := _two_words(words):
@@ -171,7 +171,7 @@ def commands(words: Sequence[str]) -> list[str]:
 
 
 def _different(keys: Iterable[str]) -> list[str]:
-    """Three names at most, none of them of the same command as another."""
+    """Return up to three names of different commands."""
     by_command: dict[str, str] = {}
     for key in keys:
         by_command.setdefault(catalog.BY_NAME[key][1], catalog.WRITTEN[key])
@@ -179,17 +179,17 @@ def _different(keys: Iterable[str]) -> list[str]:
 
 
 def option(words: Sequence[str]) -> list[str]:
-    """The command that an option was meant for which stands where a command is expected.
+    """Return the command that an option in the place of a command may mean.
 
-    Of another tool (`-L` of kcat), or of a command that comes behind it (`-t Orders tail`).
+    It may be an option of another tool (`-L` of kcat), or of a later command (`-t Orders tail`).
     """
     flag, equals, value = words[0].partition("=")
     if flag in _SERVERS:
-        behind = list(words[1:] if equals else words[2:]) or ["COMMAND"]
+        after = list(words[1:] if equals else words[2:]) or ["COMMAND"]
         address = value or (words[1] if len(words) > 1 else "HOST:9876")
-        if behind[0].startswith("-") and (inner := option(behind)):
-            behind = inner
-        return [" ".join(["-n", address, *behind])]
+        if after[0].startswith("-") and (inner := option(after)):
+            after = inner
+        return [" ".join(["-n", address, *after])]
     for index, word in enumerate(words):  # kcat -t Orders -C
         if meant := _written(_OPTIONS.get(word, ()), [*words[:index], *words[index + 1 :]]):
             return meant[:1]
@@ -202,31 +202,31 @@ def option(words: Sequence[str]) -> list[str]:
     return []
 
 
-def behind(command: str, surplus: Sequence[str]) -> list[str]:
-    """What a command and a word that it does not take may have been: `consumer list`."""
+def with_surplus(command: str, surplus: Sequence[str]) -> list[str]:
+    """Return what a command with a word that it does not accept may mean: `consumer list`."""
     return [] if " " in command else _two_words([command, *surplus])
 
 
-_NO_PROXY = "mq has no gRPC proxy; Java's proxy of release 5 can stand in front of its brokers"
+_NO_PROXY = "mq has no gRPC proxy; Java's proxy of release 5 works with its brokers"
 
 
 def absent(word: str) -> str:
-    """The hint for a command that is known elsewhere and that mq does not have, or ""."""
+    """Return the hint for a command of other tools that mq does not have, or ""."""
     return _NO_PROXY if catalog.fold(word) in ("proxy", "mqproxy") else ""
 
 
 def flag(given: str, flags: Sequence[str], own: Sequence[str], called: str) -> str:
-    """The hint for an option that the command `called` does not have.
+    """Return the hint for an option that the command `called` does not have.
 
-    `flags` are all that it has, `own` its own as users write them: `-t/--topic`.
+    `flags` are all its options, `own` its own ones as users write them: `-t/--topic`.
     """
     name = given.partition("=")[0]
     if called == "broker" and name in ("--enable-proxy", "--enableProxy", "--proxyConfigPath"):
         return _NO_PROXY
     if name in _SERVERS and name.startswith("--"):
-        return "name servers are given with -n HOST:9876"
+        return "for name servers use -n HOST:9876"
     if name.lstrip("-") in ("json", "yaml", "csv", "table", "markdown"):
-        return f"formats are given with -o: -o {name.lstrip('-')}"
+        return f"for formats use -o: -o {name.lstrip('-')}"
     if name in _KINDS:
         return _KINDS[name]
     see = f"see: mq {called} --help"
@@ -236,7 +236,7 @@ def flag(given: str, flags: Sequence[str], own: Sequence[str], called: str) -> s
 
 
 def halves(word: str, second: str, rest: Sequence[str]) -> list[str]:
-    """Commands that begin with `word`, for a second half that none of them has."""
+    """Return commands that start with `word`, for an unknown second word."""
     inner = catalog.subcommands(word)
     if by_words := _two_words([word, second, *rest]):
         return by_words
@@ -246,14 +246,14 @@ def halves(word: str, second: str, rest: Sequence[str]) -> list[str]:
 
 
 def groups(word: str) -> list[str]:
-    """Groups of commands that a word may have been meant to be, where no command is as near."""
+    """Return groups of commands that a word may mean, if no command is as near."""
     known = {**dict.fromkeys(catalog.GROUPS), **dict.fromkeys(catalog.WRITTEN)}
     found = get_close_matches(catalog.fold(word), known, 1, 0.75)
     return [name for name in found if name in catalog.GROUPS and name not in catalog.WRITTEN]
 
 
 def _two_words(words: Sequence[str]) -> list[str]:
-    """`describe group billing` and `group info billing` are `group describe billing`."""
+    """Return `group describe billing` for `describe group billing` and `group info billing`."""
     if _noun(catalog.fold(words[0])) == "group" and catalog.fold(words[1]) in ("group", "groups"):
         words = words[1:]  # `consumer group list`
         if len(words) == 1:
@@ -274,7 +274,7 @@ def _two_words(words: Sequence[str]) -> list[str]:
 
 
 def _noun(word: str) -> str:
-    """The noun as the names here have it: in the singular, and a word of ours."""
+    """Return the noun as mq has it: in the singular, and one of its own words."""
     for form in (word, word.removesuffix("s")):
         if form in _NOUNS:
             return _NOUNS[form]
@@ -282,14 +282,14 @@ def _noun(word: str) -> str:
 
 
 def _written(names: Iterable[str], rest: Sequence[str]) -> list[str]:
-    """Those of the names that there are, with the words that follow."""
+    """Return the existing ones of the names, with the words that follow."""
     there = [catalog.WRITTEN.get(catalog.key_of(name)) for name in names]
     from shlex import quote
 
     found = []
     for name in filter(None, there):
         shown = [*map(quote, rest)]
-        if name.startswith(_WITH_SECRETS):  # behind an option may be one
+        if name.startswith(_WITH_SECRETS):  # an option's value may be a secret
             shown = shown[: next((at for at, word in enumerate(rest) if word[:1] == "-"), None)]
             shown += ["…"] if len(shown) < len(rest) else []
         found.append(" ".join([name, *shown]))

@@ -1,12 +1,12 @@
-"""Where the process `mq` begins, as a script and as `python -m mq`; nothing else imports this.
+"""The entry point of the process `mq`, as a script and as `python -m mq`; nothing else imports it.
 
-Ctrl-C while Python imports would print a trace. Until a command can answer it (`runtime.ending`),
-and when it has ended, it does what it does to a program in C: it ends the process without a word.
+While Python imports, Ctrl-C would print a traceback. Until a command handles it (`runtime.ending`),
+and after the command, SIGINT has its default action: it ends the process silently.
 """
 
 import signal
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not so under nohup
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not under nohup
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from mq.cli.main import app as app

@@ -1,4 +1,4 @@
-"""Files that commands read, where `-` is standard input."""
+"""Input files of commands; `-` is standard input."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from mq.cli.runtime.env import Environment
 
 
 def content(environment: Environment, file: str) -> bytes:
-    """What is in a file, or comes from standard input. Raises NotFound where it cannot be read."""
+    """Return the content of a file or of standard input. Raises NotFound if it cannot be read."""
     if file == "-":
         stream = environment.stdin
         binary = getattr(stream, "buffer", None)
@@ -17,5 +17,5 @@ def content(environment: Environment, file: str) -> bytes:
 
 
 def called(file: str) -> str:
-    """What messages call the file."""
+    """Return the name of the file for messages."""
     return "standard input" if file == "-" else file

@@ -1,7 +1,7 @@
-"""The list of all topics, in the order in which it came (`mq.client.operations.wire` says why).
+"""The list of all topics, in the order of the reply (for the reason see
+`mq.client.operations.wire`).
 
-It is read here without the machinery of `mq.protocol.bodies`: that takes 8 ms to load, and
-`mq topicList` is asked often.
+It avoids `mq.protocol.bodies`, which takes 8 ms to import: `mq topicList` is called often.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 async def topic_names(session: "Caller") -> list[str]:
-    """The names of all topics. Raises what `Caller.call_name_server` raises, and BadAnswer."""
+    """Return the names of all topics. Raises the errors of `Caller.call_name_server`, and
+    BadAnswer.
+    """
     request = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     response = await session.call_name_server(request)
     try:

@@ -1,4 +1,4 @@
-"""Runs the workers of `mq bench` and adds up what they have measured."""
+"""Runs the workers of `mq bench` and adds up their results."""
 
 import asyncio
 import sys
@@ -15,15 +15,15 @@ from mq.client.load.plan import LoadResult, Plan
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
 
-_LONGEST = 3_600_000_000  # microseconds
-_DIGITS = 3  # that are kept of a latency
+_LONGEST = 3_600_000_000  # microseconds; longer latencies count as this
+_DIGITS = 3  # significant digits of a latency
 
 
-_PATIENCE = 2.0  # seconds that workers have to tell what they have measured so far
+_STOP_TIMEOUT = 2.0  # seconds in which stopped workers must report their results
 
 
 class Worker:
-    """One process."""
+    """A worker process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -38,15 +38,15 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=1 << 26,
-            process_group=0,  # Ctrl-C is for us: we ask it what it has measured
+            process_group=0,  # Ctrl-C must not reach it: it is asked for its results
         )
         assert self._process.stdin is not None
-        # Secrets go this way: arguments can be seen by everybody.
+        # Not in arguments: plans contain secrets, and every user can read arguments.
         self._process.stdin.write(self.plan.encode() + b"\n")
         await self._process.stdin.drain()
 
     async def run(self, more: Callable[[int], None]) -> LoadResult:
-        """Wait for its result; `more` is told of messages as they are done."""
+        """Wait for the result; `more` is called with the number of new messages."""
         assert self._process is not None and self._process.stdout is not None
         last = b""
         async for line in self._process.stdout:
@@ -63,25 +63,25 @@ class Worker:
         return LoadResult.decode(last)
 
     def stop(self) -> None:
-        """Have it end, and tell what it has measured."""
+        """Ask the process to report its results and exit."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
     async def end(self) -> None:
-        """Kill it, if it has not ended, and wait until it has."""
+        """Kill the process if it runs, and wait for its end."""
         process = self._process
         if process is None:
             return
         with suppress(ProcessLookupError):
             process.kill()
-        # Its pipes, too, would else be closed after the event loop.
+        # Otherwise its pipes are closed only after the event loop.
         await process.communicate()
 
 
 async def run_workers(plans: Iterable[Plan], more: Callable[[int], None]) -> dict[str, LoadResult]:
-    """Do all of it side by side; what was measured, by role.
+    """Run the workers in parallel. Returns the results by role.
 
-    Where a signal is to end it (`received`), what was measured until then. Raises CommandError.
+    If a signal ends it (`received`), returns the results so far. Raises CommandError.
     """
     workers = [Worker(plan) for plan in plans]
     runs: list[asyncio.Task[LoadResult]] = []
@@ -96,7 +96,7 @@ async def run_workers(plans: Iterable[Plan], more: Callable[[int], None]) -> dic
                 raise
             for worker in workers:
                 worker.stop()
-            await asyncio.wait(runs, timeout=_PATIENCE)
+            await asyncio.wait(runs, timeout=_STOP_TIMEOUT)
     finally:
         for run in runs:
             run.cancel()
@@ -106,7 +106,7 @@ async def run_workers(plans: Iterable[Plan], more: Callable[[int], None]) -> dic
             await worker.end()
     whole: dict[str, LoadResult] = {}
     for worker, run in zip(workers, runs, strict=True):
-        if not run.cancelled():  # a worker that told nothing when asked
+        if not run.cancelled():  # a worker that did not report
             whole.setdefault(worker.plan.role, LoadResult()).add(run.result())
     return whole
 
@@ -127,7 +127,7 @@ class Latencies:
         return cls(histogram)
 
     def at(self, percent: float) -> float:
-        """The latency that so many percent do not exceed."""
+        """Return the latency at a percentile."""
         return float(self.histogram.get_value_at_percentile(percent)) / 1000
 
     @property

@@ -1,6 +1,6 @@
-"""The entry of `mq`: finds the command, imports only its module, runs it, ends with its status.
+"""The main program of `mq`: finds the command, imports its module, runs it, returns its status.
 
-A command's start is most of its time, so this module imports next to nothing: `--version` and
+Most of a command's time is its start, so this module imports almost nothing: `--version` and
 `--help` need neither typer nor the client, and a command imports what it uses.
 """
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 def app() -> None:
     """Run `mq` in this process and exit: see `mq.cli.entry`."""
-    # Imports make many objects and no garbage: collecting while they run costs a tenth of a start.
+    # Imports create many objects and no garbage: collecting would cost a tenth of the start.
     gc.disable()
     try:
         environment = Environment.of_process()
         status = run(sys.argv[1:], environment)
         environment.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has ended (`mq topicList | head`). Nothing is wrong with it.
-        sys.stdout = None  # so that nothing is flushed at exit
+        # The reader of the output has exited (`mq topicList | head`), which is not an error.
+        sys.stdout = None  # so that exit does not flush it
         status = Status.DONE
     sys.exit(status)
 
@@ -56,16 +56,16 @@ def run(arguments: list[str], environment: Environment) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # amid an import, Python says otherwise
+        if isinstance(error.__cause__, KeyboardInterrupt):  # during an import Python wraps it
             return _interrupted(command, error.__cause__, environment)
         from mq.cli.runtime.explain import explain
 
         shown = error if isinstance(error, CommandError) else explain(error, environment)
-        # Where none of several brokers did what it should, the notes are what the others said.
+        # If no broker succeeded, the notes are the errors of the others.
         for line in (*getattr(error, "__notes__", ()), shown.message):
-            environment.tell(f"{command}: {line}")
+            environment.report(f"{command}: {line}")
         if shown.hint:
-            environment.tell(f"hint: {shown.hint}")
+            environment.report(f"hint: {shown.hint}")
         return shown.status
 
 
@@ -74,8 +74,8 @@ def _interrupted(command: str, error: KeyboardInterrupt, environment: Environmen
 
     number = number_of(error)
     late = isinstance(error, Interrupted) and error.late
-    what = "; nothing was cut off, it had done its work" if late else ""
-    environment.tell(f"{command}: {WORDS[number]}{what}")
+    what = "; it had finished, nothing was lost" if late else ""
+    environment.report(f"{command}: {WORDS[number]}{what}")
     return STATUS[number]
 
 
@@ -85,12 +85,12 @@ def _command(
     found = catalog.find(words)
     assert found is not None
     group, name, used = found
-    if name == "shell":  # its commands are what they are for
+    if name == "shell":  # the options are for its commands
         environment = environment.with_options(tuple(word for item in given for word in item.words))
         given = []
     arguments = words[used:]
     everything = "--all" in arguments and not {"-h", "--help"}.isdisjoint(arguments)
-    if everything:  # of the help: no option of the command
+    if everything:  # an option of the help, not of the command
         arguments = [word for word in arguments if word != "--all"]
     declared = load(group, name, arguments, catalog.called(words))
     values = declared.parse(arguments, given)
@@ -99,14 +99,14 @@ def _command(
 
         environment.stdout.write(command_text(declared, everything=everything))
         if begun := catalog.subcommands(catalog.called(words)):
-            # `mq help broker`: the daemon, and what can be done with one.
+            # `mq help broker`: the daemon, and commands about brokers.
             from mq.cli.overview import listed
 
             lines = listed("Commands", {name: catalog.summary(name) for name in begun})
             environment.stdout.write("\n".join(["", *lines]))
         return Status.DONE
     for note in declared.notes:
-        environment.tell(f"mq {declared.called}: {note}")
+        environment.report(f"mq {declared.called}: {note}")
     own, shared = declared.split(values)
     if not declared.needs_call:
         _collect_again()
@@ -121,16 +121,16 @@ def _command(
 
 
 def _collect_again() -> None:
-    """Turn the collector on for the command, but let it leave alone what the imports made."""
+    """Enable the collector for the command; objects of the imports are excluded."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
 
 
 def load(group: str, name: str, arguments: Sequence[str] = (), called: str = "") -> "CommandParser":
-    """Import the module of a command and build its options, of a few those for the arguments.
+    """Import the module of a command and build its options; some depend on the arguments.
 
-    `called` is the name by which it was called, for what it says of itself.
+    `called` is the name by which it was called, for its messages.
     """
     from importlib import import_module
 
@@ -144,9 +144,9 @@ def load(group: str, name: str, arguments: Sequence[str] = (), called: str = "")
 def _without_command(
     arguments: list[str], given: list[GlobalOption], environment: Environment
 ) -> int:
-    """`mq`, `mq help …`, `mq --help`, `mq --version`, or a name that is no command."""
+    """Run `mq`, `mq help …`, `mq --help`, `mq --version`, or report an unknown name."""
     if not arguments and any(item.needed for item in given):
-        raise UsageError(f"which command? mq {given[-1].flag} … COMMAND", hint="see: mq --help")
+        raise UsageError(f"no command after {given[-1].flag}", hint="see: mq --help")
     word = arguments[0] if arguments else "help"
     if word in ("-V", "--version", "version"):
         from mq import __version__
@@ -156,8 +156,8 @@ def _without_command(
         environment.stdout.write(f"mq {__version__}\nnative path: {native}\n")
         return Status.DONE
     if word in ("-h", "--help", "help"):
-        behind = global_options.behind(arguments[1:])
-        rest = [word for word in behind if not word.startswith("-")]
+        after = global_options.after(arguments[1:])
+        rest = [word for word in after if not word.startswith("-")]
         everything = "--all" in arguments or rest == ["all"]
         if rest == ["options"]:
             from mq.cli.manual.shared_help import options_text
@@ -210,11 +210,11 @@ def _group(word: str, rest: list[str], environment: Environment) -> int:
         hint = _did_you_mean(halves(word, rest[0], rest[1:]), f"help {word}")
         raise UsageError(f"no command '{word} {rest[0]}'", hint=hint)
     if rest and {"-h", "--help"}.isdisjoint(rest):
-        behind = global_options.behind(rest)
-        found = catalog.find([word, *behind])
-        names = [shlex.join([*rest[: len(rest) - len(behind)], word, *behind])] if found else []
+        after = global_options.after(rest)
+        found = catalog.find([word, *after])
+        names = [shlex.join([*rest[: len(rest) - len(after)], word, *after])] if found else []
         raise UsageError(
-            f"no option {rest[0]} between {word} and what is to be done",
+            f"no option {rest[0]} between {word} and its command",
             hint=_did_you_mean(names, f"help {word}"),
         )
     environment.stdout.write(_overview(word))

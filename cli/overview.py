@@ -1,4 +1,4 @@
-"""What `mq help all` and `mq help SUBJECT` print: the commands there are, by subject."""
+"""The output of `mq help all` and `mq help SUBJECT`: commands by subject."""
 
 from collections.abc import Mapping
 from textwrap import fill
@@ -7,16 +7,15 @@ from mq.cli import catalog
 
 
 def text(word: str | None = None) -> str:
-    """The text of `mq help all`, or of what there is about one subject."""
+    """Return the text of `mq help all`, or of the help about one subject."""
     lines = ["Usage: mq [OPTIONS] COMMAND [OPTIONS]", ""]
     if word is None:
         lines += [
             "mq is RocketMQ in Python: every mqadmin command, and the daemons themselves.",
-            "Names are taken in any case and in kebab-case: updateTopic, update-topic.",
-            "Many have a noun and a verb for a second name: `mq group seek`,",
-            "`mq topic create`.",
+            "Names may be written in any case and in kebab-case: updateTopic, update-topic.",
+            "Many have a second name of noun and verb: `mq group seek`, `mq topic create`.",
             "`mq help COMMAND` shows the options of a command, `mq help topic` the commands",
-            "of a group. More: man mq.",
+            "of a group. For more, see: man mq.",
             "",
         ]
         for group, names in catalog.GROUPS.items():
@@ -28,7 +27,7 @@ def text(word: str | None = None) -> str:
 
 
 def _about(word: str) -> list[str]:
-    """Names of noun and verb first, as whoever asks about a noun writes them; then the others."""
+    """Return names of noun and verb first, which users of a noun expect; then the others."""
     group = catalog.group_of(word) or ""
     own = catalog.GROUPS.get(group, {})
     names = catalog.subcommands(word) or [
@@ -45,14 +44,14 @@ def _about(word: str) -> list[str]:
     title = catalog.TITLES.get(group, word)
     if not natural or not others:
         return listed(title, natural or others)
-    return listed(title, natural) + listed("The same and more, as mqadmin has it", others)
+    return listed(title, natural) + listed("mqadmin's names, and more", others)
 
 
 def listed(title: str, names: Mapping[str, str]) -> list[str]:
-    """Names with their summaries, below a title and before an empty line."""
+    """Return names with their summaries, between a title and an empty line."""
     return [f"{title}:", *(_line(name, summary) for name, summary in names.items()), ""]
 
 
 def _line(name: str, summary: str) -> str:
-    """A command and what it does, within the 80 columns of a terminal."""
+    """Return a command and its summary, within the 80 columns of a terminal."""
     return fill(f"  {name:<22} {summary}", 80, subsequent_indent=" " * 25, break_on_hyphens=False)

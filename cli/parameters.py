@@ -1,7 +1,7 @@
-"""Options that several commands have, declared once: what they are called is mqadmin's, and fixed.
+"""Options that several commands have, declared once. Their names are mqadmin's, and fixed.
 
-A consumer group has three names there, by command: --group, --groupName and --consumerGroup; a
-cluster two: --clusterName and --cluster.
+There a consumer group has three names, by command: --group, --groupName and --consumerGroup; a
+cluster has two: --clusterName and --cluster.
 """
 
 from typing import Annotated, Any

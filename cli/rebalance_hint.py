@@ -1,4 +1,4 @@
-"""What a command says where brokers name no member of a group that have just started."""
+"""The hint for brokers that report no member of a group and have just started."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
 
 
-async def tell_if_early(call: Call, admin: "Admin", without: Iterable[str]) -> None:
-    """Say which of the brokers that know no member have just started: more may be there."""
+async def report_if_early(call: Call, admin: "Admin", without: Iterable[str]) -> None:
+    """Report which brokers without members have just started: members may not be registered yet."""
     from mq.client.operations.uptime import too_early
 
     for line in await too_early(admin, without):
-        call.environment.tell(f"mq {call.name}: {line}")
+        call.environment.report(f"mq {call.name}: {line}")

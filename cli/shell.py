@@ -1,8 +1,8 @@
 """`mq shell`: many commands in one process.
 
-A line is a command as after `mq`, in the quoting of sh; `mq` before it may stand or not. There are
-no pipes, variables or patterns. With a terminal there are history and completion; what comes from a
-pipe or a file is run line by line.
+A line is a command as after `mq`, in the quoting of sh; `mq` before it is optional. There are no
+pipes, variables or patterns. At a terminal there are history and completion; input from a pipe or a
+file is run line by line.
 """
 
 import io
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from mq.cli.manual.declarations import Option
 
 _END = ("exit", "quit")
-_GONE = (Status.TERMINATED, Status.HUNG_UP)  # what ends a command so ends the shell, too
+_GONE = (Status.TERMINATED, Status.HUNG_UP)  # a command with this status ends the shell, too
 _SIGNALLED = (Status.INTERRUPTED, *_GONE)
 _SECRET = re.compile(r"secret|passw|token|credential", re.IGNORECASE)
 
 
 def run_line(line: str, environment: Environment) -> int | None:
-    """Run one line and return its status; None for one that ends the shell."""
+    """Run one line and return its status; None for a line that ends the shell."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
@@ -47,9 +47,9 @@ def run_line(line: str, environment: Environment) -> int | None:
         return Status.DONE
     if words[0] in _END:
         return None
-    found = catalog.find(global_options.behind(words))
+    found = catalog.find(global_options.after(words))
     if found is not None and (found[0] == "daemon" or found[1] == "shell"):
-        environment.stderr.write(f"mq shell: {found[1]} runs in a shell of the system only\n")
+        environment.stderr.write(f"mq shell: {found[1]} cannot run inside mq shell\n")
         return Status.USAGE
     return run(words, environment)
 
@@ -57,10 +57,10 @@ def run_line(line: str, environment: Environment) -> int | None:
 def run_script(environment: Environment, *, stop: bool) -> int:
     """Run the lines of stdin.
 
-    With `stop` the first that fails ends it, with its status. Else all are run, and it is PARTLY
-    done if any failed. Each failure is told on stderr with the number of its line.
+    With `stop` the first failure ends it, with its status. Else all lines are run, and the status
+    is PARTLY if any failed. Each failure is reported on stderr with its line number.
     """
-    # What is left of stdin is commands: none of them may read it.
+    # The rest of stdin is commands, which no command may read.
     inner = environment.with_input(io.StringIO())
     failed = False
     for number, line in enumerate(environment.stdin, 1):
@@ -86,7 +86,7 @@ def run_interactive(environment: Environment) -> int:
         except KeyboardInterrupt as error:
             if number_of(error) is not signal.SIGINT:
                 raise
-            continue  # Ctrl-C gives up the line, as in every shell
+            continue  # Ctrl-C discards the line, as in every shell
         except EOFError:
             return status
         ended = run_line(line, environment)
@@ -104,7 +104,7 @@ def _session(environment: Environment) -> "PromptSession[str]":
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class History(FileHistory):
-        """On the disk, but for lines that begin with a blank or may hold a secret."""
+        """A history file without lines that start with a blank or may contain a secret."""
 
         def store_string(self, string: str) -> None:
             if not string.startswith(" ") and not may_hold_secret(string):
@@ -128,7 +128,7 @@ def _session(environment: Environment) -> "PromptSession[str]":
 
 
 def _history_file(environment: Environment) -> Path | None:
-    """Where lines are kept, for their owner only; None where nothing can be written."""
+    """Return the private history file; None if it cannot be written."""
     path = environment.cache_directory / "history"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,23 +140,23 @@ def _history_file(environment: Environment) -> Path | None:
 
 
 def may_hold_secret(line: str) -> bool:
-    """Whether a line is about accounts or names a secret: such a one is not kept."""
+    """Return whether a line is about accounts or contains a secret, and must not be kept."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError:
         words = line.split()
-    found = catalog.find(global_options.behind([word for word in words if word != "mq"]))
+    found = catalog.find(global_options.after([word for word in words if word != "mq"]))
     name = found[1].lower() if found else ""
     return bool(_SECRET.search(line)) or "user" in name or "acl" in name
 
 
 def _current(text: str) -> str:
-    """The word that is being written."""
+    """Return the incomplete word."""
     return "" if not text or text[-1].isspace() else text.split()[-1]
 
 
 def candidates(text: str, environment: Environment) -> Iterator[tuple[str, str]]:
-    """What the last word of a line may become, with what it means."""
+    """Yield the completions of a line's last word, with descriptions."""
     current = _current(text)
     words = text.split()[: len(text.split()) - (1 if current else 0)]
     if words[:1] == ["mq"]:
@@ -169,21 +169,21 @@ def candidates(text: str, environment: Environment) -> Iterator[tuple[str, str]]
 def _all_candidates(
     words: list[str], current: str, environment: Environment
 ) -> Iterator[tuple[str, str]]:
-    behind = global_options.behind(words)
-    if words and not behind and _lacks_value(words):
+    after = global_options.after(words)
+    if words and not after and _lacks_value(words):
         from mq.cli.manual.specs import global_specs
 
         kinds = (option.kind for option in global_specs() if words[-1] in option.flags)
         for value in _values(next(kinds, ""), words, current, environment):
             yield value, ""
         return
-    if not behind or behind == ["help"]:
+    if not after or after == ["help"]:
         for name in catalog.WRITTEN.values():
             yield name, catalog.summary(name)
         return
-    found = catalog.find(behind)
+    found = catalog.find(after)
     if found is None:
-        for name in catalog.subcommands(behind[0]):
+        for name in catalog.subcommands(after[0]):
             yield name.partition(" ")[2], catalog.summary(name)
         return
     from mq.cli.manual.descriptions import describe
@@ -200,13 +200,13 @@ def _all_candidates(
                 for flag in option.flags:
                     yield flag, option.help
             return
-        kind = _kind_of_word(options, behind[found[2] :])
+        kind = _kind_of_word(options, after[found[2] :])
     for value in _values(kind, words, current, environment):
         yield value, ""
 
 
 def _lacks_value(words: list[str]) -> bool:
-    """Whether the options before the command end with one whose value is to come."""
+    """Return whether the options before the command end with one that lacks its value."""
     try:
         global_options.split(words)
     except UsageError:
@@ -215,7 +215,7 @@ def _lacks_value(words: list[str]) -> bool:
 
 
 def _kind_of_word(options: "Sequence[Option]", words: list[str]) -> str:
-    """What the word behind `words` is that no option introduces; words go to what no flag gives."""
+    """Return the kind of the positional argument after `words`."""
     valued = {flag for option in options if option.metavar for flag in option.flags}
     given, count, is_value = set(), 0, False
     for word in words:
@@ -250,7 +250,7 @@ def _values(kind: str, words: list[str], current: str, environment: Environment)
 
 
 def start(environment: Environment, *, stop: bool) -> int:
-    """Run the shell that fits: at a terminal or from a pipe."""
+    """Run the shell: interactive at a terminal, else from a pipe."""
     if not environment.input_terminal:
         return run_script(environment, stop=stop)
     if stop:

@@ -1,4 +1,4 @@
-"""What clients and administrators of TubeMQ are told by the options of a command."""
+"""Options of TubeMQ commands, and the clients and administrators made from them."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,7 @@ Brokers = Annotated[
 
 @option_group
 class Authority:
-    """Who changes something."""
+    """The credentials and author of a change."""
 
     token_file: Annotated[
         str | None,
@@ -44,7 +44,7 @@ class Authority:
 
 
 def masters_of(call: Call) -> "tuple[Address, ...]":
-    """The masters that a command is for. Raises UsageError for what are none."""
+    """Return the masters of a command. Raises UsageError for invalid addresses."""
     from mq.protocol.tube.errors import MalformedText
     from mq.protocol.tube.strings import parse_addresses
 
@@ -77,40 +77,42 @@ def admin_of(call: Call, authority: Authority | None = None) -> "TubeAdmin":
 
 
 def ids_of(brokers: str | None) -> list[int]:
-    """Ids of brokers. Raises UsageError."""
+    """Return broker ids. Raises UsageError."""
     found = [item.strip() for item in (brokers or "").split(",") if item.strip()]
     if not all(item.isascii() and item.isdigit() and len(item) < 11 for item in found):
-        raise UsageError(f"-b/--brokers {brokers}: ids are numbers", hint="see: mq tube brokers")
+        raise UsageError(
+            f"-b/--brokers {brokers}: ids must be numbers", hint="see: mq tube brokers"
+        )
     return [int(item) for item in found]
 
 
-_LEAST_TIMEOUT = 8.0  # seconds; the original takes no less
+_MIN_TIMEOUT = 8.0  # seconds; the minimum of the original
 
 
 def client_options(call: Call, key: "AccessKey | None") -> dict[str, Any]:
-    """Keywords of `TubeClientOptions`. An access key is a user and a password here."""
+    """Return keywords of `TubeClientOptions`. An access key is a user and a password here."""
     from mq.client.tube.credentials import TubeCredentials
 
     return {
         "credentials": None if key is None else TubeCredentials(key.access_key, key.secret_key),
         "tls": call.tls(),
-        "timeout": max(call.timeout, _LEAST_TIMEOUT),
+        "timeout": max(call.timeout, _MIN_TIMEOUT),
         "connect_timeout": call.timeout,
     }
 
 
 def own_options(call: Call) -> dict[str, Any]:
-    """The same of the cluster that a command is for, with the access key that it was given."""
+    """Return the same for the command's cluster, with its access key."""
     return client_options(call, call.credentials())
 
 
 def own_masters(call: Call) -> list[str]:
-    """The masters of that cluster as clients are told them."""
+    """Return the masters of the command's cluster, for clients."""
     return [str(address) for address in masters_of(call)]
 
 
 def producer_of(call: Call, topic: str) -> "TubeProducer":
-    """A producer for a topic of that cluster."""
+    """Return a producer for a topic of the command's cluster."""
     from mq.client.tube.producer import TubeProducer
     from mq.client.tube.producer_options import TubeProducerOptions
 

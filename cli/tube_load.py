@@ -1,4 +1,4 @@
-"""What `mq tube bench` measures: many producers, and a reader, in this process."""
+"""The measurements of `mq tube bench`: many producers, and a reader, in this process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from mq.client.tube.balance_consumer import TubeBalanceConsumer
     from mq.client.tube.producer import TubeProducer
 
-_LONGEST = 3_600_000_000  # microseconds
-_DIGITS = 3  # that are kept of a latency
+_LONGEST = 3_600_000_000  # microseconds; longer latencies count as this
+_DIGITS = 3  # significant digits of a latency
 
 
 async def measure_sending(
     producers: "Sequence[TubeProducer]", topic: str, messages: int, size: int, in_flight: int
 ) -> Row:
-    """Send so many messages of a size, shared out among producers. Raises what a send raises.
+    """Send `messages` of a size, shared among producers. Raises the errors of sends.
 
-    Where a signal is to end it (`received`), of those that were sent until then.
+    If a signal ends it (`received`), the row is of the messages sent so far.
     """
     from hdrh.histogram import HdrHistogram
 
@@ -59,7 +59,7 @@ async def measure_reading(
     size: int,
     ready: asyncio.Event,
 ) -> Row:
-    """Read so many messages from now on; `ready` says that it has begun. A signal ends it early."""
+    """Read `messages` new messages; sets `ready` when it has started. A signal ends it early."""
     from mq.cli.tube_reading import all_connected, batches
 
     seen, begun, seconds = 0, 0.0, 0.0
@@ -81,7 +81,7 @@ async def measure_reading(
 
 
 def _row(
-    who: str, messages: int, size: int, seconds: float, quantiles: "Sequence[float | None]"
+    role: str, messages: int, size: int, seconds: float, quantiles: "Sequence[float | None]"
 ) -> Row:
     rate = messages / max(seconds, 1e-9)
-    return (who, messages, round(rate), round(rate * size / 1e6, 1), *quantiles)
+    return (role, messages, round(rate), round(rate * size / 1e6, 1), *quantiles)

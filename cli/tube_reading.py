@@ -1,4 +1,4 @@
-"""Reading TubeMQ until somebody has seen enough: over whatever is worth another try."""
+"""Reads TubeMQ until enough is read, and retries after retriable errors."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 async def connect_all(consumer: "TubeBalanceConsumer") -> int:
-    """Read all partitions that may be read; how many there are. Raises why one cannot be."""
+    """Connect to all readable partitions. Returns their number. Raises the error of a partition."""
     keys = [key for key, readable in (await consumer.partitions()).items() if readable]
     for key in keys:
         await consumer.connect(key)
@@ -27,9 +27,9 @@ async def connect_all(consumer: "TubeBalanceConsumer") -> int:
 
 @asynccontextmanager
 async def all_connected(consumer: "TubeBalanceConsumer") -> AsyncIterator[int]:
-    """Read all partitions as long as the block lasts; gives how many there are at first.
+    """Read all partitions during the block; yields their initial number.
 
-    New ones too, and again those that a broker has forgotten: it was started again.
+    New partitions are added, and those that a restarted broker has lost are connected again.
     """
     from mq.client.tube.balance_consumer import METADATA_SECONDS
 
@@ -39,7 +39,7 @@ async def all_connected(consumer: "TubeBalanceConsumer") -> AsyncIterator[int]:
             try:
                 await connect_all(consumer)
             except MQError as error:
-                log.warning("not all partitions can be read: %s", error)
+                log.warning("cannot read all partitions: %s", error)
 
     count = await connect_all(consumer)
     task = asyncio.ensure_future(again())
@@ -53,10 +53,10 @@ async def all_connected(consumer: "TubeBalanceConsumer") -> AsyncIterator[int]:
 async def batches(
     consumer: "TubeReader", wait: float | None, limit: int | None
 ) -> "AsyncIterator[tuple[TubeBatch, int]]":
-    """Reply after reply, and how many of its messages are wanted.
+    """Yield each reply, and the number of its messages within the limit.
 
-    Until nothing has come for so long, or so many messages have. Raises what another try does not
-    change.
+    It ends after `wait` seconds without messages, or at the limit. Raises errors that are not
+    retriable.
     """
     seen = 0
     while limit is None or seen < limit:
@@ -65,7 +65,7 @@ async def batches(
                 batch = await _next(consumer)
         except TimeoutError:
             return
-        except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
+        except asyncio.CancelledError:  # Ctrl-C is the normal end
             if not is_ctrl_c():
                 raise
             return
@@ -90,7 +90,7 @@ async def _next(consumer: "TubeReader") -> "TubeBatch":
 
 
 async def confirm(consumer: "TubeReader", batch: "TubeBatch") -> None:
-    """Confirm what was shown; if that is in vain for now, it comes again."""
+    """Confirm shown messages; if that fails temporarily, they are delivered again."""
     from mq.client.tube.errors import ConfirmTimeout
 
     try:
@@ -98,4 +98,4 @@ async def confirm(consumer: "TubeReader", batch: "TubeBatch") -> None:
     except MQError as error:
         if not (error.retriable or isinstance(error, ConfirmTimeout)):
             raise
-        log.warning("%s: messages may come again: %s", batch.partition_key, error)
+        log.warning("%s: messages may be delivered again: %s", batch.partition_key, error)

@@ -1,6 +1,6 @@
 """The accounts of 4.9 (plain_acl.yml). Formats: org.apache.rocketmq.tools.command.acl of 4.9.7.
 
-No command shows a secret key: mqadmin's getAclConfig does, as far as the broker tells it.
+No command shows a secret key. mqadmin's getAclConfig does if the broker sends it.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,7 +45,7 @@ _CHANGED = (text("brokerAddr", "Broker"), text("accessKey", "Access key"))
 
 @option_group
 class AccountOptions:
-    """What an account may do."""
+    """The permissions of an account."""
 
     white_remote_address: Annotated[
         str | None,
@@ -132,8 +132,8 @@ async def update_acl_config(
 ) -> Result:
     """Create an account, or change it (brokers of 4.9, and ours).
 
-    What is not given stays as it is, but for --admin, which is false then. The broker writes its
-    file and heeds it at once.
+    Settings that are not given stay the same, except --admin, which becomes false. The broker
+    writes its file and applies the change at once.
 
     Examples:
         mq updateAclConfig shop-service -s - -t Orders=PUB -b 127.0.0.1:10911
@@ -149,7 +149,7 @@ async def update_acl_config(
         lambda each, address: each.update_account(address, account),
     )
     plain = "".join(f"create or update plain access config to {item} success.\n" for item in done)
-    # Java prints the object, whose class has no toString: a name and a number without meaning.
+    # Java prints the object, whose class has no toString: a class name and a meaningless number.
     plain += "org.apache.rocketmq.common.PlainAccessConfig@0"
     return Result(_CHANGED, [(item, access_key) for item in done], plain, failures=failures)
 
@@ -157,7 +157,7 @@ async def update_acl_config(
 async def _at_brokers(
     call: Call, broker_addr: str | None, cluster_name: str | None, act: Any
 ) -> tuple[list[str], list[str]]:
-    """At the broker, or at each of the cluster: an account has to be the same at all of them."""
+    """Run `act` at the broker, or at every broker: accounts must be the same in a cluster."""
     async with call.admin() as admin:
         targets = await broker_options.targets(admin, broker_addr, cluster_name, replicas=True)
         done, failures = await cluster.at_each(admin, targets, until_5(act))
@@ -227,13 +227,13 @@ async def update_global_white_addr(
 
     Examples:
         mq updateGlobalWhiteAddr 10.1.2.*,192.168.0.7 -b 127.0.0.1:10911
-                                        everything is allowed from there
+                                        allow everything from there
         mq updateGlobalWhiteAddr 10.1.2.* -c DefaultCluster --dry-run
                                         show what would be sent
     """
     addresses = accounts.split(global_white_remote_addresses)
     if not addresses and global_white_remote_addresses:
-        raise UsageError("-g/--globalWhiteRemoteAddresses: no address in it")
+        raise UsageError("-g/--globalWhiteRemoteAddresses: contains no address")
     done, failures = await _at_brokers(
         call,
         broker_addr,
@@ -345,7 +345,7 @@ async def get_acl_config(
         plain += _accounts_text(config)
         if config.global_white_addrs:
             every = ", ".join(config.global_white_addrs)
-            notes.append(f"{address}: everything is allowed from {every}")
+            notes.append(f"{address}: no signature needed from {every}")
     return Result(_ACCOUNTS, rows, plain, data=data, failures=failures, notes=notes)
 
 
@@ -363,12 +363,12 @@ def _row(account: "accounts.AccountRow") -> Row:
 
 
 def _list(values: list[str] | None) -> str:
-    """A list as Java writes it; one that the file does not have is empty."""
+    """Return a list as Java prints it; a list that is absent from the file is empty."""
     return "" if values is None else f"[{', '.join(values)}]"
 
 
 def _accounts_text(config: "AclConfig") -> str:
-    """What GetAccessConfigSubCommand prints, in the order of the class's fields."""
+    """Return the output of GetAccessConfigSubCommand, in the order of the class's fields."""
     plain = f"\n{'globalWhiteRemoteAddresses':<20}: [{', '.join(config.global_white_addrs)}]\n"
     plain += "\naccounts:\n"
     for item in config.plain_access_configs:

@@ -1,6 +1,6 @@
-"""What users and their policies have in common: each broker of 5.x keeps its own.
+"""Common code for users and policies, which each broker of 5.x keeps for itself.
 
-They are changed at each broker that is meant, and copied from one to another.
+They are changed at each broker of the options, and copied from one broker to another.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -28,10 +28,11 @@ ToBroker = Annotated[
 
 
 class AuthSubject(NamedTuple):
-    """What is changed: `noun` is mqadmin's word for it, `column` the one of its name, `whose` what
-    stands before a name in a sentence.
+    """A kind of entry: users or policies.
 
-    The others say how it is called, asked for at a broker, and written there.
+    `noun` is mqadmin's word for it, `column` the column of its name, `whose` the words before a
+    name in a sentence. The functions read its name, and find, list, create and update it at a
+    broker.
     """
 
     noun: str
@@ -60,7 +61,7 @@ class AuthSubject(NamedTuple):
         name: str,
         act: Callable[["Admin", str], Coroutine[Any, Any, None]],
     ) -> Result:
-        """Do it at the broker, or at each of the cluster."""
+        """Run `act` at the broker, or at each broker of the cluster."""
         done, failures = await at_brokers(call, broker_addr, cluster_name, act)
         plain = "".join(f"{verb} {self.noun} to {address} success.\n" for address in done)
         rows: list[Row] = [(address, name) for address in done]
@@ -69,9 +70,9 @@ class AuthSubject(NamedTuple):
     async def found(
         self, call: Call, broker_addr: str | None, cluster_name: str | None, name: str
     ) -> tuple[dict[str, list[Any]], list[str]]:
-        """The one of a name, by the masters that have it, and why others did not answer.
+        """Return the entry of a name, by master that has it, and the failures of the others.
 
-        Raises NotFound when all have answered, and none has it.
+        Raises NotFound if all masters answer and none has it.
         """
         done, failures = await at_brokers(
             *(call, broker_addr, cluster_name),
@@ -80,15 +81,14 @@ class AuthSubject(NamedTuple):
         )
         found = {address: [item] for address, item in done.items() if item is not None}
         if not found and not failures:
-            raise NotFound(f"no broker that was asked has {self.whose} {name}")
+            raise NotFound(f"no queried broker has {self.whose} {name}")
         return found, failures
 
     async def copy(self, call: Call, source: str, target: str, names: str | None) -> Result:
-        """Write what one broker has to the other, one after the other; the rest goes on when one
-        fails. What is there already is updated.
+        """Copy the entries of one broker to another, one by one; a failure does not stop the rest.
 
-        `names` have commas between them; None means all. Raises the last error when nothing could
-        be copied.
+        Existing entries are updated. `names` are separated by commas; None means all. Raises the
+        last error if nothing is copied.
         """
         from mq.client.errors import MQError
 
@@ -125,7 +125,7 @@ async def at_masters(
     cluster_name: str | None,
     ask: Callable[["Admin", str], Coroutine[Any, Any, list[Any]]],
 ) -> tuple[dict[str, list[Any]], list[str]]:
-    """What masters that have something say, and why others did not answer."""
+    """Return the non-empty answers of masters, by address, and the failures of the others."""
     done, failures = await at_brokers(call, broker_addr, cluster_name, ask, replicas=False)
     return {address: items for address, items in done.items() if items}, failures
 
@@ -138,7 +138,7 @@ async def at_brokers(
     *,
     replicas: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Do it at the broker given, or at the cluster's: what came of it, and why others failed."""
+    """Run `act` at the broker given, or at the cluster's brokers. Returns results and failures."""
     async with call.admin() as admin:
         targets = await broker_options.targets(admin, broker_addr, cluster_name, replicas=replicas)
         return await cluster.at_each(admin, targets, since_5(call.name, act))

@@ -1,4 +1,4 @@
-"""Measuring a cluster with load: how many messages a second, and how long each takes."""
+"""Load tests of a cluster: messages per second and latencies."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -103,11 +103,11 @@ async def bench_produce(
 ) -> Result:
     """Send messages as fast as possible, or at a rate, and measure.
 
-    Ctrl-C ends it early, and shows what was measured until then.
+    Ctrl-C ends it early and shows the results so far.
 
-    With a rate the latency of a send counts from when it was due, so a stall is charged to every
-    send that waits behind it. Without one it counts from when it went out, and says nothing of what
-    clients that do not wait would see. The messages stay in the topic.
+    With a rate, the latency of a send counts from the time at which it was due, so a stall is
+    charged to every send that waits for it. Without a rate, it counts from the time of sending,
+    and does not show what clients see that do not wait. The messages stay in the topic.
 
     Examples:
         mq bench produce Orders -d 5  send as fast as possible for 5 s
@@ -137,8 +137,8 @@ async def bench_consume(
 ) -> Result:
     """Read a topic from its beginning as fast as possible, and measure.
 
-    It ends when all of it is read, or after the seconds. No group, so nothing is committed. A
-    latency is that of a pull.
+    It ends at the end of the topic, or after the seconds. It uses no group and commits nothing. A
+    latency is that of one pull.
 
     Examples:
         mq bench consume Orders            read a topic as fast as possible
@@ -166,10 +166,10 @@ async def bench_end_to_end(
     processes: Processes = 1,
     svg: Picture = None,
 ) -> Result:
-    """Send at a rate, read at the same time, and measure the whole way.
+    """Send at a rate, read at the same time, and measure the latency from end to end.
 
-    A latency counts from when a send was due until the message was read. The messages stay in the
-    topic; only those of this run are counted.
+    A latency counts from the time at which a send was due until the message was read. The messages
+    stay in the topic; only those of this run are counted.
 
     Examples:
         mq bench end-to-end Orders -d 5  send and read 1000 per second
@@ -182,16 +182,16 @@ async def bench_end_to_end(
     if rate <= 0:
         raise UsageError(
             f"-r/--rate: {rate:g}",
-            hint="a rate over 0; without one, measure with: mq bench produce",
+            hint="must be over 0; without a rate use: mq bench produce",
         )
     if size < STAMP_DIGITS:
         raise UsageError(
-            f"-s/--size: {size} bytes", hint=f"{STAMP_DIGITS} or more: a body says when it was due"
+            f"-s/--size: {size} bytes", hint=f"at least {STAMP_DIGITS}: a body holds its due time"
         )
     stamped = {"stamped": True, "size": size}
     reading = await _plan(call, topic, "consume", {"window": 32, **stamped})
     sending = await _plan(call, topic, "produce", {"window": window, "rate": rate, **stamped})
-    # Readers stay a little longer, for what is still on its way.
+    # Readers run a little longer, for messages that are still in flight.
     plans = _shared(reading, processes, connections, seconds + _READ_ON, warm)
     plans += _shared(sending, processes, connections, seconds, warm)
     return await _measure(call, plans, svg, f"{rate:g} messages of {size} bytes a second")
@@ -203,11 +203,11 @@ _READ_ON = 1.0
 def _check(**values: float) -> None:
     for name, value in values.items():
         if value <= 0:
-            raise UsageError(f"--{name}: {value:g}", hint="a number over 0")
+            raise UsageError(f"--{name}: {value:g}", hint="must be over 0")
 
 
 async def _plan(call: Call, topic: str, role: str, more: dict[str, object]) -> "Plan":
-    """The load of all workers of a role together. Raises NotFound for a topic without queues."""
+    """Return the load of all workers of a role. Raises NotFound for a topic without queues."""
     from mq.client.admin import Admin
     from mq.client.load.plan import PRODUCE, Plan
     from mq.client.routes import broker_address, read_queues, write_queues
@@ -222,7 +222,7 @@ async def _plan(call: Call, topic: str, role: str, more: dict[str, object]) -> "
                 first = await _first(Admin(session), role, address, queue, "stamped" in more)
                 places.append((address, queue.queue_id, first))
     if not places:
-        raise NotFound(f"topic {topic} has no queue that can be used", hint="see: mq topicRoute")
+        raise NotFound(f"topic {topic} has no usable queue", hint="see: mq topicRoute")
     key = call.credentials()
     secrets = (key.access_key, key.secret_key, key.security_token) if key else (None, None, None)
     fields = dict(zip(("access_key", "secret_key", "security_token"), secrets, strict=True))
@@ -232,7 +232,7 @@ async def _plan(call: Call, topic: str, role: str, more: dict[str, object]) -> "
 async def _first(
     admin: "Admin", role: str, address: str, queue: "MessageQueue", at_the_end: bool
 ) -> int:
-    """The offset to read a queue from."""
+    """Return the offset from which to read a queue."""
     if role == "produce":
         return -1
     ask = admin.max_offset if at_the_end else admin.min_offset
@@ -244,14 +244,14 @@ def _tls(call: Call) -> dict[str, str] | None:
         return None
     from mq.daemons.properties import read_properties
 
-    call.tls()  # says what is wrong with the file
+    call.tls()  # reports errors in the file
     return dict(read_properties(Path(call.tls_config).read_text("utf-8")))
 
 
 def _shared(
     plan: "Plan", processes: int, connections: int, seconds: float, warm: float
 ) -> list["Plan"]:
-    """The same load in so many parts."""
+    """Divide the load among processes."""
     from dataclasses import replace
 
     parts = min(processes, len(plan.queues))
@@ -283,7 +283,7 @@ async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str)
             raise CommandError(
                 f"{WORDS[signal]} before anything was measured", status=Status.INTERRUPTED
             )
-        failures.append(f"{WORDS[signal]}: this is what was measured until then")
+        failures.append(f"{WORDS[signal]}: these are the results so far")
     if failures and not any(result.messages for result in measured.values()):
         raise CommandError(failures[0], status=Status.UNAVAILABLE)
     if svg:
@@ -293,7 +293,7 @@ async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str)
         replace(Path(svg), draw(title, latencies).encode())
     rows = [_row(role, result, latencies[role]) for role, result in measured.items()]
     empty = not any(result.messages for result in measured.values())
-    notes = ["nothing was measured: is the topic empty, or the time too short?"] if empty else []
+    notes = ["nothing was measured; the topic is empty, or the time too short"] if empty else []
     return Result(_COLUMNS, rows, failures=failures, notes=notes)
 
 

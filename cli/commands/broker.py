@@ -44,7 +44,7 @@ async def broker_status(
     """Show the runtime status of a broker, or of each one of a cluster.
 
     Examples:
-        mq brokerStatus 127.0.0.1:10911    what one broker says of itself
+        mq brokerStatus 127.0.0.1:10911    status of one broker
         mq brokerStatus -c DefaultCluster  each broker of a cluster
     """
     async with call.admin() as admin:
@@ -73,7 +73,7 @@ async def get_broker_config(
 ) -> Result:
     """Show the settings of a broker, or of each one of a cluster.
 
-    Secrets are masked, also those that a broker of Java tells.
+    Secrets are masked, also those that a Java broker sends.
 
     Examples:
         mq getBrokerConfig 127.0.0.1:10911            every setting of a broker
@@ -116,17 +116,17 @@ async def update_broker_config(
 ) -> Result:
     """Change a setting of a running broker, or of each master of a cluster.
 
-    A broker keeps it in its configuration file. What it may not change while it runs it refuses.
+    A broker saves it in its configuration file. It refuses settings that cannot change at run time.
 
     Examples:
         mq updateBrokerConfig fileReservedTime 48 -b 127.0.0.1:10911
                                         keep messages for two days
         mq updateBrokerConfig fileReservedTime 48 -c DefaultCluster --dry-run
-                                        what would be sent to each master
+                                        show what would be sent to each master
     """
     broker_options.require(broker_addr, cluster_name)
     if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
-        raise UsageError("-k/--key and -v/--value must be of one line, the key without '='")
+        raise UsageError("-k/--key and -v/--value must each be one line, the key without '='")
     async with call.admin() as admin:
         targets = await broker_options.targets(
             admin, broker_addr, cluster_name, replicas=bool(update_all_broker)
@@ -134,7 +134,7 @@ async def update_broker_config(
         done, failures = await cluster.at_each(
             admin, targets, lambda each, address: each.update_broker_config(address, {key: value})
         )
-    broker_options.tell_notes(call, done)
+    broker_options.report_notes(call, done)
     shown = masking.MASK if masking.is_secret(key, value) else value
     rows: list[Row] = [(address, key, shown) for address in done]
     plain = "".join(f"update broker config success, {address}\n" for address in done)
@@ -148,14 +148,14 @@ _STATS_COLUMNS = (
     number("queueId", "Queue"),
     number("brokerOffset", "Broker offset"),
     number("consumerOffset", "Consumer offset"),
-    number("diff", "Behind"),
+    number("diff", "Lag"),
     time("lastConsumed", "Last consumed"),
 )
 _STATS_LINE = "{:<64}  {:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20}  {}\n"
 _STATS_HEADS = "Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff"
 
 
-@gives(_STATS_COLUMNS, totals=(number("diffTotal", "Messages that wait"),))
+@gives(_STATS_COLUMNS, totals=(number("diffTotal", "Total lag in messages"),))
 @subject("broker_addr")
 async def broker_consume_stats(
     call: Call,
@@ -179,13 +179,13 @@ async def broker_consume_stats(
 ) -> Result:
     """Show the lag of every consumer group on a broker.
 
-    Plain leaves out queues of which nothing was consumed yet, as mqadmin does; `Diff Total` counts
-    every queue, shown or not.
+    Plain output omits queues of which nothing was consumed yet, as mqadmin does; `Diff Total`
+    counts every queue, shown or not.
 
     Examples:
         mq brokerConsumeStats 127.0.0.1:10911  the lag of every group there
         mq brokerConsumeStats 127.0.0.1:10911 -l 1000
-                                               only queues with a lag of 1000 and more
+                                               only queues with a lag of 1000 or more
     """
     if timeout_millis <= 0:
         raise UsageError("-t/--timeoutMillis must be positive")

@@ -14,7 +14,7 @@ from mq.cli.show.result import Result, Row, text
 
 COMMANDS = {"tool": ("cheat",)}
 
-# What people call subjects that are others' groups of commands, or parts of them.
+# Other names of subjects, by the group of commands that they belong to.
 _SUBJECTS = {
     "accounts": "acl",
     "brokers": "broker",
@@ -49,13 +49,13 @@ def cheat(
 ) -> Result:
     """Show examples of commands, to copy.
 
-    Those of a subject; without one, the first example of every command. They are those that
-    `mq COMMAND --help` shows, and each is run by mq's tests.
+    They are those of a subject, or without one the first example of every command: the examples of
+    `mq COMMAND --help`. Each of them is run by mq's tests.
 
     Examples:
-        mq cheat group              what one does with consumer groups
+        mq cheat group              examples for consumer groups
         mq cheat                    an example of every command
-        mq cheat dlq -o markdown    for a page of one's own
+        mq cheat dlq -o markdown    for a page of your own
     """
     chosen = [_of_subject(subject)] if subject else list(catalog.GROUPS.items())
     rows = [row for group, names in chosen for row in _rows(group, names, whole=bool(subject))]
@@ -65,7 +65,7 @@ def cheat(
 
 
 def _of_subject(subject: str) -> tuple[str, Iterable[str]]:
-    """The group of commands that a subject is, and all commands about it; or one command."""
+    """Return the group of commands of a subject, and all commands about it; or one command."""
     folded = subject.lower()
     command = catalog.find(subject.split())
     group = catalog.group_of(folded) or catalog.group_of(_SUBJECTS.get(folded, ""))
@@ -77,12 +77,12 @@ def _of_subject(subject: str) -> tuple[str, Iterable[str]]:
 
         known = ["group", *catalog.GROUPS, *_SUBJECTS]
         near = get_close_matches(folded, known, 2, 0.6)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there is: {', '.join(known)}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"subjects: {', '.join(known)}"
         raise UsageError(f"no subject {subject!r}", hint=hint)
-    # `mq group seek` is a command about offsets, and what one looks for under groups.
+    # `mq group seek` is a command about offsets that users look up under groups.
     aliases = catalog.subcommands("group" if group == "consumer" else group)
     others = [catalog.BY_NAME[catalog.key_of(alias)][1] for alias in aliases]
-    itself = command[1:2] if command else ()  # `mq broker` runs one
+    itself = command[1:2] if command else ()  # `mq broker` is a command
     return group, dict.fromkeys([*catalog.GROUPS[group], *others, *itself])
 
 

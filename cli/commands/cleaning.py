@@ -1,4 +1,4 @@
-"""What lets brokers clean up now. Formats: org.apache.rocketmq.tools.command.broker."""
+"""Commands that let brokers clean up now. Formats: org.apache.rocketmq.tools.command.broker."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +33,7 @@ ClusterName = Annotated[
 _COLUMNS = (text("brokerAddr", "Broker"),)
 
 
-@destroys("delete queue files whose messages are gone")
+@destroys("delete queue files whose messages are deleted")
 @gives(_COLUMNS)
 @subject("broker_addr")
 async def clean_expired_cq(
@@ -41,7 +41,7 @@ async def clean_expired_cq(
 ) -> Result:
     """Delete queue files whose messages have been deleted.
 
-    Brokers do so by themselves once a day, at the hour of their `deleteWhen`.
+    Brokers do it themselves once a day, at the hour of their `deleteWhen`.
 
     Examples:
         mq cleanExpiredCQ                  delete old queue files everywhere
@@ -55,7 +55,7 @@ async def clean_expired_cq(
     )
 
 
-@destroys("delete queue files of topics that brokers have no settings of")
+@destroys("delete queue files of topics that brokers have no configuration of")
 @gives(_COLUMNS)
 @subject("broker_addr")
 async def clean_unused_topic(
@@ -64,7 +64,7 @@ async def clean_unused_topic(
     """Delete queue files of topics that a broker no longer has.
 
     Examples:
-        mq cleanUnusedTopic                  delete left queue files everywhere
+        mq cleanUnusedTopic                  delete unused queue files everywhere
         mq cleanUnusedTopic 127.0.0.1:10911  on one broker
     """
     return await _everywhere(
@@ -72,7 +72,7 @@ async def clean_unused_topic(
     )
 
 
-@destroys("delete log files that are past their time")
+@destroys("delete expired log files")
 @gives(_COLUMNS)
 @subject("broker_addr")
 async def delete_expired_commit_log(
@@ -83,7 +83,7 @@ async def delete_expired_commit_log(
     Examples:
         mq deleteExpiredCommitLog 127.0.0.1:10911  delete old log files now
         mq deleteExpiredCommitLog -c DefaultCluster --dry-run
-                                                   which brokers would be asked
+                                                   show which brokers would be asked
     """
     return await _everywhere(
         call,
@@ -99,10 +99,10 @@ async def _everywhere(
     cluster_name: str | None,
     act: Callable[["Admin", str], Coroutine[Any, Any, None]],
 ) -> Result:
-    """At the broker given, else at each of the cluster with its replicas, else at each there is."""
+    """Run `act` at the broker given, or at every broker of the cluster, or at every broker."""
     for flag, value in (("-b/--brokerAddr", broker_addr), ("-c/--cluster", cluster_name)):
-        if value == "":  # of "$BROKER", and nothing is in it: all brokers were not meant
-            raise UsageError(f"{flag} is empty", hint="for all brokers leave it out")
+        if value == "":  # an empty "$BROKER" does not mean all brokers
+            raise UsageError(f"{flag} is empty", hint="leave it out for all brokers")
     async with call.admin() as admin:
         targets = [broker_addr] if broker_addr else await _addresses(admin, cluster_name)
         done, failures = await cluster.at_each(admin, targets, act)

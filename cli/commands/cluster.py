@@ -89,7 +89,7 @@ async def _list(call: Call, admin: "Admin", cluster_name: str | None, *, more: b
 
 
 def _brokers(info: Any, only: str | None) -> list[Broker]:
-    """Every broker in Java's order: clusters as the map has them, names sorted, then ids."""
+    """Return every broker in Java's order: clusters as the map has them, names sorted, then ids."""
     if only is not None:
         cluster.broker_names(info, only)
     names = [only] if only is not None else java_order.hash_order(info.cluster_addr_table)
@@ -147,7 +147,9 @@ _MORE_HEAD = _MORE_LINE.format(
 
 
 def _base_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str:
-    """A broker that did not answer has empty texts; a key that it did not send reads null."""
+    """Return the line of a broker. One that did not answer has empty texts, a missing key reads
+    null.
+    """
     missing = "" if table is None else "null"
     known = table or {}
 
@@ -185,7 +187,7 @@ def _base_row(table: Mapping[str, str]) -> Row:
 
 
 def _rate(rate: float | None, table: Mapping[str, str]) -> float | None:
-    """A broker that answers without a rate has none, as mqadmin has it."""
+    """Return the rate. A broker that answers without a rate has 0, as in mqadmin."""
     return 0.0 if rate is None and table else rate
 
 

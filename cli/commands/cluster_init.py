@@ -1,4 +1,4 @@
-"""The files of a whole cluster: `mq cluster init`."""
+"""`mq cluster init`: the configuration files of a whole cluster."""
 
 import re
 import shlex
@@ -52,14 +52,13 @@ def cluster_init(
 ) -> Result:
     """Write the settings of a whole cluster: name servers, masters and their slaves.
 
-    With --controller the replicas of a broker elect another master when theirs dies; with --sync,
-    too, a send is answered when all replicas in sync have the message.
-
-    Without --hosts it is for a try on this machine: `mq standalone --cluster DIR` runs all of it.
-    With --hosts it prints what to copy where; a slave is on another machine than its master.
+    With --controller the replicas of a broker elect another master if theirs fails; with --sync,
+    too, a send is answered when all replicas in sync have the message. Without --hosts the files
+    are for a trial on this machine: `mq standalone --cluster DIR` runs them. With --hosts it prints
+    which files to copy where; a slave is on another machine than its master.
 
     Examples:
-        mq cluster init demo --masters 2 --slaves 2  for a try on this machine
+        mq cluster init demo --masters 2 --slaves 2  for a trial on this machine
         mq cluster init prod --masters 2 --slaves 2 --hosts 10.0.0.1,10.0.0.2
                                                      for two machines
     """
@@ -72,7 +71,7 @@ def cluster_init(
     if taken:
         raise CommandError(
             f"{taken[0]} already exists",
-            hint="name a new folder; nothing was written",
+            hint="name a new folder; no file was written",
             status=Status.CANNOT_CREATE,
         )
     _write(call, folder, made)
@@ -112,17 +111,17 @@ def _wanted(
     names = tuple(map(_host, hosts.split(","))) if hosts is not None else ()
     if not all(names):
         raise UsageError(
-            f"--hosts {hosts}: write names or addresses, separated by commas, without ports"
+            f"--hosts {hosts}: expected names or addresses, separated by commas, without ports"
         )
     if len(set(names)) < len(names):
-        raise UsageError(f"--hosts {hosts}: the same machine twice")
+        raise UsageError(f"--hosts {hosts}: contains the same machine twice")
     if slaves and len(names) == 1:
         raise UsageError(
-            f"--hosts {hosts}: a slave is on another machine than its master, and there is one",
+            f"--hosts {hosts}: a slave must be on another machine than its master; there is one",
             hint=f"--hosts {hosts},HOST",
         )
-    if not 1 <= masters <= cluster_layout.MOST:
-        raise UsageError(f"--masters {masters}: expected 1 to {cluster_layout.MOST}")
+    if not 1 <= masters <= cluster_layout.MAX_MASTERS:
+        raise UsageError(f"--masters {masters}: expected 1 to {cluster_layout.MAX_MASTERS}")
     if not 0 <= slaves <= 9 * masters:
         raise UsageError(f"--slaves {slaves}: expected 0 to {9 * masters}, nine for each master")
     if sync and slaves < masters:
@@ -133,15 +132,15 @@ def _wanted(
         )
     if controllers and slaves < masters:
         raise UsageError(
-            f"--controller with {slaves} slaves: each of {masters} masters needs one, or nobody "
-            "takes over from it",
+            f"--controller with {slaves} slaves: each of {masters} masters needs one, or no broker "
+            "can take over from it",
             hint=f"--slaves {masters}",
         )
     return cluster_layout.ClusterSpec(cluster_name, masters, slaves, sync, names, controllers)
 
 
 def _host(text: str) -> str:
-    """A name or an address, of IPv6 without its brackets; empty for what is neither."""
+    """Return a name or an address, IPv6 without brackets; empty if it is neither."""
     from ipaddress import IPv6Address
 
     name = text.strip()
@@ -154,10 +153,10 @@ def _host(text: str) -> str:
 
 
 def _next_here(folder: Path, wanted: "cluster_layout.ClusterSpec") -> list[str]:
-    etcd = f"First, in a shell of its own:  etcd --data-dir {shlex.quote(str(folder / 'etcd'))}"
+    etcd = f"First, in a separate shell:  etcd --data-dir {shlex.quote(str(folder / 'etcd'))}"
     return [
         *([etcd] if wanted.controllers else []),
-        f"Try it, until Ctrl-C:  mq standalone --cluster {shlex.quote(str(folder))}",
+        f"Start it, until Ctrl-C:  mq standalone --cluster {shlex.quote(str(folder))}",
         "and in another shell:  mq clusterList -n 127.0.0.1:9876",
     ]
 
@@ -165,10 +164,12 @@ def _next_here(folder: Path, wanted: "cluster_layout.ClusterSpec") -> list[str]:
 def _next_on_hosts(folder: Path, made: "list[cluster_layout.File]") -> list[str]:
     from mq.protocol.host import address_text
 
-    lines = ["On each machine: install mq and its units (mq systemd install), then"]
+    lines = ["On each machine: install mq and its units (mq systemd install). Then:"]
     members = [file.hosts[0] for file in made if file.unit == "mq-controller"]
     if members:
-        lines.insert(0, f"A cluster of etcd with a member on each of {', '.join(members)}, then")
+        lines.insert(
+            0, f"First set up an etcd cluster with a member on each of {', '.join(members)}."
+        )
     for host in dict.fromkeys(host for file in made for host in file.hosts):
         place = f"[{host}]" if ":" in host else host
         here = [file for file in made if host in file.hosts]
@@ -183,4 +184,4 @@ def _next_on_hosts(folder: Path, made: "list[cluster_layout.File]") -> list[str]
         lines.append(f"  ssh {host} systemctl enable --now {' '.join(file.unit for file in here)}")
     servers = next(file for file in made if file.unit == "mq-namesrv")
     address = address_text((servers.hosts[0], int(servers.settings["listenPort"])))
-    return [*lines, f"and look at it:  mq clusterList -n {address}"]
+    return [*lines, f"To check it:  mq clusterList -n {address}"]

@@ -1,4 +1,4 @@
-"""What brokers of release 5 read that is in the page cache no more.
+"""Cold data: messages that brokers of release 5 read from the disk, not from the page cache.
 
 Formats: …ColdDataFlowCtr… and CommitLogSetReadAheadSubCommand of
 org.apache.rocketmq.tools.command.broker.
@@ -43,7 +43,7 @@ _INFO_COLUMNS = (
 
 
 async def _heads(admin: "Admin", broker_addr: str | None, name: str | None) -> dict[str, str]:
-    """The line above what each broker says, by address."""
+    """Return the line above the output of each broker, by address."""
     broker_options.require(broker_addr, name)
     if broker_addr:
         return {broker_addr: f"============{broker_addr}============\n"}
@@ -51,14 +51,14 @@ async def _heads(admin: "Admin", broker_addr: str | None, name: str | None) -> d
     return await broker_heads(admin, name)
 
 
-@gives(_INFO_COLUMNS, data="By broker: the limits, and what each group has read in this second.")
+@gives(_INFO_COLUMNS, data="By broker: the limits, and the bytes that each group read this second.")
 @subject("broker_addr")
 async def get_cold_data_flow_ctr_info(
     call: Call,
     broker_addr: broker_options.BrokerAddr = None,
     cluster_name: broker_options.EachOfCluster = None,
 ) -> Result:
-    """Show the limits of consumer groups for cold data, and what they read (5.x brokers).
+    """Show the limits of consumer groups for cold data, and the bytes read (5.x brokers).
 
     Examples:
         mq getColdDataFlowCtrInfo 127.0.0.1:10911    limits and counts of one broker
@@ -103,7 +103,7 @@ def _read(body: bytes, address: str) -> dict[str, Any] | None:
 
 
 def _page(info: dict[str, Any]) -> str:
-    """The JSON as Java shows it: times of what runs are written out, at the end."""
+    """Return the JSON as Java shows it: runtime times as text, at the end."""
     from mq.cli.machine.rocks import pretty
 
     running = {}
@@ -143,7 +143,7 @@ async def update_cold_data_flow_ctr_group_config(
         mq updateColdDataFlowCtrGroupConfig billing 3145728 -c DefaultCluster
                                         three MiB per second
         mq updateColdDataFlowCtrGroupConfig billing 0 -b 127.0.0.1:10911
-                                        none, on one broker
+                                        no limit, on one broker
     """
     if not consumer_group or any(sign in consumer_group for sign in "=\r\n"):
         raise UsageError(f"-g/--consumerGroup: {consumer_group!r}")
@@ -214,16 +214,16 @@ async def set_commit_log_read_ahead_mode(
 ) -> Result:
     """Choose how the system reads ahead in the commit log (5.x brokers).
 
-    1 spares the page cache of a broker whose consumers read old messages here and there.
+    Mode 1 spares the page cache of a broker whose consumers read scattered old messages.
 
     Examples:
         mq setCommitLogReadAheadMode 1 -b 127.0.0.1:10911
                                         for consumers of old messages
         mq setCommitLogReadAheadMode 0 -c DefaultCluster
-                                        the default again, on all brokers
+                                        back to the default, on all brokers
     """
     if commit_log_read_ahead_mode not in ("0", "1"):
-        raise UsageError("-m/--commitLogReadAheadMode: 0 is the default, 1 is for random reads")
+        raise UsageError("-m/--commitLogReadAheadMode: 0 (default) or 1 (random access)")
     mode = int(commit_log_read_ahead_mode)
     async with call.admin() as admin:
         heads = await _heads(admin, broker_addr, cluster_name)

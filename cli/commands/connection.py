@@ -1,11 +1,11 @@
-"""Who is connected. Formats: org.apache.rocketmq.tools.command.connection and .producer."""
+"""Connected clients. Formats: org.apache.rocketmq.tools.command.connection and .producer."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mq.cli.parameters import broker_option, group_option, topic_option
-from mq.cli.rebalance_hint import tell_if_early
+from mq.cli.rebalance_hint import report_if_early
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
@@ -32,7 +32,10 @@ _CLIENTS = (
 )
 
 
-@gives(_CLIENTS, data="The group: consumers, subscriptions, consumeType, messageModel, where from.")
+@gives(
+    _CLIENTS,
+    data="The group: consumers, subscriptions, consumeType, messageModel, consumeFromWhere.",
+)
 @subject("consumer_group")
 async def consumer_connection(
     call: Call,
@@ -61,8 +64,8 @@ async def consumer_connection(
             if not await groups.exists(admin, consumer_group):
                 raise
             if isinstance(error, ConsumerNotOnline):
-                await tell_if_early(call, admin, [error.address])
-            return _nobody(consumer_group)
+                await report_if_early(call, admin, [error.address])
+            return _no_members(consumer_group)
     rows = [_client(item) for item in found.connection_set]
     subscriptions = [
         (found.subscription_table[name].topic, found.subscription_table[name].sub_string)
@@ -90,8 +93,8 @@ async def consumer_connection(
     return Result(_CLIENTS, rows, plain, data=data, notes=notes)
 
 
-def _nobody(group: str) -> Result:
-    """Of a group that is there, and nobody of it."""
+def _no_members(group: str) -> Result:
+    """Return the result for an existing group without connected members."""
     data: dict[str, Any] = {"consumers": [], "subscriptions": []}
     data |= dict.fromkeys(("consumeType", "messageModel", "consumeFromWhere"))
     line = f"no consumer of group {group} is connected"
@@ -99,7 +102,9 @@ def _nobody(group: str) -> Result:
 
 
 def _ways(found: "ConsumerConnection") -> dict[str, str | None]:
-    """How the group consumes, by JSON name; None where the broker does not know."""
+    """Return the consume settings of the group, by JSON name; None if the broker does not report
+    them.
+    """
     ways = {
         "consumeType": found.consume_type,
         "messageModel": found.message_model,

@@ -1,4 +1,4 @@
-"""The console: the daemon that serves it."""
+"""The command that runs the console daemon."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -53,25 +53,27 @@ def console(
         ),
     ] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Allow no changes to anybody.")
+        bool, typer.Option("--read-only", help="Allow no changes to any user.")
     ] = False,
     prefix: Annotated[
         str | None,
-        typer.Option("--prefix", metavar="PATH", help="URL path under which a proxy serves it."),
+        typer.Option(
+            "--prefix", metavar="PATH", help="URL path under which a proxy serves the console."
+        ),
     ] = None,
     print_all: PrintAll = False,
     print_important: PrintImportant = False,
     config_item: ConfigItem = None,
 ) -> int:
-    """Run the console, a web page for administrators of clusters.
+    """Run the console, a web interface for administrators of clusters.
 
-    It runs until SIGTERM or Ctrl-C. Of -c, the other options and --set the later overrides the
-    earlier. Each context is a cluster; so is what -n names. Off loopback it needs accounts (mq
-    console user add) and TLS.
+    It runs until SIGTERM or Ctrl-C. --set overrides the other options, which override -c. Each
+    context is a cluster; so is the one of -n. On addresses other than loopback it needs accounts
+    (mq console user add) and TLS.
 
     Examples:
         mq console -n 127.0.0.1:9876          at http://127.0.0.1:8082/
-        mq console --context dev --read-only  of a context; nobody changes anything
+        mq console --context dev --read-only  of a context; no changes allowed
     """
     from mq.daemons.console.config import ConsoleSettings
 
@@ -110,7 +112,7 @@ def _overrides(
 
 
 def sources(environment: Environment, settings: "ConsoleSettings") -> "list[ClusterSource]":
-    """The clusters that the settings name. Raises CommandError."""
+    """Return the clusters that the settings name. Raises CommandError."""
     from mq.cli.runtime.secrets import check_private, credentials, tls_context
     from mq.client.address_server import is_url
     from mq.client.caller import parse_name_servers
@@ -153,8 +155,8 @@ def sources(environment: Environment, settings: "ConsoleSettings") -> "list[Clus
             )
         found.append(source("default", where))
     known = [one.name for one in found]
-    for name in sorted(shut - {"", *known}):  # it would be changed after all
+    for name in sorted(shut - {"", *known}):  # a misspelled name would leave a cluster writable
         raise UsageError(f"readOnlyClusters: no cluster {name!r} ({', '.join(known)})")
     for name in {name for name in known if known.count(name) > 1}:
-        raise UsageError(f"two clusters are called {name!r}")
+        raise UsageError(f"two clusters are named {name!r}")
     return found

@@ -1,4 +1,4 @@
-"""The accounts of a console: its file, on this machine."""
+"""The commands for console accounts. They are in a file on this machine."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +78,7 @@ COLUMNS = (
 
 
 def accounts_path(config_file: str | None, data: str | None) -> Path:
-    """The file of accounts."""
+    """Return the path of the accounts file."""
     from mq.daemons.console.config import ConsoleSettings
 
     overrides = {"dataPath": data} if data else {}
@@ -103,13 +103,14 @@ def patterns_of(given: str) -> tuple[str, ...]:
 
 
 def _password(call: Call, given: str | None) -> str:
-    """A new password. Raises UsageError for one that is too short."""
+    """Return the new password. Raises UsageError if its length is out of bounds."""
     from mq.daemons.console.security.passwords import LEAST, MOST
 
     if given is None:
         if not call.environment.interactive:
             raise UsageError(
-                "there is no terminal to ask for the password", hint="-p - reads a line"
+                "no terminal to ask for the password",
+                hint="with -p - it is read from standard input",
             )
         from getpass import getpass
 
@@ -118,11 +119,11 @@ def _password(call: Call, given: str | None) -> str:
         with line_of_its_own(call.environment):
             given, again = getpass("Password: "), getpass("Again: ")
         if again != given:
-            raise UsageError("the two passwords differ")
+            raise UsageError("the passwords differ")
     else:
         given = secret(call, given)
     if not LEAST <= len(given) <= MOST:
-        raise UsageError(f"a password has {LEAST} to {MOST} characters")
+        raise UsageError(f"a password must have {LEAST} to {MOST} characters")
     return given
 
 
@@ -146,14 +147,14 @@ def console_user_add(
 ) -> Result:
     """Add an account of the console.
 
-    It is there for a running console within a second. From the first account on nobody is served
-    without one. Patterns have * and ?; topics of retries and dead letters are their group's.
+    A running console accepts it within a second. As soon as one account exists, every user must log
+    in. Patterns may contain * and ?; retry and dead letter topics belong to their group.
 
     Examples:
         mq console user-add alice --role operator -p - --data console
                                         add one; reads the password
         mq console user-add bob --role viewer --topics 'orders-*' -p - --data console
-                                        sees some topics only
+                                        restrict it to some topics
     """
     from mq.daemons.console.security import accounts, passwords
 
@@ -190,7 +191,7 @@ def console_user_passwd(
 
     Examples:
         mq console user-passwd alice -p - --data console
-                                        set a password, read from a line
+                                        set a password, read from standard input
     """
     from mq.daemons.console.security import accounts, passwords
 
@@ -228,14 +229,14 @@ def console_user_remove(
     """Remove an account of the console; its sessions end.
 
     Examples:
-        mq console user-remove alice --data console  remove an account, end its sessions
+        mq console user-remove alice --data console  remove an account and end its sessions
     """
     old = removed(call, accounts_path(config_file, data), name, what="account")
     return Result(COLUMNS, [row_of(old)])
 
 
 def removed(call: Call, path: Path, name: str, *, what: str) -> "Account":
-    """Remove an `account` or a `token` from the file; returns what it was. Raises NotFound."""
+    """Remove an `account` or a `token` from the file and return it. Raises NotFound."""
     from mq.daemons.console.security import accounts
 
     def those(found: accounts.Accounts) -> dict[str, accounts.Account]:

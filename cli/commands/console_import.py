@@ -1,4 +1,4 @@
-"""The accounts of rocketmq-dashboard, taken over by a console."""
+"""`mq console user-import`: imports the accounts of rocketmq-dashboard."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ COMMANDS = {"console": ("console user-import",)}
 
 _IMPORTED = (text("name", "Name"), text("role", "Role"), text("note", "Note"))
 
-# What the dashboard is shipped with: everybody knows these.
+# The accounts that the dashboard ships with; their passwords are public.
 _SHIPPED = {("admin", "admin"), ("super", "admin"), ("user1", "user1"), ("user1", "user")}
 
 
@@ -46,13 +46,13 @@ def console_user_import(
 ) -> Result:
     """Import the accounts of rocketmq-dashboard, once.
 
-    Its administrators become administrators, all others readers; what they may do here is said by
-    roles, not by addresses. Passwords are kept as hashes. Those that the dashboard is shipped with
-    are not taken, nor are names that there are already.
+    Its administrators become administrators, all others readers; permissions are set by roles, not
+    by addresses. Passwords are stored as hashes. The accounts that the dashboard ships with are
+    skipped, and names that exist already.
 
     Examples:
         mq console user-import users.properties --data console
-                                        take over accounts
+                                        import accounts
     """
     from mq.daemons.console.security import accounts, passwords
 
@@ -78,10 +78,10 @@ def _why_not(name: str, password: str, known: "Mapping[str, Account]") -> str:
     from mq.daemons.console.security.accounts import NAME
 
     if (name, password) in _SHIPPED:
-        return "not taken: everybody knows this password"
+        return "not imported: this password is public"
     if not NAME.fullmatch(name):
-        return "not taken: no name of an account here"
-    return "not taken: there is one already" if name in known else ""
+        return "not imported: not a valid account name"
+    return "not imported: the name exists" if name in known else ""
 
 
 def _weak(password: str) -> str:
@@ -102,8 +102,11 @@ def _properties(call: Call, file: str) -> dict[str, str]:
 
 
 def dashboard_users(properties: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Name, password and role of `name=password[,N]`: N is 1 for an administrator, 0 or nothing
-    for others (UserInfo of rocketmq-dashboard). A password may have commas."""
+    """Return name, password and role for each `name=password[,N]`.
+
+    N is 1 for an administrator, 0 or missing for others (UserInfo of rocketmq-dashboard). A
+    password may contain commas.
+    """
     found = []
     for name, value in properties.items():
         password, comma, kind = value.rpartition(",")

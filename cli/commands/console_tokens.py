@@ -1,4 +1,4 @@
-"""The tokens of a console, for programs: its file, on this machine."""
+"""The tokens of a console, for programs. They are in a file on this machine."""
 
 from typing import Annotated
 
@@ -52,7 +52,7 @@ def console_token_add(
 
     Examples:
         mq console token-add ci --role viewer --days 30 --data console
-                                        for a program that reads
+                                        for a program that only reads
     """
     from mq.daemons.console.security import accounts
 
@@ -77,7 +77,7 @@ def console_token_add(
         )
     if not found.users:
         raise CommandError(
-            "there are no accounts: a console without any takes no tokens",
+            "there are no accounts: a console without accounts accepts no tokens",
             hint="mq console user add NAME --role administrator",
             status=Status.CONFIG,
         )
@@ -94,7 +94,7 @@ def console_token_list(call: Call, config_file: Config = None, data: Data = None
     """List the tokens of the console, without their secrets.
 
     Examples:
-        mq console token-list --data console          names, roles, and when they expire
+        mq console token-list --data console          names, roles and expiry times
         mq console token-list --data console -o json  for a program
     """
     from mq.daemons.console.security import accounts
@@ -108,7 +108,7 @@ def console_token_list(call: Call, config_file: Config = None, data: Data = None
 def console_token_remove(
     call: Call, name: TokenName, config_file: Config = None, data: Data = None
 ) -> Result:
-    """Remove a token of the console; it stops working at once.
+    """Remove a token of the console; it is invalid at once.
 
     Examples:
         mq console token-remove ci --data console  remove a token

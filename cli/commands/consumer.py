@@ -43,7 +43,7 @@ _QUEUES = (
     number("queueId", "Queue"),
     number("brokerOffset", "Broker offset"),
     number("consumerOffset", "Consumer offset"),
-    number("diff", "Behind"),
+    number("diff", "Lag"),
     time("lastConsumed", "Last consumed"),
 )
 _HELD_QUEUES = (*_QUEUES, text("client", "Client"))
@@ -54,7 +54,7 @@ _GROUPS = (
     text("type", "Type"),
     text("model", "Model"),
     number("consumeTps", "Messages/s"),
-    number("diffTotal", "Behind"),
+    number("diffTotal", "Lag"),
 )
 
 
@@ -136,7 +136,7 @@ class GroupSettings:
     ] = None
 
     def config(self, group_name: str) -> "SubscriptionGroupConfig":
-        """Raises UsageError for a policy or attributes that cannot be read."""
+        """Return the configuration. Raises UsageError for an invalid policy or attributes."""
         from mq.protocol.bodies import SubscriptionGroupConfig
 
         config = SubscriptionGroupConfig(
@@ -175,8 +175,8 @@ async def update_sub_group(
 ) -> Result:
     """Create a consumer group, or change one.
 
-    With -c it is made on the master of every broker of the cluster, one after the other. Where
-    there is but one cluster neither -b nor -c is needed to create it; to change it, one is.
+    With -c it is created on the master of every broker of the cluster, one after the other. With
+    only one cluster, creating needs neither -b nor -c; changing does.
 
     Examples:
         mq updateSubGroup billing -c DefaultCluster  create it
@@ -213,12 +213,12 @@ def _retry_policy(text: str) -> "GroupRetryPolicy":
     except RemoteProtocolError as error:
         raise UsageError(
             f"-p/--groupRetryPolicy: {error}",
-            hint='{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}, in ms',
+            hint='in ms: {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}',
         ) from None
 
 
 def _config_text(config: "SubscriptionGroupConfig") -> str:
-    """SubscriptionGroupConfig.toString of 4.9."""
+    """Return SubscriptionGroupConfig.toString of 4.9."""
     truth = java_text.truth
     return (
         f"SubscriptionGroupConfig [groupName={config.group_name}, "
@@ -238,8 +238,8 @@ def _config_text(config: "SubscriptionGroupConfig") -> str:
     _QUEUES,
     _HELD_QUEUES,
     totals=(
-        number("consumeTps", "messages a second that the group consumes"),
-        number("diffTotal", "messages that wait for the group"),
+        number("consumeTps", "messages per second that the group consumes"),
+        number("diffTotal", "total lag in messages"),
     ),
 )
 @subject("group_name", "topic_name")
@@ -262,8 +262,8 @@ async def consumer_progress(
 ) -> Result:
     """Show the lag of consumer groups.
 
-    With -g the members are asked, too, which queues they hold: a broker that they know and that is
-    not registered now is reported, and the status is 1. What waits there is in no total.
+    With -g it also asks the members which queues they consume. If they name a broker that is not
+    registered, it is reported, and the exit status is 1. The totals do not include the lag there.
 
     Examples:
         mq consumerProgress          the lag of every group
@@ -281,9 +281,9 @@ async def consumer_progress(
         except (NotFound, RouteNotFound):
             if not await groups.exists(admin, group_name):
                 raise
-            return _one_group(Stats(), None)  # it has consumed nothing yet
+            return _one_group(Stats(), None)  # has consumed nothing yet
         held, failures = await _held(admin, group_name)
-        # Of a broker that is away nobody knows the cluster.
+        # The cluster of an unregistered broker is unknown.
         absent = {} if cluster_name else await _absent(admin, held, topic_name)
     holders = {queue: client.split("@")[0] for queue, client in held.items()}
     result = _one_group(stats, holders if show_client_ip else None)
@@ -294,7 +294,7 @@ async def consumer_progress(
 
 
 async def _held(admin: "Admin", group: str) -> tuple[dict["MessageQueue", str], list[str]]:
-    """The client that holds each queue, of those that can be asked; and why none can."""
+    """Return the client that consumes each queue, and the failures."""
     from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 
     try:
@@ -303,8 +303,8 @@ async def _held(admin: "Admin", group: str) -> tuple[dict["MessageQueue", str], 
     except (ConsumerNotOnline, RouteNotFound, NotFound):
         return {}, []
     except MQError as error:
-        return {}, [f"the members of group {group}: {error}"]
-    # As in Java: a queue whose holder cannot be asked has N/A.
+        return {}, [f"members of group {group}: {error}"]
+    # As in Java, a queue shows N/A if its client does not answer.
     said, _ = await members.running(admin, address, group, (item.client_id for item in connected))
     return members.holders(said), []
 
@@ -312,14 +312,14 @@ async def _held(admin: "Admin", group: str) -> tuple[dict["MessageQueue", str], 
 async def _absent(
     admin: "Admin", held: dict["MessageQueue", str], topic: str | None
 ) -> dict[str, str]:
-    """The brokers of queues that members hold, and that no name server has: who holds what."""
+    """Return the brokers of consumed queues that no name server has, with the queues."""
     registered = (await cluster.clusters(admin.session)).broker_addr_table if held else {}
     found: dict[str, list[MessageQueue]] = {}
     for queue in sorted(held):
         if queue.broker_name not in registered and topic in (None, queue.topic):
             found.setdefault(queue.broker_name, []).append(queue)
     return {
-        name: "and its queues are held: "
+        name: "its queues are consumed: "
         + ", ".join(f"{queue.topic} {queue.queue_id} by {held[queue]}" for queue in queues)
         for name, queues in found.items()
     }
@@ -361,7 +361,7 @@ async def _all_groups(admin: "Admin") -> Result:
     failures: list[str] = []
     topics = java_order.hash_order(await listing.topic_names(admin.session))
     names = [name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)]
-    of_mqadmin = {*names}  # plain is its text, which lacks the others
+    of_mqadmin = {*names}  # plain copies mqadmin's output, which lacks the others
     names += sorted(await _committed(admin) - of_mqadmin)
     for name in names:
         row = await _group_row(admin, name, failures)
@@ -372,16 +372,16 @@ async def _all_groups(admin: "Admin") -> Result:
         shown = "OFFLINE" if count == 0 else version
         numbers = (None if tps is None else int(tps)), lag
         plain += _GROUP_LINE.format(
-            *(java_text.cut(group, 64), _told(count), _told(shown), kind, model),
-            *map(_told, numbers),
+            *(java_text.cut(group, 64), _or_na(count), _or_na(shown), kind, model),
+            *map(_or_na, numbers),
         )
     return Result(_GROUPS, rows, plain, failures=failures)
 
 
 async def _committed(admin: "Admin") -> set[str]:
-    """The groups that have committed offsets; mqadmin does not list those without a retry topic.
+    """Return the groups with committed offsets; mqadmin does not list those without a retry topic.
 
-    Only an administrator may ask for all offsets. For other accounts the list is that of mqadmin.
+    Only an administrator may read all offsets. Other accounts get mqadmin's list.
     """
     info = await cluster.clusters(admin.session)
     addresses = [cluster.any_address(one) for one in info.broker_addr_table.values()]
@@ -392,15 +392,16 @@ async def _committed(admin: "Admin") -> set[str]:
     return {group for group in found - {*BUILT_IN_GROUPS} if not is_system_group(group)}
 
 
-def _told(value: object) -> object:
-    """What a broker says, or N/A where it does not."""
+def _or_na(value: object) -> object:
+    """Return the value, or N/A if the broker does not report it."""
     return "N/A" if value is None else value
 
 
 async def _group_row(admin: "Admin", group: str, failures: list[str]) -> Row:
-    """A group that has no offsets is 0 behind; one without consumers is offline (as in Java).
+    """Return the row of a group. As in Java, its lag is 0 without offsets, and it is offline
+    without consumers.
 
-    What a broker does not say is None, and why is added to `failures`.
+    A value that a broker does not report is None, with the reason added to `failures`.
     """
     from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
     from mq.protocol.bodies import ConsumeType
@@ -415,13 +416,13 @@ async def _group_row(admin: "Admin", group: str, failures: list[str]) -> Row:
         pass
     except MQError as error:
         tps = lag = None
-        failures.append(f"how far group {group} is: {error}")
+        failures.append(f"lag of group {group}: {error}")
     try:
         found = await admin.consumer_connection(await group_broker(admin, group), group)
     except (ConsumerNotOnline, RouteNotFound, NotFound):
         return (group, 0, None, "", "", tps, lag)
     except MQError as error:
-        failures.append(f"the members of group {group}: {error}")
+        failures.append(f"members of group {group}: {error}")
         return (group, None, None, "", "", tps, lag)
     connected = found.connection_set
     version = version_name(min(member.version for member in connected))

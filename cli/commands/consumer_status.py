@@ -1,4 +1,4 @@
-"""What the members of a group say of themselves.
+"""The status that members of a group report.
 
 Formats: ConsumerStatusSubCommand and ConsumerSubCommand of
 org.apache.rocketmq.tools.command.consumer.
@@ -41,21 +41,21 @@ _COLUMNS = (
     text("version", "Version"),
     number("subscriptions", "Topics"),
     number("queues", "Queues"),
-    number("cachedMessages", "Messages held"),
+    number("cachedMessages", "Messages cached"),
 )
 _DATA = (
     text("clientId", "Client id"),
     text("version", "Release of the client"),
-    nested("properties", "How it is set, by name"),
-    nested("subscriptions", "What it subscribes to"),
-    nested("queues", "Each queue that it holds: offsets and what is cached"),
+    nested("properties", "Its settings, by name"),
+    nested("subscriptions", "Its subscriptions"),
+    nested("queues", "Each queue that it consumes: offsets and cached messages"),
     nested("popQueues", "Each queue that it pops from"),
     nested("status", "Times and rates, by topic"),
-    nested("jstack", "What its threads are doing, with -s"),
+    nested("jstack", "Stack traces of its threads, with -s"),
 )
 _TOTALS = (
-    flag("sameSubscription", "Whether all members subscribe to the same"),
-    nested("problems", "Queues that a member does not get on with"),
+    flag("sameSubscription", "Whether all members have the same subscriptions"),
+    nested("problems", "Queues on which a member is stuck"),
 )
 
 Members = dict[str, tuple[str, "ConsumerRunningInfo"]]  # release and state, by client id
@@ -78,11 +78,11 @@ async def consumer_status(
 ) -> Result:
     """Show the status that each member of a consumer group reports.
 
-    Plain writes each one's page to a file, MILLIS/CLIENTID below the working directory, as mqadmin
-    does, and prints its name. Other formats have it all.
+    Plain output writes a page for each member to a file, MILLIS/CLIENTID below the working
+    directory, as mqadmin does, and prints its name. Other formats print everything.
 
     Examples:
-        mq consumerStatus billing -o json     what each member says of itself
+        mq consumerStatus billing -o json     status of each member
         mq consumerStatus billing -s -o json  with the stack traces of its threads
     """
     head = "{:<10} {:<40} {:<20} {}\n".format(*_HEADS)
@@ -99,7 +99,7 @@ async def consumer(call: Call, consumer_group: Group, jstack: Stacks = False) ->
     """Show the status that each member of a consumer group reports, as consumerStatus does.
 
     Examples:
-        mq consumer -g billing     what each member says of itself
+        mq consumer -g billing     status of each member
         mq consumer -g billing -s  with the stack traces of its threads
     """
     line = "{:03d}  {:<40} {:<20} {}\n"
@@ -159,7 +159,7 @@ def _version(connection: "Connection") -> str:
 
 
 def _write(folder: Path, client_id: str, page: str) -> str:
-    """Write a page to a file that is named after its client. Clients choose their ids."""
+    """Write a page to a file that is named after its client id, which is untrusted."""
     from mq.client.operations import local_files
 
     name = client_id.replace("/", "_").replace(os.sep, "_").lstrip(".") or "_"
@@ -172,7 +172,7 @@ def _write(folder: Path, client_id: str, page: str) -> str:
 
 
 def _verdict(call: Call, members: Members) -> str:
-    """What Java says of the group as a whole."""
+    """Return Java's verdict about the whole group."""
     if not members:
         return ""
     infos = {client_id: info for client_id, (_, info) in sorted(members.items())}

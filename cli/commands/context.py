@@ -35,7 +35,7 @@ _COLUMNS = (
 
 _FILES = ("aclFile", "tlsFile")
 
-# What a shell is told of a context. MQ_CONTEXT would win over the address.
+# The environment variables of a context. MQ_CONTEXT is unset: it would override the address.
 _EXPORTED = {
     "NAMESRV_ADDR": "namesrvAddr",
     "MQ_ACL_FILE": "aclFile",
@@ -64,8 +64,8 @@ def context_add(
 ) -> Result:
     """Name a cluster, so that commands need no address.
 
-    The cluster's name servers are given with -n, the file with an access key for it with
-    --acl-file, its TLS with --tls-config. The first context becomes the current one.
+    -n gives the name servers of the cluster, --acl-file the file with its access key, --tls-config
+    its TLS settings. The first context becomes the current one.
 
     Examples:
         mq context add dev -n 127.0.0.1:9876  name a cluster
@@ -75,7 +75,7 @@ def context_add(
     if not call.given_name_servers:
         raise UsageError("-n/--namesrvAddr is required", hint=f"mq context add {name} -n HOST:9876")
     if not name or name.startswith("-") or any(not letter.isprintable() for letter in name):
-        raise UsageError(f"{name!r} cannot name a context")
+        raise UsageError(f"{name!r} is not a valid context name")
     contexts = Contexts.load(call.environment.config_directory)
     contexts.contexts[name] = {"namesrvAddr": ";".join(call.name_servers), **_files(call)}
     contexts.current = contexts.current or name
@@ -91,7 +91,7 @@ def _save(call: Call, contexts: Contexts, what: str) -> None:
 
 
 def _files(call: Call) -> dict[str, str]:
-    """The files given for this context: their paths, never what is in them."""
+    """Return the paths of the files given for this context, never their contents."""
     found = {}
     if call.given_acl_file:
         from mq.cli.runtime.secrets import check_private, credentials
@@ -152,7 +152,7 @@ def context_show(
     contexts = Contexts.load(call.environment.config_directory)
     name = name or contexts.current
     if name is None:
-        raise UsageError("no context is current", hint="choose one: mq context use NAME")
+        raise UsageError("there is no current context", hint="choose one: mq context use NAME")
     contexts.get(name)
     return _listing(contexts, [name])
 
@@ -169,9 +169,9 @@ def context_export(
 ) -> Result:
     """Print a context as variables for a shell; by default the current one.
 
-    Use it with `eval "$(mq context export prod)"`. Files with secrets are named, what is in them
-    is not printed. A variable that the context has no value for is unset, so that nothing of
-    another cluster is left.
+    Use it with `eval "$(mq context export prod)"`. It prints the paths of files with secrets, not
+    their contents. Variables without a value in the context are unset, so that none is left from
+    another cluster.
 
     Examples:
         mq context export dev          as lines for a shell
@@ -182,7 +182,7 @@ def context_export(
     contexts = Contexts.load(call.environment.config_directory)
     name = name or contexts.current
     if name is None:
-        raise UsageError("no context is current", hint="name one: mq context export NAME")
+        raise UsageError("there is no current context", hint="name one: mq context export NAME")
     settings = contexts.get(name)
     found = {variable: settings.get(item) for variable, item in _EXPORTED.items()}
     plain = "".join(
@@ -199,7 +199,7 @@ def context_remove(call: Call, name: Name) -> Result:
     """Remove a context.
 
     Examples:
-        mq context remove dev  forget a context
+        mq context remove dev  remove a context
     """
     contexts = Contexts.load(call.environment.config_directory)
     contexts.get(name)

@@ -65,10 +65,10 @@ _METADATA_COLUMNS = (
 @gives(_METADATA_COLUMNS)
 @subject("controller_address")
 async def get_controller_meta_data(call: Call, controller_address: Controller) -> Result:
-    """Show the controllers of a group and which of them leads.
+    """Show the controllers of a group and their leader.
 
     Examples:
-        mq getControllerMetaData 127.0.0.1:9878  who leads
+        mq getControllerMetaData 127.0.0.1:9878  the leader and the members
         mq getControllerMetaData 127.0.0.1:9878 -o json
                                                  for a program
     """
@@ -98,7 +98,7 @@ def _addresses(controllers: str) -> list[str]:
 async def get_controller_config(call: Call, controller_address: Controllers) -> Result:
     """Show the settings of controllers.
 
-    Secrets are masked, also those that a broker of Java tells.
+    Secrets are masked, also those that a Java controller sends.
 
     Examples:
         mq getControllerConfig 127.0.0.1:9878  settings of a controller
@@ -138,12 +138,12 @@ async def update_controller_config(
 
     Examples:
         mq updateControllerConfig scanNotActiveBrokerInterval 5000 -a 127.0.0.1:9878
-                                        look every five seconds
+                                        check every five seconds
         mq updateControllerConfig notifyBrokerRoleChanged false -a 127.0.0.1:9878
-                                        tell brokers nothing
+                                        do not notify brokers
     """
     if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
-        raise UsageError("-k/--key and -v/--value must be of one line, the key without '='")
+        raise UsageError("-k/--key and -v/--value must each be one line, the key without '='")
     addresses = _addresses(controller_address)
     async with call.admin() as admin:
         done, failures = await cluster.at_each(
@@ -151,7 +151,7 @@ async def update_controller_config(
             addresses,
             lambda each, address: each.update_controller_config(address, {key: value}),
         )
-    broker_options.tell_notes(call, done)
+    broker_options.report_notes(call, done)
     shown_value = masking.MASK if masking.is_secret(key, value) else value
     plain = f"update controller config success![{', '.join(done)}]\n{key} : {shown_value}\n"
     rows: list[Row] = [(address, key, shown_value) for address in done]
@@ -202,7 +202,7 @@ async def elect_master(
         f"\n#BrokerMasterAddr\t{elected.master_address}\n#MasterEpoch\t{epochs[0]}"
         f"\n#SyncStateSetEpoch\t{epochs[1]}\n"
     )
-    # mqadmin means to add the members, but reads them from where they are not.
+    # mqadmin means to print the members, but reads them from the wrong field.
     group = body.broker_member_group
     members = group.broker_addrs if group is not None else {}
     rows: list[Row] = [
@@ -212,10 +212,10 @@ async def elect_master(
     return Result(_ELECTED_COLUMNS, rows, plain)
 
 
-_CLEANED_COLUMNS = (text("brokerName", "Broker"), text("brokerIds", "Forgotten"))
+_CLEANED_COLUMNS = (text("brokerName", "Broker"), text("brokerIds", "Removed"))
 
 
-@destroys("let the controllers forget brokers of {broker_name}")
+@destroys("remove brokers of {broker_name} from the controllers")
 @gives(_CLEANED_COLUMNS)
 async def clean_broker_metadata(
     call: Call,
@@ -227,7 +227,7 @@ async def clean_broker_metadata(
             "-b",
             "--brokerControllerIdsToClean",
             metavar="ID[;…]",
-            help="Ids of the brokers to forget. Default: all.",
+            help="Ids of the brokers to remove. Default: all.",
         ),
     ] = None,
     cluster_name: Annotated[
@@ -235,14 +235,14 @@ async def clean_broker_metadata(
         cluster_option("Cluster of the replica set; required without -l."),
     ] = None,
     clean_living_broker: Annotated[
-        bool, typer.Option("-l", "--cleanLivingBroker", help="Forget brokers that are alive too.")
+        bool, typer.Option("-l", "--cleanLivingBroker", help="Remove brokers that are alive, too.")
     ] = False,
 ) -> Result:
     """Remove brokers of a replica set from the controllers.
 
     Examples:
         mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -b 3 -c DefaultCluster
-                                        forget broker 3
+                                        remove broker 3
         mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -l --dry-run
                                         show what would be sent for all
     """
@@ -250,7 +250,7 @@ async def clean_broker_metadata(
         raise UsageError("-c/--clusterName is required unless -l/--cleanLivingBroker is given")
     ids = broker_controller_ids_to_clean
     if ids is not None and not all(part.strip().isdecimal() for part in ids.split(";")):
-        raise UsageError(f"-b/--brokerControllerIdsToClean: {ids!r} is not like 1;2;3")
+        raise UsageError(f"-b/--brokerControllerIdsToClean: {ids!r} is not in the form 1;2;3")
     async with call.admin() as admin:
         await admin.clean_broker_metadata(
             controller_address,
@@ -291,7 +291,7 @@ async def add_broker(
 
     Examples:
         mq addBroker -c 127.0.0.1:10811 -b /etc/rocketmq/broker-b.conf
-                                        start one more broker
+                                        start another broker
     """
     async with call.admin() as admin:
         await admin.add_broker(broker_container_addr, broker_config_path)
@@ -299,7 +299,7 @@ async def add_broker(
     return Result(_CONTAINER_COLUMNS, [(broker_container_addr, broker_config_path)], plain)
 
 
-_BROKER_NOT_EXIST = 211  # in release 5; 4.9.8 has another meaning for it
+_BROKER_NOT_EXIST = 211  # in release 5; in 4.9.8 the code has another meaning
 
 
 @writes

@@ -107,7 +107,7 @@ def configuring(*, printing: bool, path: Path | None = None) -> Iterator[None]:
 def printed(
     environment: Environment, settings: "Settings", everything: bool, important: bool
 ) -> bool:
-    """Print settings if asked to. -p and -m end the daemon before it starts, as in Java."""
+    """Print the settings if requested. As in Java, -p and -m exit before the daemon starts."""
     if not (everything or important):
         return False
     for line in settings.lines(important=not everything):
@@ -116,8 +116,7 @@ def printed(
 
 
 def started(settings: S, make: "Callable[[S], Daemon]") -> int:
-    """Run the daemon of these settings, which it writes to the log first, until the signal to stop;
-    returns the exit status."""
+    """Log the settings, run their daemon until a signal stops it, and return the exit status."""
     from mq.daemons.service import run
 
     def daemon() -> "Daemon":
@@ -137,7 +136,7 @@ def namesrv(
 ) -> int:
     """Run a name server.
 
-    It runs until SIGTERM or Ctrl-C. -n is taken, and means nothing, as in Java.
+    It runs until SIGTERM or Ctrl-C. -n is accepted and ignored, as in Java.
 
     Examples:
         mq namesrv                        run one on port 9876
@@ -173,18 +172,16 @@ def broker(
         typer.Option("--instance", metavar="NAME", help="Of several brokers, run only this one."),
     ] = None,
 ) -> int:
-    """Run a broker, or several side by side.
-
-    It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier. Where FILE
-    has sections, [NAME] each, or --instances is given, there is a broker for each of them: what a
-    section does not say it has from the lines above all sections, with a name, ports and folders
-    of its own. One that ends is started again alone.
+    """Run a broker, or several in one supervised group.
+    It runs until SIGTERM or Ctrl-C. --set overrides -n, which overrides -c. If FILE has sections,
+    [NAME] each, or --instances is given, every section is a broker: it inherits the lines above all
+    sections, and has its own name, ports and folders. A broker that exits is restarted alone.
 
     Examples:
         mq broker -n 127.0.0.1:9876  run one, with a name server here
         mq broker -c broker.conf     with settings of a file
         mq broker -c broker.conf --set flushDiskType=SYNC_FLUSH -p
-                                     what they are, with one overridden
+                                     the settings, with one overridden
     """
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
     with configuring(printing=print_all or print_important, path=path_of(config_file)):
@@ -207,15 +204,15 @@ def broker(
     return started(settings, Broker)
 
 
-_ALONE = ""  # what a broker is called that no plan has, and no name is
+_ALONE = ""  # the name of a single broker that no plan names
 
 
 def _brokers(
     path: Path | None, overrides: dict[str, str], count: int | None, only: str | None
 ) -> "dict[str, BrokerSettings]":
-    """The brokers that are meant, by name: all of a file, one of them, or one that is alone.
+    """Return the brokers to run, by name: all of a file, one of them, or a single one.
 
-    Raises UsageError where there is none that is called `only`.
+    Raises UsageError if none is named `only`.
     """
     from mq.daemons.broker.config import BrokerSettings
     from mq.daemons.instances.plan import check_apart, plan
@@ -223,8 +220,8 @@ def _brokers(
     planned = {one.name: one for one in plan(path, overrides, count)}
     if only is not None:
         if only not in planned:
-            names = ", ".join(planned) or "none: it is for one broker"
-            raise UsageError(f"--instance {only}: no such broker; there are {names}")
+            names = ", ".join(planned) or "none: the file is for one broker"
+            raise UsageError(f"--instance {only}: no such broker; known: {names}")
         planned = {only: planned[only]}
     if not planned:
         return {_ALONE: BrokerSettings.load(path, overrides)}
@@ -242,14 +239,14 @@ def controller(
 ) -> int:
     """Run a controller, which elects the masters of broker sets.
 
-    It runs until SIGTERM or Ctrl-C. What it knows, and which of several controllers leads, is kept
-    in etcd (etcdEndpoints). Brokers with enableControllerMode=true find it by controllerAddr, those
-    of Java too.
+    It runs until SIGTERM or Ctrl-C. etcd (etcdEndpoints) keeps its state and elects the leader of
+    several controllers. Brokers with enableControllerMode=true, also those of Java, find it by
+    controllerAddr.
 
     Examples:
         mq controller -c controller.conf  with settings of a file
         mq controller --set etcdEndpoints=http://10.0.0.1:2379 -m
-                                          the settings that matter
+                                          the important settings
     """
     from mq.daemons.controller.config import ControllerSettings
 
@@ -269,17 +266,16 @@ def filtersrv(
     print_all: PrintAll = False,
     config_item: ConfigItem = None,
 ) -> int:
-    """Run a filter server, which lets classes choose messages beside a broker.
-
-    It runs until SIGTERM or Ctrl-C, on any free port, which it tells its broker: a broker with
-    filterServerNums starts as many of these itself. FILE may be the broker's own. Consumers that
-    subscribe by a class are given what it lets through. Classes are taken from files
-    (filterClassFolder) or, with clientUploadFilterClassEnable=true, from consumers; each runs in a
-    process of its own that may do nothing but compute, or not at all.
+    """Run a filter server, which filters messages for a broker with Java classes.
+    It runs until SIGTERM or Ctrl-C, on a free port that it reports to its broker. A broker with
+    filterServerNums starts this many itself. FILE may be the broker's own. Consumers that subscribe
+    by a class receive the messages that it accepts. Classes come from files (filterClassFolder) or,
+    with clientUploadFilterClassEnable=true, from consumers; each runs in a sandboxed process that
+    may only compute, or not at all.
 
     Examples:
         mq filtersrv -n 127.0.0.1:9876  run one, with a name server here
-        mq filtersrv -c broker.conf -p  what the settings of a file come to
+        mq filtersrv -c broker.conf -p  the settings of a file
     """
     from mq.daemons.filtersrv.config import FiltersrvSettings
 
@@ -303,13 +299,12 @@ def snode(
     config_item: ConfigItem = None,
 ) -> int:
     """Run a snode, a proxy without a store between clients and brokers.
-
-    It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier. Clients
-    that know snodes find it through name servers; others have it for their name server.
+    It runs until SIGTERM or Ctrl-C. --set overrides -n, which overrides -c. Clients that know
+    snodes find it through name servers; others use it as their name server.
 
     Examples:
         mq snode -n 127.0.0.1:9876  run one, with a name server here
-        mq snode -c snode.conf -p   what the settings of a file come to
+        mq snode -c snode.conf -p   the settings of a file
     """
     from mq.daemons.snode.config import SnodeSettings
 
@@ -330,7 +325,7 @@ def _several(
     name_servers: str | None,
     config_item: list[str] | None,
 ) -> int:
-    """Run brokers in processes of their own until the signal to stop."""
+    """Run brokers in separate processes until a signal stops them."""
     from mq.daemons.instances.command import this_mq
     from mq.daemons.instances.supervisor import Instances
     from mq.daemons.service import run

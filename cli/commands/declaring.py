@@ -1,4 +1,4 @@
-"""Topics, groups and accounts as a file declares them."""
+"""Topics, groups and accounts that a file declares."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,9 +52,8 @@ _TOTALS = (
 async def topic_plan(call: Call, file: File) -> Result:
     """Compare topics, groups and accounts with what a file declares.
 
-    Nothing is changed. Ends with 1 if there is something to do, so that scripts can tell. The file
-    is YAML: topics, groups and accounts by name, each with the settings that matter. What it does
-    not name is left alone.
+    It changes nothing. The exit status is 1 if there are differences. The file is YAML: topics,
+    groups and accounts by name, each with the settings to compare. Others are left alone.
 
     Examples:
         mq topic plan topics.yaml              what mq apply would change
@@ -71,17 +70,17 @@ async def topic_plan(call: Call, file: File) -> Result:
 @gives(_COLUMNS, totals=_TOTALS)
 @writes
 @subject("file")
-@again("what was made stays, and is not changed again")
+@again("finished changes stay, and are not repeated")
 async def apply(call: Call, file: File) -> Result:
     """Create and change topics, groups and accounts as a file declares.
 
-    What is not there is made, what is otherwise is changed, broker by broker; what the file does
-    not name is left alone, and nothing is deleted. An account's secret key is set when the account
-    is made; of one that is there it cannot be compared, and is left. Done twice, the second time
-    changes nothing. Look at it before with `mq topic plan` or --dry-run.
+    It creates what is missing and changes what differs, broker by broker. It leaves alone what the
+    file does not name, and deletes nothing. The secret key of an account is set when the account is
+    created; that of an existing account cannot be compared and stays. A second run changes nothing.
+    To check first, use `mq topic plan` or --dry-run.
 
     Examples:
-        mq apply topics.yaml            make it as the file declares
+        mq apply topics.yaml            apply the file
         mq apply topics.yaml --dry-run  show the requests, send none
     """
     from mq.client.errors import MQError
@@ -89,7 +88,7 @@ async def apply(call: Call, file: File) -> Result:
 
     async with call.admin() as admin:
         comparison, changes = await _compare(call, admin, file)
-        # Before anything is changed: a secret that is missing must not leave half of it done.
+        # Check before the first change: a missing secret must not leave half of it done.
         secrets = [_secret(call, change) for change in changes]
         done = []
         failures = list(comparison.failures)
@@ -115,7 +114,7 @@ async def _compare(
 
 
 def _secret(call: Call, change: "ConfigChange") -> str | None:
-    """The secret key of an account that is to be made. Raises CommandError where there is none."""
+    """Return the secret key of an account to create. Raises CommandError if there is none."""
     declared = change.declared
     if declared.kind != "account" or not change.new:
         return None
@@ -127,7 +126,7 @@ def _secret(call: Call, change: "ConfigChange") -> str | None:
         found = ""
     if not found:
         raise CommandError(
-            f"account {declared.name} is to be made and has no secret key",
+            f"account {declared.name} does not exist yet and has no secret key",
             hint="write secretKeyEnv: VARIABLE or secretKeyFile: FILE, and set it",
             status=Status.CONFIG,
         )

@@ -1,4 +1,4 @@
-"""All of a group, a topic or a cluster on one page."""
+"""`describe`: everything about a group, a topic or a cluster on one page."""
 
 from typing import Annotated
 
@@ -27,20 +27,19 @@ async def group_describe(
     call: Call,
     group: Annotated[str, group_option()],
     queues: Annotated[
-        bool, typer.Option("--queues", help="Each queue in place of each topic.")
+        bool, typer.Option("--queues", help="Show each queue instead of each topic.")
     ] = False,
 ) -> Result:
     """Show all of a consumer group: lag, members, settings, retries, dead letters.
 
-    Lag and how long the oldest message waits are by topic, or by queue; members say what they
-    subscribe to and hold, and where they do not want the same it is told; settings are those at
-    each broker. A broker that does not answer is told, the rest is shown, and the status is 1.
-
-    csv, --columns and --sort are of the table of topics or queues.
+    It shows the lag and the age of the oldest waiting message by topic, or by queue; what each
+    member subscribes to and consumes, with a note if subscriptions differ; and the settings at each
+    broker. A broker that does not answer is reported, the rest is shown, and the exit status is 1.
+    csv, --columns and --sort apply to the table of topics or queues.
 
     Examples:
         mq group describe billing                       all on one page
-        mq group describe billing --queues              with each queue: offsets, who holds it
+        mq group describe billing --queues              with each queue: offsets and client
         mq group describe billing -o json --watch 10    for a program, every ten seconds
     """
     from mq.client.operations.describing.group import describe
@@ -59,8 +58,8 @@ async def group_describe(
 async def topic_describe(call: Call, topic: Topic) -> Result:
     """Show all of a topic: route, queues, rates, consumer groups, settings, its oldest message.
 
-    A broker that does not answer is told, the rest is shown, and the status is 1. csv, --columns
-    and --sort are of the table of queues.
+    A broker that does not answer is reported, the rest is shown, and the exit status is 1. csv,
+    --columns and --sort apply to the table of queues.
 
     Examples:
         mq topic describe Orders                        all on one page
@@ -81,18 +80,19 @@ async def topic_describe(call: Call, topic: Topic) -> Result:
 @subject("cluster_name")
 async def cluster_describe(
     call: Call,
-    cluster_name: Annotated[str | None, cluster_option("Only this one.")] = None,
+    cluster_name: Annotated[str | None, cluster_option("Only this cluster.")] = None,
     topics: Annotated[
-        bool, typer.Option("--topics", help="Each topic with its queues at each broker, too.")
+        bool, typer.Option("--topics", help="Also show each topic with its queues at each broker.")
     ] = False,
 ) -> Result:
     """Show name servers, brokers with role, release, rates and disk, and what they hold.
 
-    What kcat -L shows. A server that does not answer is told, the rest is shown, and the status
-    is 1. csv, --columns and --sort are of the table of brokers, or with --topics of that of topics.
+    It shows what kcat -L shows. A server that does not answer is reported, the rest is shown, and
+    the exit status is 1. csv, --columns and --sort apply to the table of brokers, or with --topics
+    to that of topics.
 
     Examples:
-        mq cluster describe                             all clusters behind the name servers
+        mq cluster describe                             all clusters of the name servers
         mq cluster describe --topics                    with each topic and its queues
     """
     from mq.client.operations.describing.cluster import describe

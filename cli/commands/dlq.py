@@ -46,7 +46,7 @@ _LISTED = (
     text("group", "Consumer group"),
     number("messages", "Dead letters"),
     number("retriesUsedUp", "Retries used up"),
-    number("givenUpEarly", "Given up early"),
+    number("givenUpEarly", "Failed early"),
     text("topics", "From topics"),
     time("oldest", "Oldest"),
     time("newest", "Newest"),
@@ -73,9 +73,9 @@ _RESENT = (
     text("reason", "Reason"),
 )
 _RESENT_TOTALS = (
-    number("sent", "Dead letters that were resent now"),
-    number("before", "Dead letters that had been resent before"),
-    number("failed", "Dead letters that could not be resent"),
+    number("sent", "Dead letters resent now"),
+    number("before", "Dead letters resent earlier"),
+    number("failed", "Dead letters not resent"),
 )
 
 
@@ -85,26 +85,25 @@ async def dlq_list(
     call: Call,
     scan: Annotated[
         int,
-        typer.Option("--scan", metavar="N", help="Look for reasons in the newest N of each group."),
+        typer.Option("--scan", metavar="N", help="Search the newest N of each group for reasons."),
     ] = 1000,
 ) -> Result:
     """List the consumer groups that have dead letters: how many, why, and from which topics.
 
-    Reasons and topics are those of the newest dead letters, 1000 of each group unless --scan says
-    otherwise. Retries are used up when a message has failed as often as its group may retry it. It
-    was given up early when the listener wanted no retry, or when the consumer's own limit is below
-    the group's.
+    Reasons and topics are those of the newest dead letters, by default 1000 of each group (--scan).
+    Retries are used up if a message failed as often as its group may retry it. A message failed
+    early if the listener refused a retry, or if the consumer's own limit is below the group's.
 
     Examples:
         mq dlq list                the groups that have dead letters
-        mq dlq list --scan 100000  look at more of them for reasons
+        mq dlq list --scan 100000  search more of them for reasons
     """
     from mq.cli import listing
     from mq.client.operations.messages.dead_letters import groups_with_letters
     from mq.protocol.names import DEAD_LETTER_PREFIX
 
     if scan < 0:
-        raise UsageError(f"--scan {scan}: it cannot be negative")
+        raise UsageError(f"--scan {scan}: must not be negative")
     async with call.admin() as admin:
         groups = [
             topic.removeprefix(DEAD_LETTER_PREFIX)
@@ -145,11 +144,11 @@ async def dlq_show(
 ) -> Result:
     r"""Show the dead letters of a consumer group, oldest first.
 
-    With where each was sent to, how often it was tried, why it is here, and, where it was resent,
-    the offset id of the copy.
+    It shows the original topic, the number of tries, the reason, and for a resent dead letter the
+    offset id of the copy.
 
     Examples:
-        mq dlq show billing  the newest dead letters, and why
+        mq dlq show billing  the newest dead letters, and their reasons
         mq dlq show billing --limit 1 --format '%k %b\n'
                              key and body of the newest
     """
@@ -157,7 +156,7 @@ async def dlq_show(
 
     _check(group)
     if limit < 1:
-        raise UsageError(f"--limit {limit}: it must be positive")
+        raise UsageError(f"--limit {limit}: must be positive")
     async with call.admin() as admin:
         try:
             found, letters = await look_at(admin, group, ids, limit)
@@ -190,53 +189,52 @@ async def dlq_show(
 @writes
 @gives(_RESENT, totals=_RESENT_TOTALS)
 @subject("group")
-@again("what was sent is in its topic, and is not sent again")
+@again("messages already sent are in their topics, and are not sent again")
 async def dlq_resend(
     call: Call,
     group: Group,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All that have not been resent yet.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All that are not resent yet.")] = False,
     ids: Ids = None,
     limit: Limit = None,
     any_broker: Annotated[
         bool,
         typer.Option(
-            "--any-broker", help="Send to another broker where the dead letter's own takes no copy."
+            "--any-broker", help="Use another broker if the dead letter's own accepts no copy."
         ),
     ] = False,
     unverified: Annotated[
         bool,
         typer.Option(
-            "--unverified", help="Also send letters whose topic does not hold the original."
+            "--unverified", help="Also send dead letters whose topic does not hold the original."
         ),
     ] = False,
 ) -> Result:
     """Send dead letters of a consumer group to the topics that they come from.
 
-    Each one once: a copy keeps its message's unique id and tells in the property MQ_RESENT_FROM
-    which dead letter it is a copy of. Before a letter is sent the original topic is searched for
-    such a copy; so it does not matter who has resent it, from where, or whether the answer got
-    lost. Brokers have to index messages for that (messageIndexEnable, on by default), and a mark
-    lasts as long as the copy. Two commands do not resend letters of one group at the same time.
+    Each one is sent once: a copy keeps the unique id of its message, and names its dead letter in
+    the property MQ_RESENT_FROM. Before sending, the original topic is searched for such a copy; so
+    it does not matter which user resent it, from where, or whether the reply was lost. Brokers must
+    index messages for that (messageIndexEnable, on by default), and a mark lasts as long as the
+    copy. Two commands do not resend dead letters of one group at the same time.
 
-    A copy goes to the broker that the dead letter lies on, so that it is found while other brokers
-    are away. Where that broker takes no messages of the topic the letter fails, unless
-    --any-broker lets the copy go to another one; while that one is away, a further resend does not
-    know of the copy and sends it again.
+    A copy goes to the broker that holds the dead letter, so that it is found while other brokers
+    are down. If that broker accepts no messages of the topic, the dead letter fails, unless
+    --any-broker allows another broker; while that one is down, a further resend does not find the
+    copy and sends it again.
 
-    A client that may read as the group can write dead letters that name any topic. So a letter is
-    sent only to a topic that holds the original: a message with the same unique id and content.
-    A letter whose original is deleted or not indexed fails. Look at it with mq dlq show, then use
+    A client that may read as the group can write dead letters that name any topic. So a dead letter
+    is sent only to a topic that holds the original: a message with the same unique id and content.
+    If the original is deleted or not indexed, it fails. Check it with mq dlq show, then use
     --unverified with --id.
 
-    All groups that consume the topic get the copy, not only the one that has failed. The dead
-    letter stays where it is until the broker deletes it with age. --limit counts those that are
+    All groups that consume the topic receive the copy, not only the one that failed. The dead
+    letter stays until the broker deletes it with age. --limit counts dead letters that are sent or
+    fail, oldest first.
     sent or fail, oldest first.
 
     Examples:
         mq dlq resend billing --all --dry-run  what would be sent
-        mq dlq resend billing --all            send all that have not been resent yet
+        mq dlq resend billing --all            send all that are not resent yet
         mq dlq resend billing --id 7F0000010A2C18B4AAC2A1B2C3D40000
                                                only one
     """
@@ -244,13 +242,13 @@ async def dlq_resend(
     if everything == bool(ids):
         raise UsageError("one of --all and --id is required", hint="see: mq dlq show -g GROUP")
     if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: it must be positive")
+        raise UsageError(f"--limit {limit}: must be positive")
     async with call.admin() as admin:
         sending = {"any_broker": any_broker, "unverified": unverified}
-        return await _send_again(call, admin, group, ids, limit, sending)
+        return await _resend(call, admin, group, ids, limit, sending)
 
 
-async def _send_again(
+async def _resend(
     call: Call,
     admin: "Admin",
     group: str,
@@ -268,7 +266,7 @@ async def _send_again(
     session = admin.session
     assert isinstance(session, Session)  # the command runs on an event loop
     letters = Letters(admin, group)
-    # Without tries of its own: what may have been stored is looked for before another.
+    # No retries: before a retry, the topic must be searched for the first copy.
     async with Producer(
         session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0, max_body=ANY_BODY
     ) as producer:
@@ -291,12 +289,12 @@ def _reason(item: "Resent") -> str:
     if not item.only_elsewhere:
         return item.reason
     return (
-        f"{item.reason}; --any-broker sends it to another one (and may send it again later, "
-        "while that one is away)"
+        f"{item.reason}; --any-broker uses another broker (and may send again later, "
+        "while that one is down)"
     )
 
 
-# What people read; programs read the short one.
+# The words for tables; JSON has the short ones.
 _RESULTS = {"sent": "resent", "before": "already resent"}
 
 
@@ -341,11 +339,11 @@ async def dlq_export(
 ) -> Result:
     """Write the dead letters of a consumer group to a file of JSON lines.
 
-    As message export does it, of the group's dead letter topic. The file can be sent to any topic
-    by message import.
+    It works as message export on the group's dead letter topic. message import can send the file to
+    any topic.
 
     Examples:
-        mq dlq export billing letters.jsonl  keep dead letters in a file
+        mq dlq export billing letters.jsonl  save dead letters in a file
         mq dlq export billing - --limit 10   ten of them, to standard output
     """
     from mq.client.errors import RouteNotFound
@@ -375,9 +373,11 @@ async def _only_empty(
     ids: list[str] | None,
     cause: Exception | None = None,
 ) -> None:
-    """Nothing for a group that is there, of which an empty list is the answer; raises `error` where
-    there is no such group, or letters of it were named, and MQError where a broker has their topic
-    and no name server says so, or one does not say."""
+    """Return if the dead letter list of an existing group is empty; otherwise raise.
+
+    Raises `error` if the group does not exist or ids were given, and MQError if a broker has the
+    topic that no name server has, or does not answer.
+    """
     from mq.client.errors import RouteNotFound
     from mq.client.operations.subjects import groups, topics
     from mq.protocol.names import dead_letter_topic
@@ -389,7 +389,7 @@ async def _only_empty(
     for unsaid in () if holders else failed.values():
         raise unsaid
     if holders:
-        raise RouteNotFound(topic, f"no name server knows it yet, and {holders[0]} has it")
+        raise RouteNotFound(topic, f"no name server has it yet, but {holders[0]} does")
 
 
 def _check(group: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether a cluster is well."""
+"""`mq doctor`: checks the health of a cluster."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +28,7 @@ _TOTALS = (
     number("ok", "Findings without a problem"),
     number("warning", "Warnings"),
     number("critical", "Critical findings"),
-    number("unknown", "Checks that could not be made"),
+    number("unknown", "Checks that could not be completed"),
 )
 
 
@@ -37,14 +37,14 @@ _TOTALS = (
 async def doctor(
     call: Call,
     lag: Annotated[
-        int, typer.Option("--lag", metavar="N", help="Lag of a group from which it is a warning.")
+        int, typer.Option("--lag", metavar="N", help="Lag of a group that is a warning.")
     ] = 10_000,
     disk_warning: Annotated[
         float,
         typer.Option(
             "--disk-warning",
             metavar="PERCENT",
-            help="Disk usage in percent from which it is a warning.",
+            help="Disk usage in percent that is a warning.",
         ),
     ] = 75.0,
     disk_critical: Annotated[
@@ -52,7 +52,7 @@ async def doctor(
         typer.Option(
             "--disk-critical",
             metavar="PERCENT",
-            help="Disk usage in percent from which it is critical.",
+            help="Disk usage in percent that is critical.",
         ),
     ] = 90.0,
     skew: Annotated[
@@ -61,7 +61,7 @@ async def doctor(
             "--skew",
             metavar="SECONDS",
             parser=seconds,
-            help="Clock difference from which it is a warning, in seconds.",
+            help="Clock difference that is a warning, in seconds.",
         ),
     ] = 5.0,
     problems: Annotated[bool, typer.Option("--problems", help="Show only problems.")] = False,
@@ -69,17 +69,17 @@ async def doctor(
         bool, typer.Option("--nagios", help="Print one line and exit as a Nagios plugin does.")
     ] = False,
 ) -> Result:
-    """Check a cluster and report what is wrong with it.
+    """Check the cluster for problems.
 
-    Name servers answer and agree; brokers answer, keep the time, have room on their disks, run the
-    same release, have masters, and slaves that follow; topics have queues that are all read;
-    groups keep up, their members subscribe alike and have client ids of their own, and there are
-    no dead letters. Ends with 1 if anything is wrong; with --nagios with 0, 1 for warnings, 2 for
-    critical, 3 for unknown.
+    Name servers: do they answer and agree? Brokers: do they answer, have the right time and free
+    disk space, run the same release, and have masters and slaves in sync? Topics: does each queue
+    have a consumer? Groups: is the lag small, do members have the same subscriptions and unique
+    client ids, are there dead letters? The exit status is 1 if there are problems; with --nagios it
+    is 0 for OK, 1 for warnings, 2 for critical, 3 for unknown.
 
     Examples:
-        mq doctor                        check all of the cluster
-        mq doctor --problems --lag 1000  only problems, a lag of 1000 is one
+        mq doctor                        check the whole cluster
+        mq doctor --problems --lag 1000  only problems, including any lag of 1000
         mq doctor --nagios               one line, for a monitoring system
     """
     from mq.client.operations.doctor.checkup import examine
@@ -118,7 +118,7 @@ def _row(finding: "Finding") -> Row:
 
 
 def _nagios(found: list["Finding"], bad: "Severity", totals: dict[str, int]) -> str:
-    """One line: the state, what is wrong, and counts as performance data."""
+    """Return one line: the state, the problems, and counts as performance data."""
     wrong = [f"{one.subject}: {one.detail}" for one in found if one.severity]
     text = "; ".join(wrong) if wrong else f"{totals['ok']} checks"
     counts = " ".join(f"{name}={count}" for name, count in totals.items())

@@ -1,4 +1,4 @@
-"""What clusters are and how they are set, in files.
+"""Commands that export metadata and settings of clusters to files.
 
 Formats: ExportMetadataCommand, ExportConfigsCommand, ExportPopRecordCommand of
 org.apache.rocketmq.tools.command.export.
@@ -47,7 +47,7 @@ Cluster = Annotated[
 async def user_topics(
     admin: "Admin", address: str, *, special: bool = False
 ) -> "TopicConfigSerializeWrapper":
-    """The topics of a broker that users made; with `special` those of retries and dead letters."""
+    """Return the user topics of a broker; with `special`, retry and dead letter topics, too."""
     found = await admin.topic_configs(address)
     system = (await admin.broker_system_topics(address)).topic_list
     left_out = () if special else (RETRY_PREFIX, DEAD_LETTER_PREFIX)
@@ -60,7 +60,7 @@ async def user_topics(
 
 
 async def user_groups(admin: "Admin", address: str) -> "SubscriptionGroupWrapper":
-    """The consumer groups of a broker that users made."""
+    """Return the consumer groups of a broker that users created."""
     found = await admin.subscription_groups(address)
     found.subscription_group_table = {
         name: config
@@ -88,9 +88,9 @@ async def export_metadata(
 ) -> Result:
     """Write the topics and consumer groups of a broker or cluster to a file.
 
-    The file is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. Of a cluster
-    it has the sum of the queues that its masters have. (With -b mqadmin writes nothing unless -t or
-    -g is given; this writes both.)
+    The file is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. For a
+    cluster it has the sum of the queues of its masters. (With -b mqadmin writes nothing unless -t
+    or -g is given; this command writes both.)
 
     Examples:
         mq exportMetadata -c DefaultCluster -f -  topics and groups, to standard output
@@ -121,7 +121,7 @@ async def export_metadata(
 
 
 def _sums(tables: "list[Tables]") -> dict[str, Any]:
-    """The topics and groups of all masters: the settings of the last, the queues of all."""
+    """Return the topics and groups of all masters: the settings of the last, the queues of all."""
     topics: dict[str, Any] = {}
     groups: dict[str, Any] = {}
     for found, _ in tables:
@@ -154,7 +154,7 @@ _SETTINGS = (
 @gives(COLUMNS, data=PRINTED)
 @subject("cluster_name")
 async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
-    """Write the settings and the number of a cluster's brokers to configs.json.
+    """Write the settings and number of a cluster's brokers to configs.json.
 
     Examples:
         mq exportConfigs DefaultCluster -f -       settings, to standard output
@@ -198,17 +198,17 @@ async def export_pop_record(
     broker_addr: broker_options.BrokerAddr = None,
     cluster_name: broker_options.EachOfCluster = None,
     dry_run: Annotated[
-        Truth, typer.Option("-d", "--dryRun", help="Only show which brokers it would be.")
+        Truth, typer.Option("-d", "--dryRun", help="Only show the brokers that would do it.")
     ] = Truth.FALSE,
 ) -> Result:
-    """Let brokers write what was popped and not acknowledged where older releases look for it.
+    """Let brokers write popped, unacknowledged messages where older releases read them.
 
-    For a way back from popConsumerKVServiceEnable (5.4). With `-d true` nothing is done; mqadmin
-    5.5.0 has it the other way round: there only `-d false` does nothing.
+    This prepares a downgrade from popConsumerKVServiceEnable (5.4). With `-d true` nothing is done;
+    in mqadmin 5.5.0 it is inverted: only `-d false` does nothing.
 
     Examples:
         mq exportPopRecord -b 127.0.0.1:10911         let a broker write them
-        mq exportPopRecord -c DefaultCluster -d true  only say which brokers it would be
+        mq exportPopRecord -c DefaultCluster -d true  only show the brokers
     """
     from mq.cli.runtime.release import since_5
 
@@ -223,9 +223,9 @@ async def export_pop_record(
                 await each.export_pop_records(address, timeout=_POP_SECONDS)
 
             done, failures = await cluster.at_each(admin, names, since_5(call.name, act))
-    told = "true" if dry_run else "false"
+    dry = "true" if dry_run else "false"
     plain = "".join(
-        f"Export broker records, brokerName={names[address]}, brokerAddr={address}, dryRun={told}\n"
+        f"Export broker records, brokerName={names[address]}, brokerAddr={address}, dryRun={dry}\n"
         for address in done
     )
     rows: list[Row] = [(names[address], address, bool(dry_run)) for address in done]
@@ -238,7 +238,7 @@ _POP_SECONDS = 30.0
 async def _broker_names(
     admin: "Admin", broker_addr: str | None, cluster_name: str | None
 ) -> dict[str, str]:
-    """The name of each broker that is meant, by address."""
+    """Return the name of each broker of the options, by address."""
     if broker_addr:
         return {broker_addr: (await admin.broker_config(broker_addr)).get("brokerName", "null")}
     assert cluster_name is not None

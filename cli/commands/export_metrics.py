@@ -1,4 +1,4 @@
-"""How busy a cluster is, in a file. Format: ExportMetricsCommand."""
+"""`mq exportMetrics`: the load of a cluster, in a file. Format: ExportMetricsCommand."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ def _sums(keys: tuple[str, ...], tables: "Iterable[Mapping[str, float]]") -> dic
 
 
 async def _report(admin: "Admin", address: str, unseen: dict[str, str]) -> dict[str, Any]:
-    """One broker: its machine, its load, and which clients it has; `unseen` as in `_clients`."""
+    """Return the machine, load and clients of a broker; `unseen` as in `_clients`."""
     runtime = await admin.broker_runtime_info(address)
     settings = await admin.broker_config(address)
     groups = (await user_groups(admin, address)).subscription_group_table
@@ -76,7 +76,7 @@ async def _report(admin: "Admin", address: str, unseen: dict[str, str]) -> dict[
         quota["messageAverageSize"] = quota.pop("putMessageAverageSize")
     environment = {"cpuNum": settings.get("clientCallbackExecutorThreads")}
     return {
-        # A release that does not tell a figure has no entry for it, as in Java's map.
+        # A figure that a release does not report has no entry, as in Java's map.
         "runtimeEnv": {
             **{key: value for key, value in environment.items() if value is not None},
             **_kept(runtime, "totalMemKBytes"),
@@ -94,7 +94,7 @@ def _kept(table: "Mapping[str, str]", *keys: str) -> dict[str, Any]:
 
 
 async def _load(admin: "Admin", address: str, runtime: "Mapping[str, str]") -> dict[str, Any]:
-    """Rates of the last ten seconds and minute, counts of yesterday and of a day."""
+    """Return rates of the last ten seconds and minute, counts of yesterday and of a day."""
     half = await _flow(admin, address, TRANSACTION_HALF_TOPIC)
     delayed = await _flow(admin, address, SCHEDULE_TOPIC)
     rates = _rate(runtime, "putTps"), _rate(runtime, "getTransferedTps", "getTransferredTps")
@@ -106,12 +106,12 @@ async def _load(admin: "Admin", address: str, runtime: "Mapping[str, str]") -> d
 
 
 def _rate(runtime: "Mapping[str, str]", *keys: str) -> float:
-    """The first of three rates: of the last ten seconds. Release 5 renamed one.
+    """Return the rate of the last ten seconds, the first of three. Release 5 renamed one key.
 
-    Java's broker has none yet in its first seconds, where mqadmin fails.
+    Java's broker has none in its first seconds; mqadmin fails then.
     """
-    told = next((runtime[key] for key in keys if key in runtime), "")
-    return float(told.split(" ")[0] or 0)
+    rates = next((runtime[key] for key in keys if key in runtime), "")
+    return float(rates.split(" ")[0] or 0)
 
 
 def _yesterday(runtime: "Mapping[str, str]", key: str) -> int:
@@ -120,7 +120,9 @@ def _yesterday(runtime: "Mapping[str, str]", key: str) -> int:
 
 
 async def _flow(admin: "Admin", address: str, topic: str) -> tuple[float, int]:
-    """What went into a topic: a second, and in a day. A broker that knows none says so."""
+    """Return the messages written to a topic: per second, and in a day. Zero if the broker has no
+    figures.
+    """
     from mq.client.errors import NoneThere
 
     try:
@@ -131,8 +133,10 @@ async def _flow(admin: "Admin", address: str, topic: str) -> tuple[float, int]:
 
 
 async def _clients(admin: "Admin", groups: "Iterable[str]", unseen: dict[str, str]) -> list[str]:
-    """Language and release of every consumer that is connected, each once. A group whose members
-    cannot be asked for is put into `unseen`, with why."""
+    """Return language and release of the connected consumers, without duplicates.
+
+    A group whose members cannot be queried is added to `unseen`, with the reason.
+    """
     from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
     from mq.protocol.versions import version_name
 
@@ -141,7 +145,7 @@ async def _clients(admin: "Admin", groups: "Iterable[str]", unseen: dict[str, st
         try:
             connections = (await admin.group_connection(group)).connection_set
         except (ConsumerNotOnline, RouteNotFound):
-            continue  # nobody is connected, or the group has no retry topic yet
+            continue  # no member is connected, or the group has no retry topic yet
         except MQError as error:
             unseen[group] = str(error)
             continue

@@ -1,4 +1,4 @@
-"""Consumer groups: deleting them, their settings, how they read.
+"""Consumer groups: deletion, settings, consume mode.
 
 Formats: DeleteSubscriptionGroupCommand, GetConsumerConfigSubCommand, SetConsumeModeSubCommand and
 UpdateSubGroupListSubCommand of org.apache.rocketmq.tools.command.consumer.
@@ -54,12 +54,12 @@ async def delete_sub_group(
 ) -> Result:
     """Delete a consumer group, and with -c its retry and dead letter topics.
 
-    Without -r a group that is made again goes on where this one was.
+    Without -r, a group that is created again continues at the old offsets.
 
     Examples:
         mq deleteSubGroup billing -c DefaultCluster  delete it; asks on a terminal
         mq deleteSubGroup billing -c DefaultCluster -r true --dry-run
-                                                     show what would go, offsets too
+                                                     show what would be deleted, with offsets
     """
     from mq.cli.commands.topic import removed_text
 
@@ -98,7 +98,7 @@ _CONFIG_DATA = (
     text("brokerName", "Broker"),
     nested("config", "The settings of the group there"),
 )
-# The fields of SubscriptionGroupConfig that 4.9 has, in the order of their declaration.
+# The fields of SubscriptionGroupConfig in 4.9, in the order of declaration.
 _FIELDS_OF_4 = (
     *("groupName", "consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable"),
     *("retryQueueNums", "retryMaxTimes", "brokerId", "whichBrokerWhenConsumeSlowly"),
@@ -150,7 +150,7 @@ def _text(value: Any) -> str:
 
 
 class Mode(Enum):
-    """How a group reads a topic."""
+    """How a group consumes a topic."""
 
     PULL = "pull"
     POP = "pop"
@@ -189,7 +189,7 @@ async def set_consume_mode(
 ) -> Result:
     """Choose whether a consumer group pulls a topic or pops it (5.x brokers).
 
-    What pops gets its messages from the broker one by one; members share queues then.
+    A popping group gets messages from the broker one by one; its members share queues.
 
     Examples:
         mq setConsumeMode billing Orders pop -c DefaultCluster
@@ -250,9 +250,9 @@ async def update_sub_group_list(
 ) -> Result:
     """Create or change many consumer groups at once, from a file (5.x brokers).
 
-    The file is a JSON list of objects with groupName and, as wanted, consumeEnable,
-    consumeFromMinEnable, consumeBroadcastEnable, retryQueueNums, retryMaxTimes, brokerId and others
-    that getConsumerConfig -o json shows.
+    The file is a JSON list of objects with groupName and optionally consumeEnable,
+    consumeFromMinEnable, consumeBroadcastEnable, retryQueueNums, retryMaxTimes, brokerId and other
+    fields that getConsumerConfig -o json shows.
 
     Examples:
         mq updateSubGroupList groups.json -c DefaultCluster

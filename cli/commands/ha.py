@@ -1,4 +1,4 @@
-"""How brokers replicate (release 5).
+"""The replication of brokers (release 5).
 
 Formats: HAStatusSubCommand and GetSyncStateSetSubCommand of org.apache.rocketmq.tools.command.ha,
 GetBrokerEpochSubCommand and ResetMasterFlushOffsetSubCommand of …broker.
@@ -39,7 +39,7 @@ _STATUS_COLUMNS = (
     text("role", "Role"),
     text("peerAddr", "Peer"),
     number("offset", "Offset"),
-    number("diff", "Behind"),
+    number("diff", "Lag (bytes)"),
     number("bytesPerSecond", "Bytes/s"),
     flag("inSync", "In sync"),
 )
@@ -50,7 +50,7 @@ _REPLICA_HEADS = (
 )
 
 
-@gives(_STATUS_COLUMNS, data="What each broker says of its replication, by its address.")
+@gives(_STATUS_COLUMNS, data="The replication status of each broker, by its address.")
 @subject("broker_addr")
 def ha_status(
     call: Call,
@@ -156,7 +156,7 @@ def get_broker_epoch(
     """Show which master wrote which part of the log (5.x, with a controller).
 
     Examples:
-        mq getBrokerEpoch broker-a           who was master of which part
+        mq getBrokerEpoch broker-a           the master of each part
         mq getBrokerEpoch -c DefaultCluster  of every broker
     """
     if not cluster_name and not broker_name:
@@ -186,7 +186,7 @@ async def _epochs(call: Call, cluster_name: str | None, broker_name: str | None)
         titles = "clusterName", "brokerName", "brokerAddr", "brokerId"
         plain += "".join(f"\n#{title}\t{v}" for title, v in zip(titles, where_, strict=True))
         for position, item in enumerate(cache.epoch_list, 1):
-            # The last part goes on: it ends where the log ends.
+            # The last part is still written: it ends at the end of the log.
             last = position == len(cache.epoch_list)
             end = cache.max_offset if last else item.end_offset
             plain += (
@@ -214,7 +214,7 @@ async def reset_master_flush_offset(
         ),
     ],
 ) -> Result:
-    """Set the offset up to which a slave takes its master's log for flushed (5.x brokers).
+    """Set the offset up to which a slave considers its master's log flushed (5.x brokers).
 
     Examples:
         mq resetMasterFlushOffset 127.0.0.1:10911 4096
@@ -266,9 +266,9 @@ def get_sync_state_set(
 
     Examples:
         mq getSyncStateSet 127.0.0.1:9878 -b broker-a
-                                        who is in sync
+                                        replicas in sync and not in sync
         mq getSyncStateSet 127.0.0.1:9878 -c DefaultCluster
-                                        of every one
+                                        of every replica set
     """
     if not cluster_name and not broker_name:
         raise UsageError("one of -b/--brokerName or -c/--clusterName is required")

@@ -128,7 +128,7 @@ async def query_msg_by_id(
 
 
 def _check_offset_id(message_id: str) -> None:
-    """Raises UsageError."""
+    """Raise UsageError if it is not an offset id."""
     from mq.protocol.message_id import is_offset_id
 
     if not is_offset_id(message_id):
@@ -234,7 +234,7 @@ async def query_msg_by_unique_key(
                 hint=f"if it is an offset id: mq queryMsgById -i {msg_id}",
             )
         if consumer_group and client_id:
-            for error in errors:  # it may have the one that is the oldest
+            for error in errors:  # it may have an older one
                 raise error
             offset_id = messages[0].offset_id
             return await consume_directly(admin, consumer_group, client_id, [offset_id])
@@ -296,14 +296,13 @@ def decode_message_id(
         str, typer.Option("-i", "--messageId", metavar="ID", help="Unique id of the message.")
     ],
 ) -> Result:
-    """Decode a unique id: the producer's address, and when the id was made.
-
-    The id does not say its month: this one is taken, or the last one where that would be ahead of
-    now. Of the process id it has 16 bits.
+    """Decode a unique id: the producer's address, and the creation time.
+    The id does not contain its month: it is taken as the current month, or the last one if the time
+    would be in the future. It has only 16 bits of the process id.
 
     Examples:
         mq DecodeMessageId 7F0000010A2C18B4AAC2A1B2C3D40000
-                                        who made it, and when
+                                        the producer, and the time
         mq DecodeMessageId 7F0000010A2C18B4AAC2A1B2C3D40000 -o json
                                         for a program
     """
@@ -321,7 +320,7 @@ def decode_message_id(
 
 
 def _ip_text(host: str) -> str:
-    """UtilAll.ipToIPv6Str, which writes every digit."""
+    """Return UtilAll.ipToIPv6Str of an address, which writes every digit."""
     if ":" not in host:
         return host
     from ipaddress import IPv6Address

@@ -1,4 +1,4 @@
-"""Messages sent again from topic to topic, and from cluster to cluster."""
+"""`mq message copy`: copies messages from topic to topic, and from cluster to cluster."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -47,7 +47,7 @@ Progress = Annotated[
 
 @option_group
 class OtherCluster:
-    """The cluster that is copied to, where it is not the same."""
+    """The target cluster, if it is another one."""
 
     to_namesrv: Annotated[
         str | None,
@@ -64,7 +64,7 @@ class OtherCluster:
 
     @asynccontextmanager
     async def session(self, call: Call, source: "Caller") -> AsyncIterator["Caller"]:
-        """The session with it: `source`, or another."""
+        """Open a session with the target: `source` itself, or another one."""
         if self.to_namesrv is None:
             yield source
             return
@@ -79,14 +79,14 @@ class OtherCluster:
             acl_file=self.to_acl_file or call.acl_file,
             given_acl_file=self.to_acl_file or call.given_acl_file,
         )
-        other.changes = call.changes  # a dry run shows those of both clusters
+        other.changes = call.changes  # a dry run shows the changes in both clusters
         async with other.session() as session:
             yield session
 
 
 @option_group
 class TubeEnd:
-    """The end of a copy that is a cluster of TubeMQ."""
+    """The TubeMQ cluster at one end of a copy."""
 
     from_tube: Annotated[
         str | None,
@@ -112,7 +112,7 @@ class TubeEnd:
     ] = None
 
     def options(self, call: Call) -> dict[str, Any]:
-        """What a client of it is told. An access key of the other end is not shown there."""
+        """Return the client's options. The access key of the other end is never used here."""
         from mq.cli.runtime.secrets import credentials
         from mq.cli.tube_clients import client_options
 
@@ -140,19 +140,18 @@ async def message_copy(
 ) -> Result:
     """Copy messages of a topic to another topic, or to another cluster.
 
-    From the oldest message that is kept to the newest at the start of the command. A target topic
-    that there is not is asked about, or made with --create. What came from one queue goes to one
-    queue, in its order; queues are chosen and messages are changed as by message import.
+    It copies from the oldest message to the newest at the start of the command. It asks before it
+    creates a missing target topic; --create answers yes. The messages of one queue go to one queue,
+    in order; queues are chosen and messages changed as by message import.
 
-    With --resume FILE the next offset of each queue is kept in FILE, from which the same command
-    goes on. It is removed when everything is copied: what a broker has that is away, also one that
-    is out of the routes, is missed until then. Up to one batch of each queue may be copied twice
-    after a cut, and after a kill -9 what was copied within some seconds; nothing is
-    skipped silently.
+    With --resume FILE the next offset of each queue is kept in FILE, and the same command resumes
+    from it. FILE is removed when everything is copied; before that, brokers that are down or
+    missing in the routes are reported. After an interruption up to one batch of each queue may be
+    copied twice, after kill -9 the messages of some seconds; none is skipped silently.
 
-    With --from-tube or --to-tube one of the two is a topic of TubeMQ. Tags are its message types;
-    keys and properties of users its attributes, and the other way round. A partition goes to one
-    queue, and a queue to one partition.
+    With --from-tube or --to-tube one of the topics is in TubeMQ. Tags become message types, keys
+    and user properties become attributes, and vice versa. A partition goes to one queue, and a
+    queue to one partition.
 
     Examples:
         mq message copy Orders OrdersCopy  copy a topic to another one
@@ -164,23 +163,25 @@ async def message_copy(
     copy = _Copy(call, topic, to_topic or topic, other, sending, tube, resume)
     if tube.from_tube is not None:
         if tube.to_tube is not None or begin or end or narrowing != Narrowing():
-            raise UsageError("--from-tube copies a whole topic of TubeMQ to RocketMQ")
+            raise UsageError(
+                "--from-tube copies whole topics of TubeMQ to RocketMQ, without filters"
+            )
         check_topic(copy.to_topic)
         return await copy.from_tube()
     if tube.to_tube is not None and (other.to_namesrv or sending.mapping):
-        raise UsageError("--to-tube goes with neither --to-namesrv nor --map")
+        raise UsageError("--to-tube cannot be combined with --to-namesrv or --map")
     check_topic(to_topic)
     choice = choice_of(call, topic, narrowing, begin, end)
     if to_topic in (None, topic) and other.to_namesrv is None and tube.to_tube is None:
         raise UsageError(
-            "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
+            "a topic cannot be copied to itself", hint="give --to-topic, --to-namesrv or both"
         )
     return await copy.messages(choice)
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """From where to where it goes, and how."""
+    """The source, target and options of a copy."""
 
     call: Call
     topic: str
@@ -191,7 +192,7 @@ class _Copy:
     resume: str | None
 
     async def messages(self, choice: "Choice") -> Result:
-        """Copy what is chosen of a topic of RocketMQ, whose name is `topic`."""
+        """Copy the chosen messages of the RocketMQ topic `topic`."""
         from mq.cli.runtime.progress import of_messages
         from mq.client.operations.messages.copying import Copier
         from mq.client.operations.messages.rate import Rate
@@ -217,13 +218,13 @@ class _Copy:
         return sent_result(self.call, targets.all(), failures + copier.gaps)
 
     async def from_tube(self) -> Result:
-        """Copy a whole topic of TubeMQ, whose name is `topic`."""
+        """Copy the whole TubeMQ topic `topic`."""
         from mq.cli.runtime.progress import of_messages
         from mq.client.operations.messages.rate import Rate
         from mq.client.operations.messages.tube_copying import TubeCopier
         from mq.client.tube.balance_consumer import TubeBalanceConsumer
 
-        group = f"{GROUP}_{self.topic}"  # the members of a group of TubeMQ have the same topics
+        group = f"{GROUP}_{self.topic}"  # members of a TubeMQ group must have the same topics
         options = self._consumer_options()
         async with (
             self.call.session() as local,
@@ -251,7 +252,7 @@ class _Copy:
         return Result(SENT)
 
     async def _run(self, copier: "Copier | TubeCopier", asked: dict[str, Any]) -> list[str]:
-        """Copy; returns what failed. A dry run leaves the file of the progress alone."""
+        """Copy and return the failures. A dry run leaves the progress file alone."""
         if self.resume is None or self.call.dry_run:
             return await copier.run()
         return await copier.run_from(Path(self.resume), asked)
@@ -286,7 +287,7 @@ class _Copy:
         )
 
     def _asked(self, choice: "Choice") -> dict[str, Any]:
-        """What a copy that is cut has to be asked for again."""
+        """Return the parameters that a resumed copy must have in common with the first run."""
         asked = {
             **choice.document(),
             "nameServers": self.call.name_servers,
@@ -297,7 +298,7 @@ class _Copy:
         return asked if self.tube.to_tube is None else {**asked, "toTube": self.tube.to_tube}
 
     def _asked_of_tube(self) -> dict[str, Any]:
-        """The same of a copy of a topic of TubeMQ."""
+        """Return the same parameters for a copy of a TubeMQ topic."""
         return {
             "fromTube": self.tube.from_tube,
             "topic": self.topic,

@@ -1,4 +1,4 @@
-"""Messages to files."""
+"""`mq message export`: writes messages to files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +44,7 @@ EXPORTED = (
     number("nextOffset", "Next offset"),
     number("messages", "Messages"),
 )
-TOTALS = (number("messages", "All messages that were written"),)
+TOTALS = (number("messages", "Messages written in total"),)
 
 
 @in_bulk
@@ -67,22 +67,22 @@ async def message_export(
 ) -> Result:
     """Write the messages of a topic to a file of JSON lines.
 
-    From the oldest message that is kept to the newest at the start of the command. Each queue is
-    in order; queues are read side by side and mixed. Nothing is committed, no group is left behind.
+    It exports from the oldest message to the newest at the start of the command. Each queue is in
+    order; queues are read in parallel and mixed. No group is created, and no offset committed.
 
-    FILE appears when everything is in it. Until then it is FILE.part, with FILE.state beside it;
-    after Ctrl-C, or when a broker has gone away, the same command with --resume goes on from there.
-    When a broker does not answer the others are exported, and the status is 1; --resume adds the
-    rest later. On a full disk nothing is left, unless --resume was given.
+    FILE appears when it is complete. Until then it is FILE.part, with FILE.state next to it; after
+    Ctrl-C or the failure of a broker the same command with --resume continues. If a broker does not
+    answer, the others are exported, and the exit status is 1; --resume adds the rest later. On a
+    full disk no file remains, unless --resume was given.
 
-    With --body json a body that is JSON is written as the value that it is, which does not keep
-    its layout. One of more than 4 MiB, or whose numbers or names a value would not keep, is text;
-    bodyEncoding says which. The other forms keep each byte.
+    With --body json a JSON body is written as a JSON value, which does not keep its layout. A body
+    of more than 4 MiB, or with numbers or names that a value would change, is written as text;
+    bodyEncoding shows the form. The other forms keep each byte.
 
     Examples:
         mq message export Orders orders.jsonl  write all messages to a file
         mq message export Orders - --begin 1h --tag paid
-                                               a part of it, to standard output
+                                               a selection, to standard output
     """
     choice = choice_of(call, topic, narrowing, begin, end)
     return await export_to(call, file, choice, body=body, limit=limit, rate=rate, resume=resume)
@@ -98,7 +98,7 @@ async def export_to(
     rate: float | None,
     resume: bool,
 ) -> Result:
-    """Write what is chosen to a file, or to standard output for `-`."""
+    """Write the chosen messages to a file, or to standard output for `-`."""
     from mq.client.operations import local_files
     from mq.client.operations.messages.file_sink import FileSink
     from mq.client.operations.messages.rate import Rate
@@ -106,9 +106,9 @@ async def export_to(
 
     limiter = Rate(rate)
     if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: it must be positive")
+        raise UsageError(f"--limit {limit}: must be positive")
     if file == "-" and resume:
-        raise UsageError("--resume needs a file: standard output cannot go on")
+        raise UsageError("--resume needs a file: standard output cannot be resumed")
     if file == "-":
         stream = StreamSink(call.environment.shown)
         return await _export(call, choice, stream, body, limit, limiter)
@@ -118,7 +118,7 @@ async def export_to(
         return Result()
     if local_files.is_stream(path):
         if resume:
-            raise UsageError(f"--resume needs a file: {file} cannot go on")
+            raise UsageError(f"--resume needs a file: {file} cannot be resumed")
         with local_files.stream(path) as there:
             return await _export(call, choice, StreamSink(there), body, limit, limiter)
     asked = {**choice.document(), "body": body.value, "nameServers": call.name_servers}
@@ -146,7 +146,7 @@ async def _export(
         encode = long_encoder(body)
         exported = await export(reader, sink, encode, rate=rate, limit=limit, progress=shown)
     if not isinstance(sink, FileSink):
-        # Standard output is full of messages.
+        # Standard output holds the messages.
         return Result(plain="", failures=exported.failures)
     return _exported(exported)
 

@@ -1,4 +1,4 @@
-"""Messages sent again from files, and from what comes by a pipe."""
+"""`mq message import`: sends messages from files and pipes."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {"message": ("message import",)}
 
-_FROM_A_PIPE = "nobody knows which lines of the pipe were sent: import from a file to go on"
+_FROM_A_PIPE = "how many lines of the pipe were sent is unknown: to resume, import from a file"
 
 
 @in_bulk
@@ -55,26 +55,26 @@ async def message_import(
 ) -> Result:
     """Send the messages of a file of JSON lines, or of standard input.
 
-    Each goes to the topic that its line names, and to the queue of the same broker and number, if
-    there is one; else to the one of that number, modulo the queues there are. So what came from one
-    queue goes to one queue, in its order. --map says it otherwise. Lines that name no queue go to
-    all queues in turn, those of a sharding key to one. A topic that there is not is asked about at
-    a terminal; elsewhere it is made with --create only.
+    Each message goes to the topic of its line, and to the queue of the same broker and number if
+    there is one; else to the queue of that number, modulo the number of queues. So the messages of
+    one queue go to one queue, in order. --map overrides that. Lines without a queue go to all
+    queues in turn, those with a sharding key to one. At a terminal it asks before it creates a
+    missing topic; elsewhere only --create creates it.
 
-    Messages keep bodies, tags, keys, flags, the user's properties, sharding keys and, without
-    --new-ids, unique ids. What RocketMQ noted about their life is left out: delays that are over,
-    retries, transactions, waiting for a reply. They get new offsets, times and born hosts.
+    Messages keep bodies, tags, keys, flags, user properties, sharding keys and, without --new-ids,
+    unique ids. Internal properties are dropped: past delays, retries, transactions, requests for a
+    reply. Messages get new offsets, times and born hosts.
 
-    At a line that is not a message it stops; the lines before it are sent. After that, Ctrl-C or a
-    broker's failure the same command with --resume goes on where each queue has come to (as
-    .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
-    broker is away, it refuses to. A message whose answer was lost may be sent twice. What comes by
-    a pipe cannot be gone on with: that needs a file.
+    It stops at a line that is not a message; the lines before it are sent. After that, after Ctrl-C
+    or a broker's failure, the same command with --resume continues each queue (the progress is in
+    .FILE.import, next to FILE). It refuses while the topic has other queues than before because a
+    broker is down. A message whose reply was lost may be sent twice. Input from a pipe cannot be
+    resumed.
 
     Examples:
         mq message import orders.jsonl                  each message to its topic and queue
         mq message import orders.jsonl -t Again --create
-                                                        all to a topic that is made for them
+                                                        all to a new topic
         mq message export Orders - | mq message import - -t Again
                                                         without a file
     """
@@ -84,7 +84,7 @@ async def message_import(
     path = None if file == "-" else Path(file)
     if resume and not is_file(path):
         raise UsageError(
-            f"--resume needs a file: {path or 'standard input'} cannot be gone on with",
+            f"--resume needs a file: {path or 'standard input'} cannot be resumed",
             hint="write it to a file, and import that",
         )
     if path is None:
@@ -96,10 +96,10 @@ async def message_import(
 
 
 def prompt_for_lines(call: Call) -> None:
-    """Say to somebody who types what is waited for."""
+    """At a terminal, say which input is expected."""
     if call.environment.input_terminal:
         call.environment.stderr.write(
-            "Lines of JSON, as message export writes them; Ctrl-D ends.\n"
+            "Enter lines of JSON, as message export writes them; Ctrl-D ends.\n"
         )
         call.environment.stderr.flush()
 
@@ -124,10 +124,10 @@ async def _import(
 
     asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}
     limiter = Rate(sending.rate)
-    # What has come by a pipe comes no more, and beside /dev/fd/63 there is no room for a file.
+    # A pipe cannot be read again, and no state file can be created next to /dev/fd/63.
     state = local_files.beside(path, "import") if path and is_file(path) else None
     done = load_state(state, asked) if state is not None and resume else {}
-    # Of a pipe nobody knows how much comes, and whoever writes into it may show that.
+    # The size of a pipe's content is unknown, and its writer may show progress itself.
     shown: AbstractContextManager[Callable[[int], None]] = nullcontext(_unseen)
     if path is not None:
         total = local_files.size(path)
@@ -149,7 +149,7 @@ async def _import(
                 failures = await run()
             else:
                 if not resume:
-                    local_files.remove(state)  # it is of another run, and maybe of other lines
+                    local_files.remove(state)  # it belongs to another run, perhaps of other lines
                 save = partial(_save, importer, state, asked)
                 failures = await resumable.keep(state, save, run)
     return sent_result(call, importer.targets(), failures)
@@ -169,15 +169,15 @@ def _unseen(size: int) -> None:
 async def _run(
     call: Call, importer: "Importer", source: "LineSource", *, can_go_on: bool
 ) -> list[str]:
-    """Import until the end; returns why it has ended before, if something has been sent by then."""
+    """Import to the end. Returns the error that ended it early if messages were sent before."""
     from mq.client.errors import MQError
 
     try:
         await importer.run(source)
     except TopicWouldBeCreated as topic:
-        call.would("send", str(topic), "the messages that are for it")
+        call.would("send", str(topic), "its messages")
     except MQError as error:
         if not any(target.sent for target in importer.targets()):
             raise
-        return [f"{error}; go on with --resume" if can_go_on else f"{error}; {_FROM_A_PIPE}"]
+        return [f"{error}; continue with --resume" if can_go_on else f"{error}; {_FROM_A_PIPE}"]
     return []

@@ -73,14 +73,14 @@ async def print_msg(
             "-l",
             "--lmqParentTopic",
             metavar="TOPIC",
-            help="Of a light topic, the parent topic, by which its brokers are found.",
+            help="For a light topic: the parent topic, whose brokers hold it.",
         ),
     ] = None,
 ) -> AsyncIterator[Result]:
     r"""Print the messages of a topic.
 
     Examples:
-        mq printMsg Orders         every message there is
+        mq printMsg Orders         every message
         mq printMsg Orders -b 15m  of the last quarter of an hour
         mq printMsg Orders --format '%k %b\n' --body json
                                    keys and bodies, a line each
@@ -104,16 +104,15 @@ async def print_msg(
         for queue in java_order.hash_order(queues, java_order.queue_hash):
             low, high = await reading.bounds(consumer, queue, begin, end)
             head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"
-            yield page.said(head)
+            yield page.line(head)
             span = (low, high)
             async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
                 yield result
-            yield page.said("-" * 56 + "\n")
+            yield page.line("-" * 56 + "\n")
 
 
 def _page(view: View, charset: str, print_body: Truth | None, *, unless_said: bool) -> "Page":
-    """What prints messages. Raises UsageError where bodies are said to be hidden and how they are
-    to be shown."""
+    """Return the printer of messages. Raises UsageError if bodies are both hidden and formatted."""
     from mq.cli.messages.reading import Page
 
     with_body = unless_said if print_body is None else bool(print_body)
@@ -121,7 +120,7 @@ def _page(view: View, charset: str, print_body: Truth | None, *, unless_said: bo
     if print_body is Truth.FALSE and shown:
         flag = "--format" if view.body is None else "--body"
         raise UsageError(
-            f"-d false hides the bodies that {flag} is to show", hint="leave out one of the two"
+            f"-d false hides the bodies that {flag} shows", hint="leave out one of them"
         )
     return Page(message_text.codec(charset), with_body=with_body)
 
@@ -155,12 +154,12 @@ async def print_msg_by_queue(
 ) -> AsyncIterator[Result]:
     """Print the messages of a queue, or count them by tag.
 
-    Without -p and -f nothing is printed, as with mqadmin.
+    Without -p and -f it prints nothing, as mqadmin.
 
     Examples:
         mq printMsgByQueue Orders broker-a 0 -p true -d true
                                                       the messages of a queue
-        mq printMsgByQueue Orders broker-a 0 -f true  how many there are of each tag
+        mq printMsgByQueue Orders broker-a 0 -f true  number of messages by tag
     """
     from mq.cli.messages import reading
     from mq.client.operations.errors import NotFound
@@ -195,7 +194,7 @@ async def print_msg_by_queue(
 
 
 def _by_tag(counts: dict[str, int]) -> Result:
-    """How many messages each tag has, most first."""
+    """Return the number of messages by tag, most first."""
     tags = sorted(java_order.hash_order(counts), key=lambda tag: -counts[tag])
     rows: list[Row] = [(tag, counts[tag]) for tag in tags]
     plain = "".join(f"Tag: {tag:<30} Count: {counts[tag]}\n" for tag in tags)
@@ -270,7 +269,7 @@ def _moment(call: Call, text: str | None, flag: str) -> int | None:
 
 
 def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, int | None]:
-    """The times of -s and -e, checked as Java checks them."""
+    """Return the times of -s and -e, checked as Java checks them."""
     first = _moment(call, begin, "-s/--beginTimestamp")
     last = _moment(call, end, "-e/--endTimestamp")
     now = int(call.environment.clock() * 1000)
@@ -283,7 +282,7 @@ def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, i
     return first, last
 
 
-_AT_ONCE = 256  # messages of a file that are shown together
+_AT_ONCE = 256  # messages of a file per result
 
 
 @shows_messages
@@ -297,7 +296,7 @@ async def dump_compaction_log(
 ) -> AsyncIterator[Result]:
     r"""Print the messages in a log file, offline: of a compacted topic, or any commit log.
 
-    Plain has no bodies, as mqadmin's text. Reading ends where the file has no more records.
+    Plain output has no bodies, as mqadmin's. Reading ends after the last record of the file.
 
     Examples:
         mq dumpCompactionLog ~/store/commitlog/00000000000000000000
@@ -315,7 +314,7 @@ async def dump_compaction_log(
         except OSError as error:
             raise cannot("read", file, error) from error
         if not begins:
-            raise CommandError(f"{file} does not begin with a message", status=Status.BAD_DATA)
+            raise CommandError(f"{file} does not start with a message", status=Status.BAD_DATA)
         for result in _dumped(file, content):
             yield result
 
@@ -355,7 +354,9 @@ def _bodiless(read: "Callable[..., StoredMessage]", places: list[slice]) -> "Ite
 
 
 def _record_end(content: "ReadOnlyFile", position: int) -> int:
-    """Where the record at `position` ends; 0 where none begins: a blank one ends a log file."""
+    """Return the end of the record at `position`; 0 if there is none: a blank record ends a log
+    file.
+    """
     if content.size - position < BLANK.size:
         return 0
     view, begin = content.window(position, BLANK.size)

@@ -55,18 +55,17 @@ async def query_msg_trace_by_id(
         typer.Option("-c", "--maxNum", metavar="N", help="At most N messages from each broker."),
     ] = 64,
 ) -> Result:
-    """Show who sent a message and who consumed it, from the traces of clients.
-
-    How a transaction ended is in the rows of the other formats; mqadmin does not show it.
+    """Show which clients sent and consumed a message, from client traces.
+    The result of a transaction is shown in formats other than plain; mqadmin does not show it.
 
     Examples:
         mq queryMsgTraceById 7F0000010A2C18B4AAC2A1B2C3D40000
-                                        who sent it, who consumed it
+                                        producer and consumers
         mq queryMsgTraceById 7F0000010A2C18B4AAC2A1B2C3D40000 -o table
                                         in columns
     """
     span = span_of(call, begin_timestamp, end_timestamp)
-    errors: list[MQError] = []  # of brokers: what the others have is shown
+    errors: list[MQError] = []  # brokers that failed; the rest is shown
     async with call.admin() as admin:
         messages = await admin.find_by_key(
             trace_topic, msg_id, max_num, *span, decompress=False, failures=errors
@@ -78,7 +77,7 @@ async def query_msg_trace_by_id(
             raise error
         raise NotFound(
             f"no trace of message {msg_id!r} in topic {trace_topic}",
-            hint="only clients with message traces write them",
+            hint="only clients with message tracing enabled write traces",
         )
     rows = [_row(record, message) for record, message in found]
     return Result(COLUMNS, rows, _plain(found), failures=failures)
@@ -89,7 +88,7 @@ def _row(record: "Pub | SubAfter", message: "StoredMessage") -> Row:
 
 
 def _plain(found: list[Entry]) -> str:
-    """Each send under a head of its own, then the consumers by group in the order of Java's map."""
+    """Return each send under its own head, then consumers by group in the order of Java's map."""
     plain = ""
     groups: dict[str, list[Row]] = {}
     for record, message in found:

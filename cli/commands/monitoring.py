@@ -1,6 +1,6 @@
 """The monitor of mqadmin: org.apache.rocketmq.tools.monitor.MonitorService.
 
-Java's writes to its log file; this one prints the same lines.
+Java writes to its log file; this command prints the same lines.
 """
 
 import time as clock
@@ -34,9 +34,9 @@ _COLUMNS = (
     text("group", "Consumer group"),
     text("topic", "Topic"),
     text("clientId", "Client"),
-    number("undoneTotal", "Behind"),
-    number("undoneSingleQueue", "Behind in a queue"),
-    number("delayMillis", "Behind (ms)"),
+    number("undoneTotal", "Lag"),
+    number("undoneSingleQueue", "Lag of a queue"),
+    number("delayMillis", "Lag (ms)"),
     text("problem", "Problem"),
 )
 _RULE = "[MONITOR] ========================================={}\n"
@@ -56,9 +56,8 @@ async def start_monitoring(
         ),
     ] = 60,
 ) -> AsyncIterator[Result]:
-    """Watch all consumer groups for lag, members that disagree or are stuck, and moved offsets.
-
-    It goes on until it is stopped. A group that nobody is connected to is left out.
+    """Watch all consumer groups for lag, different subscriptions, stuck members, and moved offsets.
+    It runs until it is stopped. Groups without connected members are skipped.
 
     Examples:
         mq startMonitoring                        watch all groups, until Ctrl-C
@@ -82,11 +81,11 @@ async def start_monitoring(
                     found, lines = await _group(admin, consumer, group, now)
                     rows += found
                     plain += lines
-            except MQError as error:  # a name server that is away may be back the next round
+            except MQError as error:  # an unreachable name server may be back in the next round
                 failures.append(str(error))
             plain = _RULE.format("beginRound") + plain + _RULE.format("endRound")
             yield Result(_COLUMNS, rows, plain, failures=failures)
-            # Nothing else runs in this process: blocking is what waiting means here.
+            # Nothing else runs in this process, so blocking is harmless.
             clock.sleep(interval)  # noqa: ASYNC251
 
 
@@ -100,7 +99,7 @@ async def _groups(admin: "Admin") -> list[str]:
 async def _group(
     admin: "Admin", consumer: "PullConsumer", group: str, now: int
 ) -> tuple[list[Row], str]:
-    """A line for each topic of a group that is online, and one for each problem of its members."""
+    """Return a row for each topic of an online group, and one for each problem of its members."""
     from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 
     try:
@@ -112,7 +111,8 @@ async def _group(
         return _unsaid(group, now, error)
     rows, plain = await _undone(admin, consumer, group, now)
     clients = sorted(item.client_id for item in connected)
-    infos, _ = await members.running(admin, address, group, clients)  # as in Java: some just left
+    # as in Java, members that just left are skipped
+    infos, _ = await members.running(admin, address, group, clients)
     notify = "[MONITOR]  [NOTIFY] reportConsumerRunningInfo: ConsumerGroup: "
     if infos and not members.same_subscriptions(infos, now):
         rows.append(_row(now, "notify", group, problem="Subscription different"))
@@ -125,7 +125,7 @@ async def _group(
 
 
 def _unsaid(group: str, now: int, error: "MQError") -> tuple[list[Row], str]:
-    """A line of a group of which a broker does not say how it does."""
+    """Return the row and line of a group whose broker answers with an error."""
     line = f"[MONITOR]  [NOTIFY] ConsumerGroup: {group}, {error}\n"
     return [_row(now, "notify", group, problem=str(error))], line
 
@@ -171,7 +171,7 @@ async def _undone(
 async def _undone_messages(
     consumer: "PullConsumer", offsets: "dict[MessageQueue, OffsetWrapper]"
 ) -> tuple[int, int, int]:
-    """How many messages wait, at most of one queue, and for how long (computeUndoneMsgs)."""
+    """Return the total lag, the largest lag of a queue, and the delay in ms (computeUndoneMsgs)."""
     total, single, delay = 0, 0, 0
     for queue, item in offsets.items():
         behind = item.broker_offset - item.consumer_offset
@@ -182,7 +182,7 @@ async def _undone_messages(
 
 
 async def _newest(consumer: "PullConsumer", queue: "MessageQueue") -> int | None:
-    """When the last message of a queue was stored, in ms."""
+    """Return the store time of the last message of a queue, in ms."""
     from mq.client.errors import MQError
 
     try:
@@ -196,7 +196,7 @@ async def _newest(consumer: "PullConsumer", queue: "MessageQueue") -> int | None
 
 
 class _MovedOffsets:
-    """The events of brokers that gave a consumer another offset than it asked for."""
+    """Reads the events of brokers that gave a consumer another offset than it requested."""
 
     TOPIC = "OFFSET_MOVED_EVENT"  # TopicValidator.RMQ_SYS_OFFSET_MOVED_EVENT
 
@@ -205,7 +205,7 @@ class _MovedOffsets:
         self._next: dict[MessageQueue, int] = {}
 
     async def news(self) -> tuple[list[Row], str]:
-        """What has happened since the last call; nothing at the first."""
+        """Return the events since the last call; none at the first call."""
         from mq.client.errors import MQError
 
         rows: list[Row] = []
@@ -220,7 +220,7 @@ class _MovedOffsets:
                     plain += line
                 self._next[queue] = end
         except MQError:
-            pass  # most brokers have had no such event, and so have no such topic
+            pass  # the topic does not exist at brokers without such an event
         return rows, plain
 
 

@@ -1,7 +1,7 @@
 """The name server commands of mqadmin. Formats: org.apache.rocketmq.tools.command.namesrv.
 
-Name servers do not talk to each other: what a command changes, it changes at every one that it was
-given, and it reports each.
+Name servers do not communicate with each other: a command changes every given name server, and
+reports each.
 """
 
 from collections.abc import Callable, Coroutine
@@ -53,11 +53,11 @@ _PERMISSION = (
 async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
     """Stop producers from sending to a broker, at every name server.
 
-    Consumers go on, so that the broker runs dry. The topics get their permission back with
-    addWritePerm; a broker that registers a changed topic brings that topic back by itself.
+    Consumers continue, so that the broker is drained. addWritePerm restores the permission of the
+    topics; if the broker registers a changed topic, that topic is writable again.
 
     Examples:
-        mq wipeWritePerm broker-a            let nobody send to it any more
+        mq wipeWritePerm broker-a            stop sends to the broker
         mq wipeWritePerm broker-a --dry-run  show what would be sent
     """
     return await _permission(
@@ -72,7 +72,7 @@ async def add_write_perm(call: Call, broker_name: BrokerName) -> Result:
     """Let producers send to a broker again, at every name server.
 
     Examples:
-        mq addWritePerm broker-a            let them send to it again
+        mq addWritePerm broker-a            allow sends again
         mq addWritePerm broker-a --dry-run  show what would be sent
     """
     return await _permission(
@@ -95,7 +95,7 @@ async def _permission(
     rows: list[Row] = [(address, broker_name, count) for address, count in done.items()]
     notes = []
     if not failures and not any(done.values()):
-        notes.append(f"nothing changed: is {broker_name} the name of a broker? See: mq clusterList")
+        notes.append(f"nothing changed: no broker is named {broker_name}; see: mq clusterList")
     return Result(_PERMISSION, rows, plain, failures=failures, notes=notes)
 
 
@@ -106,7 +106,7 @@ _CONFIG = (text("namesrvAddr", "Name server"), text("key", "Key"), text("value",
 async def get_namesrv_config(call: Call) -> Result:
     """Show the settings of the name servers.
 
-    Secrets are masked, also those that a broker of Java tells.
+    Secrets are masked, also those that a Java name server sends.
 
     Examples:
         mq getNamesrvConfig          settings of the name servers
@@ -149,9 +149,9 @@ async def update_namesrv_config(call: Call, key: Key, value: Value) -> Result:
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
-    broker_options.tell_notes(call, done)
+    broker_options.report_notes(call, done)
     shown_value = masking.MASK if masking.is_secret(key, value) else value
-    # Java shows what was given with -n, and nothing where the variable says it.
+    # Java shows the value of -n, and nothing if the environment variable gives it.
     given = call.given_name_servers
     shown = "" if given is None else f"[{', '.join(given.split(';'))}]"
     plain = (
@@ -197,7 +197,7 @@ async def update_kv_config(call: Call, namespace: Namespace, key: Key, value: Va
 async def delete_kv_config(call: Call, namespace: Namespace, key: Key) -> Result:
     """Delete a key-value setting, at every name server.
 
-    A key that does not exist is deleted already.
+    Deleting a key that does not exist succeeds.
 
     Examples:
         mq deleteKvConfig SHOP currency            delete a key-value setting

@@ -1,7 +1,6 @@
-"""The offset commands of mqadmin: reset, skip, clone and look at the offsets of groups.
+"""The offset commands of mqadmin: reset, skip, clone and show the offsets of groups.
 
-Formats: org.apache.rocketmq.tools.command.offset of 4.9.7; what a 5.x option asks for has the text
-of 5.x.
+Formats: org.apache.rocketmq.tools.command.offset of 4.9.7; options of 5.x print the text of 5.x.
 """
 
 from typing import Annotated
@@ -9,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mq.cli.parameters import Topic, cluster_option, group_option
-from mq.cli.rebalance_hint import tell_if_early
+from mq.cli.rebalance_hint import report_if_early
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
@@ -41,7 +40,7 @@ Timestamp = Annotated[
         "-s",
         "--timestamp",
         metavar="TIME",
-        help=f"Time to go to: {FORMS}.",
+        help=f"Time to move to: {FORMS}.",
     ),
 ]
 Force = Annotated[
@@ -51,7 +50,7 @@ Force = Annotated[
 RouteTopic = Annotated[
     str | None,
     cluster_option(
-        "Of a light topic (%LMQ%…), the cluster or parent topic, by which its brokers are found.",
+        "For a light topic (%LMQ%…): the cluster or parent topic that has its brokers.",
         name="--cluster",
     ),
 ]
@@ -86,13 +85,13 @@ async def reset_offset_by_time(
 ) -> Result:
     """Move a consumer group to a point in time of a topic.
 
-    Consumers that are connected are told and go on from there without a restart. Where none is,
-    the offsets at the brokers are set. With -b and -q it is one queue. As in 4.9, -c without a
-    value is --cplus.
+    Connected consumers are notified and continue there without a restart. If there is none, the
+    offsets at the brokers are set. With -b and -q only one queue is set. As in 4.9, -c without a
+    value means --cplus.
 
     Examples:
         mq resetOffsetByTime billing Orders 1h   read the last hour again
-        mq resetOffsetByTime billing Orders now  skip all that waits
+        mq resetOffsetByTime billing Orders now  skip the whole lag
         mq resetOffsetByTime billing Orders 2026-07-01T12:00 --dry-run
                                                  show what would be set
     """
@@ -101,7 +100,7 @@ async def reset_offset_by_time(
         if broker is None and queue is None and offset is None:
             wanted = reset.OffsetReset(topic, group, when, bool(force), cplus, route_topic)
             done = await reset.all_queues(admin, wanted, pretending=call.dry_run)
-            await tell_if_early(call, admin, done.without)
+            await report_if_early(call, admin, done.without)
             plain = reset_text.heading(wanted, timestamp, done.told)
             plain += reset_text.table(done.moved, done.told)
             return reset_text.result(done.moved, plain, done.failures)
@@ -111,8 +110,9 @@ async def reset_offset_by_time(
             when = int(call.environment.clock() * 1000)
         target = await reset.offset_at(admin, broker, topic, queue, when, offset)
         row = await reset.one_queue(admin, broker, topic, group, queue, target)
-        if not await reset.is_of_5(admin, broker):  # the offset would be told to who comes later
-            await tell_if_early(call, admin, [broker])
+        # such an offset reaches members that connect later
+        if not await reset.is_of_5(admin, broker):
+            await report_if_early(call, admin, [broker])
     plain = (
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
         f"queueId[{queue}], broker[{broker}], timestamp(string)[{timestamp}], "
@@ -134,8 +134,8 @@ async def reset_offset_by_time_old(
 ) -> Result:
     """Set the offsets of a consumer group to a point in time; restart it afterwards.
 
-    Only the offsets at the brokers are set. Consumers that are connected overwrite them, so stop
-    them first, or use resetOffsetByTime.
+    It only sets the offsets at the brokers. Connected consumers overwrite them, so stop them first,
+    or use resetOffsetByTime.
 
     Examples:
         mq resetOffsetByTimeOld billing Orders 1h   set offsets to an hour ago
@@ -150,7 +150,7 @@ async def reset_offset_by_time_old(
     return reset_text.result(rows, plain, failures)
 
 
-@destroys("skip all messages of topic {topic} that wait for group {group}")
+@destroys("skip all messages of topic {topic} that group {group} has not consumed")
 @gives(reset_text.COLUMNS)
 @subject("group", "topic")
 async def skip_accumulated_message(
@@ -163,19 +163,19 @@ async def skip_accumulated_message(
     """Skip all messages that a consumer group has not consumed yet.
 
     Examples:
-        mq skipAccumulatedMessage billing Orders  skip all that waits
+        mq skipAccumulatedMessage billing Orders  skip the whole lag
         mq skipAccumulatedMessage billing Orders --dry-run
                                                   show what would be set
     """
     wanted = reset.OffsetReset(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
     async with call.admin() as admin:
         done = await reset.all_queues(admin, wanted, pretending=call.dry_run)
-        await tell_if_early(call, admin, done.without)
+        await report_if_early(call, admin, done.without)
     return reset_text.result(done.moved, reset_text.table(done.moved, done.told), done.failures)
 
 
 def _time(call: Call, timestamp: str) -> int:
-    """Milliseconds, or TO_THE_END for `now`. Raises UsageError."""
+    """Return milliseconds, or TO_THE_END for `now`. Raises UsageError."""
     if timestamp == "now":
         return reset.TO_THE_END
     return parse_moment(timestamp, "-s/--timestamp", call.environment.clock())
@@ -204,12 +204,11 @@ async def clone_group_offset(
 ) -> Result:
     """Copy the offsets of a consumer group in a topic to another group.
 
-    Stop the consumers of the group that is given them: connected ones overwrite offsets with their
-    own. mqadmin takes over the offsets of all topics of the group; this does so for the topic
-    only.
+    Stop the consumers of the target group first: connected ones overwrite the offsets with their
+    own. mqadmin copies the offsets of all topics of the group; this command copies one topic only.
 
     Examples:
-        mq cloneGroupOffset billing invoices Orders  invoices goes on where billing is
+        mq cloneGroupOffset billing invoices Orders  invoices continues at the offsets of billing
         mq cloneGroupOffset billing invoices Orders --dry-run
                                                      show what would be set
     """
@@ -230,7 +229,7 @@ async def clone_group_offset(
             name, queue_id = queue.broker_name, queue.queue_id
             try:
                 if name not in addresses:
-                    raise NotFound("not in the routes of the topic: is its broker away?")
+                    raise NotFound("the topic has no route to it; the broker may be down")
                 where = addresses[name]
                 await admin.update_consumer_offset(where, dest_group, topic, queue_id, offset)
             except (MQError, NotFound) as error:
@@ -268,10 +267,10 @@ async def get_consumer_status(
 ) -> Result:
     """Show the offsets that each consumer of a group reports.
 
-    The consumers themselves are asked, through a broker of the topic.
+    A broker of the topic asks the consumers.
 
     Examples:
-        mq getConsumerStatus billing Orders           how far each member is
+        mq getConsumerStatus billing Orders           offsets of each member
         mq getConsumerStatus billing Orders -o table  in columns
     """
     from mq.client.errors import ConsumerNotOnline

@@ -1,4 +1,4 @@
-"""Consumer offsets in files: export and import."""
+"""`mq offset export` and `mq offset import`: consumer offsets in files."""
 
 from enum import Enum
 from functools import partial
@@ -9,7 +9,7 @@ import typer
 
 from mq.cli import inputs
 from mq.cli.parameters import cluster_option, group_option, topic_option
-from mq.cli.rebalance_hint import tell_if_early
+from mq.cli.rebalance_hint import report_if_early
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.continuation import again
 from mq.cli.runtime.effects import gives, writes
@@ -41,7 +41,7 @@ ClusterName = Annotated[
 
 @option_group
 class Selecting:
-    """Which groups and topics are meant."""
+    """Patterns of groups and topics."""
 
     group: Annotated[
         list[str] | None,
@@ -90,7 +90,7 @@ InputFile = Annotated[
 
 
 def records_in(call: Call, file: str) -> list[OffsetRecord]:
-    """The offsets in a file. Raises BadData where it is none of offset export."""
+    """Return the offsets in a file. Raises BadData if offset export did not write it."""
     from mq.client.operations.offsets import records as offset_records
 
     return offset_records.decode(inputs.content(call.environment, file), inputs.called(file))
@@ -98,7 +98,7 @@ def records_in(call: Call, file: str) -> list[OffsetRecord]:
 
 @option_group
 class OutputFile:
-    """How a file is written."""
+    """The format of a file, and the number of older ones."""
 
     layout: Annotated[
         Layout | None, typer.Option("--as", help="Format of the file. Default: by its name.")
@@ -108,7 +108,7 @@ class OutputFile:
     ] = 0
 
     def content(self, path: Path | None, records: list[OffsetRecord]) -> bytes:
-        """What is in it; None for standard output."""
+        """Return the content for a path; None means standard output."""
         from mq.client.operations.offsets import records as offset_records
 
         by_name = Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL
@@ -117,7 +117,7 @@ class OutputFile:
 
 @concurrently
 @writes
-@gives(_EXPORTED, totals=(number("queues", "Offsets that were written"),))
+@gives(_EXPORTED, totals=(number("queues", "Offsets written"),))
 @subject("file")
 async def offset_export(
     call: Call,
@@ -142,17 +142,17 @@ async def offset_export(
 ) -> Result:
     """Write the offsets of consumer groups to a file.
 
-    All groups, topics, brokers and queues, unless patterns say which; not the groups of the system
-    itself. The file is replaced when everything is written, so it is whole at all times. Only one
-    export writes a file at a time; a second one ends with status 79.
+    It exports all groups, topics, brokers and queues, unless patterns restrict them; groups of the
+    system are left out. The file is replaced at the end, so it is complete at all times. Only one
+    export writes a file at a time; a second one ends with exit status 79.
 
-    With --by timestamp each line also tells when the next message was stored. Such a file can be
+    With --by timestamp each line also has the store time of the next message. Such a file can be
     imported into another cluster, where the same messages have other offsets.
 
-    Nothing is printed where all went well, but for a terminal or another format. When some broker
-    does not answer the file holds what the others know, and the status is 1; when none does, the
-    file stays as it is. A broker that is away for some seconds is known to nobody any more: it is
-    missed where the file that is replaced has it, and always where --expect names it.
+    If all went well, it prints the result only at a terminal or in another format. If a broker does
+    not answer, the file holds the offsets of the others, and the exit status is 1; if none answers,
+    the file is not changed. A broker that is down for some seconds disappears from name servers. It
+    is reported if the replaced file has it, and always if --expect names it.
 
     Examples:
         mq offset export offsets.jsonl -g billing  the offsets of one group
@@ -162,7 +162,7 @@ async def offset_export(
     from mq.client.operations import local_files
 
     if written.keep < 0:
-        raise UsageError(f"--keep {written.keep}: it cannot be negative")
+        raise UsageError(f"--keep {written.keep}: must not be negative")
     path = None if file == "-" else Path(file)
     former = path if path and not local_files.is_stream(path) else None
     chosen = selecting.selection(), cluster_name, expect, former
@@ -186,7 +186,7 @@ def _exported(found: "FetchedOffsets") -> Result:
         (*record.key, record.offset, record.timestamp)
         for record in sorted(found.records, key=lambda record: record.key)
     ]
-    # Quiet where a timer runs it: whatever it printed would be mailed.
+    # Quiet for timers, which mail any output.
     return Result(_EXPORTED, rows, "", {"queues": len(rows)}, found.failures)
 
 
@@ -199,13 +199,13 @@ async def _gather(
     *,
     timed: bool,
 ) -> "FetchedOffsets":
-    """The offsets there are; brokers that --expect names, or the old file, are missed."""
+    """Return the offsets; brokers of --expect or of the old file must be among them."""
     from mq.client.operations.offsets import groups as group_offsets
 
     expected = dict.fromkeys(expect or (), "")
     if path is not None:
-        told = f", but it was when {path} was written"
-        expected = dict.fromkeys(_brokers_of(path, selection), told) | expected
+        origin = f", but it was when {path} was written"
+        expected = dict.fromkeys(_brokers_of(path, selection), origin) | expected
     async with call.admin() as admin:
         found = await group_offsets.gather(admin, selection, cluster_name, expected)
         await _check_named(admin, selection, found)
@@ -217,8 +217,10 @@ async def _gather(
 
 
 async def _check_named(admin: "Admin", selection: Selection, found: "FetchedOffsets") -> None:
-    """Raises NotFound for a group or topic that is named, and is not there; patterns may match
-    nothing, and a group that is there may have no offset."""
+    """Raise NotFound for a group or topic that is named and does not exist.
+
+    Patterns may match nothing, and an existing group may have no offset.
+    """
     from mq.cli import listing
     from mq.client.operations.errors import NotFound
     from mq.client.operations.subjects import groups
@@ -227,16 +229,16 @@ async def _check_named(admin: "Admin", selection: Selection, found: "FetchedOffs
     for name in selection.groups:
         named = not any(letter in name for letter in "*?[") and name not in groups_found
         if named and not found.failures and not await groups.exists(admin, name):
-            raise NotFound(f"there is no consumer group {name}", hint="see: mq consumerProgress")
+            raise NotFound(f"no consumer group {name}", hint="see: mq consumerProgress")
     topics_found = {record.key.topic for record in found.records}
     for name in selection.topics:
         named = not any(letter in name for letter in "*?[") and name not in topics_found
         if named and name not in await listing.topic_names(admin.session):
-            raise NotFound(f"topic {name}: no name server knows it", hint="see: mq topicList")
+            raise NotFound(f"no name server has topic {name}", hint="see: mq topicList")
 
 
 def _brokers_of(path: Path, selection: Selection) -> set[str]:
-    """The brokers in a file that is going to be replaced; none where it is not one of offsets."""
+    """Return the brokers in a file that will be replaced; none if it has no offsets."""
     from mq.client.operations.errors import BadData
     from mq.client.operations.offsets import records as offset_records
 
@@ -249,7 +251,7 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
 
 @option_group
 class ImportOptions:
-    """How a file and the queues that there are go together, and what is set."""
+    """How the queues of a file are mapped, and which others are set."""
 
     brokers: Annotated[
         list[str] | None,
@@ -270,12 +272,12 @@ class ImportOptions:
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Set groups with connected members too; these may overwrite it."
+            "--force", help="Set groups with connected members, too; these may overwrite it."
         ),
     ] = False
 
     def importer(self, admin: "Admin", now: int, *, by_time: bool) -> "Import":
-        """What sets offsets, at a time in ms. Raises UsageError for a --broker that is no pair."""
+        """Return the importer at a time in ms. Raises UsageError for an invalid --broker."""
         from mq.client.operations.offsets.importing import Import
 
         return Import(
@@ -291,9 +293,9 @@ class ImportOptions:
 
 @concurrently
 @writes
-@gives(_IMPORTED, totals=(number("set", "Offsets that were changed"),))
+@gives(_IMPORTED, totals=(number("set", "Offsets changed"),))
 @subject("file")
-@again("offsets that are set stay, and are set to the same again")
+@again("offsets already set stay, and are set to the same again")
 async def offset_import(
     call: Call,
     file: InputFile,
@@ -304,38 +306,38 @@ async def offset_import(
 ) -> Result:
     """Set the offsets of consumer groups from a file.
 
-    Without --by it goes by timestamp where the file has timestamps. By timestamp a group gets the
-    first message of each queue that was stored then or later. --broker says that a broker has the
-    same queues under another name.
+    Without --by, it uses timestamps if the file has them. By timestamp a group starts at the first
+    message of each queue that was stored then or later. --broker says that a broker has the same
+    queues under another name.
 
-    A queue of the file that is absent is missing, and the status is not 0: its broker may be away.
-    A queue that the file does not know is left as it is, and reported where the group has no
-    offset in it. --earliest sets such queues to the earliest time of the group in the topic, as
-    for a cluster with other brokers; --earliest-everywhere sets all to it, as for one where the
-    messages lie in other queues. The group may consume some again then, and leaves none out.
+    If a queue of the file does not exist, it is reported as missing, and the exit status is not 0:
+    its broker may be down. A queue that is not in the file is left alone, and reported if the group
+    has no offset in it. --earliest sets such queues to the earliest time of the group in the topic,
+    for a cluster with other brokers; --earliest-everywhere sets all queues to it, for a cluster
+    where the messages are in other queues. Then the group may consume some again, and skips none.
 
-    Groups with connected consumers are left alone, because these commit their own offsets over it
-    within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
+    Groups with connected consumers are left alone, because these overwrite the offsets within
+    seconds; --force sets them anyway. An offset past the end of a queue is not set.
 
     Examples:
         mq offset import offsets.jsonl --dry-run   show what would be set
-        mq offset import offsets.jsonl -g billing  set one group back to the file
+        mq offset import offsets.jsonl -g billing  restore one group from the file
     """
     records, by_time = _records_of(call, file, selecting.selection(), by)
     if (setting.earliest or setting.everywhere) and not by_time:
-        raise UsageError("--earliest goes with --by timestamp")
+        raise UsageError("--earliest needs --by timestamp")
     now = int(call.environment.clock() * 1000)
     async with call.admin() as admin:
         importer = setting.importer(admin, now, by_time=by_time)
         outcomes = await importer.run(records)
-        await tell_if_early(call, admin, importer.without)
+        await report_if_early(call, admin, importer.without)
     return _imported(outcomes)
 
 
 def _records_of(
     call: Call, file: str, selection: Selection, by: Measure | None
 ) -> tuple[list[OffsetRecord], bool]:
-    """What of a file is to be set, and whether by timestamp."""
+    """Return the selected records of a file, and whether to set them by timestamp."""
     found = records_in(call, file)
     records = [record for record in found if selection.takes(record.key)]
     timed = any(record.timestamp is not None for record in records)
@@ -347,7 +349,7 @@ def _records_of(
     return records, by_time
 
 
-# The status of an import that could do nothing, by the result of its first queue.
+# The exit status of an import that set nothing, by the result of its first queue.
 _STATUS = {
     "running": Status.TRY_AGAIN,
     "missing": Status.NOT_FOUND,
@@ -355,7 +357,7 @@ _STATUS = {
 }
 
 
-# What an option does about it, by the result.
+# The option that helps, by the result.
 _WAYS_OUT = {"left": ": --earliest gives it one", "running": ", or --force"}
 
 
@@ -383,6 +385,6 @@ def _renamed(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         old, equals, new = pair.partition("=")
         if not (old and equals and new):
-            raise UsageError(f"--broker {pair}: write OLD=NEW")
+            raise UsageError(f"--broker {pair}: expected OLD=NEW")
         names[old] = new
     return names

@@ -1,4 +1,4 @@
-"""Consumer offsets in files, compared with each other or with a cluster."""
+"""`mq offset diff`: compares consumer offsets in files with each other or with a cluster."""
 
 from typing import Annotated
 
@@ -45,17 +45,17 @@ async def offset_diff(
 ) -> Result:
     """Compare the offsets in a file with those in another, or in the cluster.
 
-    Shows each group and queue whose offset differs, or that only one of them has.
+    It shows each group and queue whose offset differs, or that only one of them has.
 
     Examples:
-        mq offset diff offsets.jsonl  what has changed since
+        mq offset diff offsets.jsonl  changes since the export
         mq offset diff offsets.jsonl -g billing --exit-code
-                                      of one group; status 1 if anything has
+                                      of one group; status 1 if there are any
     """
     from mq.client.operations.offsets import groups as group_offsets
 
     if first == second == "-":
-        raise UsageError("only one of two files can be standard input")
+        raise UsageError("only one of the files can be standard input")
     selection = selecting.selection()
     before = records_in(call, first)
     failures: list[str] = []

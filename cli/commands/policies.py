@@ -1,4 +1,4 @@
-"""What policies allow the users of 5.x brokers. Formats: …tools.command.auth of 5.5.0."""
+"""Policies of users at 5.x brokers. Formats: …tools.command.auth of 5.5.0."""
 
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 class Decision(Enum):
-    """What a policy says."""
+    """The decision of a policy."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -43,7 +43,7 @@ class Decision(Enum):
 Subject = Annotated[
     str,
     typer.Option(
-        "-s", "--subject", metavar="USER:NAME", help="User whose policies they are, as User:NAME."
+        "-s", "--subject", metavar="USER:NAME", help="User of the policies, as User:NAME."
     ),
 ]
 Resources = Annotated[
@@ -107,9 +107,9 @@ async def create_acl(
 
     Examples:
         mq createAcl User:shop -r Topic:Orders -a Pub -d allow -c DefaultCluster
-                                        may send to Orders
+                                        allow sends to Orders
         mq createAcl User:billing -r Group:billing -a Sub -d allow -b 127.0.0.1:10911
-                                        may consume it
+                                        allow consumption by billing
     """
     acl = users.policies(subject, resources, actions, decision.value, source_ip)
     return await _POLICY.change(
@@ -136,7 +136,7 @@ async def update_acl(
 
     Examples:
         mq updateAcl User:shop -r Topic:Orders -a Pub,Sub -d allow -c DefaultCluster
-                                        may consume Orders, too
+                                        allow consumption of Orders, too
     """
     acl = users.policies(subject, resources, actions, decision.value, source_ip)
     return await _POLICY.change(
@@ -295,7 +295,7 @@ async def copy_acl(
 ) -> Result:
     """Copy policies from one broker to another (5.x brokers).
 
-    Policies on the same resources become what they are at the other broker.
+    Policies on the same resources are overwritten at the target.
 
     Examples:
         mq copyAcl 127.0.0.1:10911 127.0.0.1:10921  copy all policies

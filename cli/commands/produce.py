@@ -1,4 +1,4 @@
-"""Sending what comes line by line."""
+"""`mq produce`: sends lines as messages."""
 
 from typing import Annotated
 
@@ -48,26 +48,26 @@ async def produce(
 ) -> Result:
     """Send the lines of standard input or a file, each as a message.
 
-    At a terminal each line is sent as it is entered, and Ctrl-D ends. In a pipe they go in batches,
-    no more of them at a time than brokers take: who writes into it waits for these. A message
-    counts when its broker has taken it.
+    At a terminal each line is sent when it is entered, and Ctrl-D ends. In a pipe lines are sent in
+    batches, no faster than brokers accept them: the writer waits. A message counts when its broker
+    has stored it.
 
-    Messages of one key go to one queue, in their order; those without keys to all queues by turns,
-    and where a broker is away to another. With -b and -i all go to one queue. A batch whose answer
-    was lost is sent again: it may be there twice.
+    Messages with the same key go to one queue, in order; those without keys go to all queues in
+    turn, and to another one if a broker is down. With -b and -i all go to one queue. A batch whose
+    reply was lost is sent again: it may be stored twice.
 
-    Lines that cannot be sent are told with their numbers, the others are sent, and the status is 1.
-    When no broker takes any more, or after Ctrl-C, it says how many were sent, which lines were
-    not, and how to go on. Empty lines are left out, as kcat does. A line has at most what the
-    brokers have as maxMessageSize.
+    Lines that cannot be sent are reported with their numbers, the others are sent, and the exit
+    status is 1. If no broker accepts messages, or after Ctrl-C, it reports how many were sent,
+    which lines were not, and how to continue. Empty lines are skipped, as in kcat. The longest line
+    is the brokers' maxMessageSize.
 
-    With --json-lines a line has body, and perhaps bodyEncoding (utf-8, base64, json), keys, tags,
-    properties or headers, flag and delay: what message export and tail -o json write, in which the
-    topic and the queue are passed over. Each message gets an id of its own.
+    With --json-lines a line has body, and optionally bodyEncoding (utf-8, base64, json), keys,
+    tags, properties or headers, flag and delay: the output of message export and tail -o json,
+    whose topic and queue are ignored. Each message gets a new id.
 
     Examples:
-        mq produce Orders                               what you type, line by line
-        mq produce Orders orders.txt --create           the lines of a file, to a topic made for it
+        mq produce Orders                               lines that you type
+        mq produce Orders orders.txt --create           lines of a file, to a new topic
         mq produce Orders -K : < keyed.txt              lines like 4711:paid, in order for each key
         mq message export Orders - | mq produce Again --json-lines --create
                                                         the same messages to another topic

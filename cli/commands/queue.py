@@ -47,14 +47,13 @@ async def allocate_mq(
         ),
     ],
 ) -> Result:
-    """Show how the queues of a topic would be shared among consumers.
-
-    The strategy is the usual one: each consumer gets a run of neighbouring queues. In plain the
-    queues and consumers come in mqadmin's order, which is not sorted as consumers sort them, so
-    that the runs differ; the other formats show what consumers with these ids do.
+    """Show how the queues of a topic would be assigned to consumers.
+    It uses the default strategy: each consumer gets adjacent queues. Plain output keeps mqadmin's
+    order of queues and consumers, which is not the sorted order of real consumers, so assignments
+    differ; the other formats show what consumers with these ids do.
 
     Examples:
-        mq allocateMQ Orders 10.0.0.1,10.0.0.2  who would get which queue
+        mq allocateMQ Orders 10.0.0.1,10.0.0.2  queues of each consumer
         mq allocateMQ Orders 10.0.0.1,10.0.0.2 -o table
                                                 as consumers with these ids do it
     """
@@ -86,7 +85,7 @@ def _readable(topic: str, route: "TopicRouteData") -> list["MessageQueue"]:
 
 
 def _java_allocation(queues: list["MessageQueue"], consumers: list[str]) -> str:
-    """What AllocateMQSubCommand prints: neither queues nor consumers are sorted."""
+    """Return the output of AllocateMQSubCommand: neither queues nor consumers are sorted."""
     from mq.protocol import fastjson
 
     ordered = java_order.hash_order(queues, java_order.queue_hash)
@@ -118,7 +117,7 @@ _ENTRIES = (
 _RULE = "======================================\n"
 
 
-@gives(_ENTRIES, totals=(number("maxQueueIndex", "End"), number("minQueueIndex", "Begin")))
+@gives(_ENTRIES, totals=(number("maxQueueIndex", "End"), number("minQueueIndex", "Start")))
 @subject("topic", "queue", "index")
 async def query_cq(
     call: Call,
@@ -156,7 +155,7 @@ async def query_cq(
         mq queryCq Orders 0 0 -c 1 -g billing  one, and whether the group's filter matches
     """
     if index < 0 or count < 1 or queue < 0:
-        raise UsageError("-q/--queue and -i/--index are 0 or more, -c/--count is 1 or more")
+        raise UsageError("-q/--queue and -i/--index must be 0 or more, -c/--count 1 or more")
     async with call.admin() as admin:
         if not broker:
             brokers = (await admin.topic_route(topic)).broker_datas
@@ -237,8 +236,7 @@ async def check_rocksdb_cq_write_progress(
 ) -> Result:
     """Let brokers compare their consume queues in RocksDB with those in files (5.x brokers).
 
-    The comparison of the last 30 days, or since --checkFrom, runs in the broker, which writes what
-    it finds into its log.
+    The broker compares the last 30 days, or since --checkFrom, and writes the result to its log.
 
     Examples:
         mq checkRocksdbCqWriteProgress DefaultCluster

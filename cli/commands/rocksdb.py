@@ -81,7 +81,7 @@ async def export_metadata_in_rocks_db(
 
 def _directory(path: str) -> Path:
     if not path or not Path(path).exists():
-        raise NotFound(f"no folder {path!r}")
+        raise NotFound(f"no directory {path!r}")
     return Path(path)
 
 
@@ -89,12 +89,12 @@ def _kind(given: str, known: tuple[str, ...] = rocks.KINDS) -> str:
     for kind in known:
         if kind.lower() == given.lower():
             return kind
-    raise UsageError(f"-t/--configType: {given!r} is none of {', '.join(known)}")
+    raise UsageError(f"-t/--configType: {given!r} is not one of {', '.join(known)}")
 
 
 @option_group
 class FromDirectory:
-    """Which database is read where it lies, and what becomes of it."""
+    """The directory of a database, and the output."""
 
     config_path: Annotated[
         str | None,
@@ -115,7 +115,7 @@ class FromDirectory:
     ] = Truth.TRUE
 
     def result(self, call: Call, kind: str) -> Result:
-        """The settings of a kind, printed or written."""
+        """Print or write the settings of a kind."""
         entries, version = rocks.read(_directory(self.config_path or ""), kind)
         table = {name: rocks.parse(kind, name, value) for name, value in entries.items()}
         tables: dict[str, Any] = {rocks.TABLES[kind]: table}
@@ -161,17 +161,16 @@ async def rocks_db_config_to_json(
     ] = None,
     broker_addr: Annotated[str | None, broker_option()] = None,
 ) -> Result:
-    """Turn the settings that brokers keep in RocksDB into JSON.
-
-    With -c or -b each broker (5.3.2 or later) writes JSON files beside its database; one without
-    RocksDB has them already. With -p a database is read from its directory, also of a broker that
-    runs, and printed, or written to the file of -e, whose old content stays as FILE.bak.
+    """Convert the settings that brokers keep in RocksDB to JSON.
+    With -c or -b each broker (5.3.2 or later) writes JSON files next to its database; brokers
+    without RocksDB have them already. With -p a database is read from its directory, also while its
+    broker runs, and printed, or written to the file of -e, whose old content is kept as FILE.bak.
 
     Examples:
         mq rocksDBConfigToJson -p ~/store/config -t topics
                                         of a directory, printed
         mq rocksDBConfigToJson -b 127.0.0.1:10911 -t 'topics;subscriptionGroups'
-                                        at a broker, written beside its database
+                                        at a broker, written next to its database
     """
     if nameserver_addr:
         from mq.client.caller import parse_name_servers
@@ -216,7 +215,7 @@ async def _at_brokers(
 
 
 def _lines(tables: dict[str, Any]) -> str:
-    """A line for each entry; the name of a table stands before its first (as in Java)."""
+    """Return a line for each entry; as in Java, a table's name precedes its first entry."""
     plain, number = "", 0
     for name, table in tables.items():
         plain += f"type: {name}"

@@ -65,7 +65,7 @@ async def send_message(
     body: Annotated[
         str | None,
         typer.Option(
-            "-p", "--body", metavar="TEXT", help="Body, as UTF-8; without it the input is read."
+            "-p", "--body", metavar="TEXT", help="Body, as UTF-8. Default: read the input."
         ),
     ] = None,
     key: KeyOption = None,
@@ -75,21 +75,20 @@ async def send_message(
     broker: BrokerOption = None,
     qid: QueueOption = None,
     msg_trace_enable: Annotated[
-        Truth, typer.Option("-m", "--msgTraceEnable", help="Write a trace of it too.")
+        Truth, typer.Option("-m", "--msgTraceEnable", help="Write a trace, too.")
     ] = Truth.FALSE,
     input: Input,
 ) -> Result:
     """Send a message, or a message for each line of standard input or of a file.
 
-    Without a body the input is read, as by mq produce, which says more about it. Where brokers have
-    autoCreateTopicEnable a topic that there is not is made by them, as with mqadmin; mq produce
-    asks, or refuses.
+    Without a body it reads the input as mq produce does (see there). Brokers with
+    autoCreateTopicEnable create a missing topic, as with mqadmin; mq produce asks or refuses.
 
     Examples:
         mq sendMessage Orders '{"order": 1}' -k order-1 -c paid
                                                  send a message with key and tag
         mq sendMessage Orders -p paid --delay 15m
-                                                 deliver it in a quarter of an hour
+                                                 deliver it in 15 minutes
         mq sendMessage Orders -f orders.txt      send a message for each line
     """
     from mq.cli.messages.producing import Run, check_queue, ready, targets
@@ -100,11 +99,11 @@ async def send_message(
         run = Run(call, _group(call), input, common, broker, qid, trace=trace, create=None)
         result = await run.send()
         if not (call.dry_run or result.rows or result.failures):
-            # Scripts that lost the value of -p were told so by mqadmin.
+            # mqadmin reported scripts that lost the value of -p.
             raise UsageError("no message: there is no -p/--body, and the input is empty")
         return result
     if input != Input():
-        raise UsageError("-p/--body is the message: leave out what is about lines of an input")
+        raise UsageError("-p/--body is the message: leave out the options for input lines")
     check_queue(broker, qid)
     async with call.producer(_group(call), trace=bool(msg_trace_enable)) as producer:
         queue = None
@@ -160,8 +159,8 @@ async def send_msg_status(
 ) -> AsyncIterator[Result]:
     """Measure how long sends to a broker take.
 
-    They go to the topic of the broker's own name, which every broker has. The first one, of 16
-    bytes, is not shown: it pays for the connection.
+    It sends to the topic with the broker's name, which every broker has. The first message, of 16
+    bytes, is not shown: its time includes the connection.
 
     Examples:
         mq sendMsgStatus broker-a                time 50 sends of 128 bytes
@@ -185,7 +184,7 @@ async def send_msg_status(
             yield Result(_STATUS_COLUMNS, [row], plain)
 
 
-_GREETING = b"hello jodie"  # what Java's command sends; bodies are whole ones of it
+_GREETING = b"hello jodie"  # the text that Java's command sends; bodies are repetitions of it
 
 
 def _positive(flags: str, value: int) -> None:
@@ -219,7 +218,7 @@ async def check_msg_send_rt(
 ) -> AsyncIterator[Result]:
     """Measure how long sends to each queue of a topic take.
 
-    The average leaves out the first, which pays for the connection.
+    The average leaves out the first, whose time includes the connection.
 
     Examples:
         mq checkMsgSendRT Orders -a 10  time ten sends of 128 bytes
@@ -257,7 +256,7 @@ async def check_msg_send_rt(
 
 
 def _fixed(mean: float | None) -> str:
-    """A mean in ms as Java writes it: of a single message it is 0 by 0."""
+    """Return a mean in ms as Java writes it: 0/0 for a single message."""
     return java_text.fixed(float("nan") if mean is None else mean, 2)
 
 
@@ -274,7 +273,7 @@ _CLUSTER_LINE = "{:<24}  {:<24}  {:<8}  {:<16}  {:<16}\n"
 
 @option_group
 class ForLogs:
-    """Whether lines for a log are printed, and whose they are."""
+    """Options for log lines."""
 
     print_log: Annotated[
         Truth, typer.Option("-p", "--printLog", help="Print lines for logs, separated by |.")
@@ -287,7 +286,7 @@ class ForLogs:
     ] = "noname"
 
     def line(self, call: Call, cluster_name: str, broker: str, mean: float | None) -> str:
-        """What is written of one round at one broker; of a single message the mean is 0."""
+        """Return the log line of one round at one broker; the mean of a single message is 0."""
         where = f"{_time_in_china(call)}|{self.machine_room}|{cluster_name}|{broker}"
         return f"{where}|{java_text.fixed(mean or 0, 0)}\n"
 
@@ -319,9 +318,8 @@ async def cluster_rt(
         ),
     ] = 10,
 ) -> AsyncIterator[Result]:
-    """Measure how long sends to every broker take, again and again.
-
-    They go to the topic of each broker's own name. It goes on until it is stopped.
+    """Measure how long sends to every broker take, repeatedly.
+    It sends to the topic with each broker's name, and runs until it is stopped.
 
     Examples:
         mq clusterRT -a 10 -i 5  time 10 sends a broker every 5 s
@@ -364,7 +362,7 @@ _CLUSTER_HEADS = "#Cluster Name", "#Broker Name", "#RT", "#successCount", "#fail
 async def _probe(
     call: Call, producer: "Producer", broker: str, amount: int, size: int
 ) -> tuple[list[int], list[str]]:
-    """How long each message took in ms, and why those failed that did."""
+    """Return the time of each message in ms, and the failures."""
     from mq.client.errors import MQError
     from mq.protocol.message import Message
 
@@ -380,7 +378,7 @@ async def _probe(
 
 
 def _time_in_china(call: Call) -> str:
-    """The hour that CLusterSendMsgRTCommand.getCurTime writes, wherever it runs: GMT+8."""
+    """Return the time that CLusterSendMsgRTCommand.getCurTime writes: always GMT+8."""
     from datetime import UTC, datetime, timedelta
 
     when = datetime.fromtimestamp(call.environment.clock(), UTC) + timedelta(hours=8)

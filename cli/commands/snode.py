@@ -1,4 +1,4 @@
-"""Snodes: the proxies between clients and brokers that name servers know."""
+"""Snodes, the proxies between clients and brokers, as name servers list them."""
 
 from typing import Annotated
 
@@ -31,9 +31,8 @@ async def snode_list(
 ) -> Result:
     """List the snodes that name servers know, and whether they answer.
 
-    A snode that no longer registers stays here for snodeExpiredTimeout, two minutes. With -c a name
-    server is asked for the snodes of the cluster that they say they are in, which need not be that
-    of the brokers behind them.
+    A snode that stops registering is listed for snodeExpiredTimeout, two minutes. -c selects snodes
+    by the cluster that they report, which may differ from that of their brokers.
 
     Examples:
         mq snodeList          every snode, and whether it answers
@@ -46,8 +45,7 @@ async def snode_list(
         if not found and cluster_name is not None:
             known = sorted((await admin.snodes()).snode_cluster)
             raise NotFound(
-                f"no snode is in cluster {cluster_name!r} (known: "
-                f"{', '.join(known) or 'there are none'})",
+                f"no snode is in cluster {cluster_name!r} (known: {', '.join(known) or 'none'})",
                 hint=NextStep.LIST_CLUSTERS,
             )
         addresses = sorted({one.address for one in found.values()})

@@ -1,4 +1,4 @@
-"""Jobs on Spark: `mq spark list`, `mq spark explain`, `mq spark submit`."""
+"""`mq spark list`, `mq spark explain` and `mq spark submit`: jobs on Spark."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -37,19 +37,19 @@ _OPTIONS = (
     text("value", "Value"),
     flag("required", "Required"),
     text("default", "Default"),
-    text("help", "What it is"),
-    text("example", ""),  # a terminal has no room: it would fold the options
+    text("help", "Description"),
+    text("example", ""),  # not shown on terminals: it would wrap the options
 )
 _COMMAND = (text("command", "With --print: the command"),)
 _EXPLAINED = (
     text("job", "Job"),
     text("summary", "What it does"),
-    text("description", "More about it"),
+    text("description", "Description"),
     text("example", "Example command"),
     nested("options", "The options, each with option, value, required, default, help, example"),
     nested("tables", "The tables that it prints, each with name, title and columns"),
-    text("writes", "What it leaves behind"),
-    flag("reports", "Whether it makes a page for --report"),
+    text("writes", "What it writes"),
+    flag("reports", "Whether it can write a --report"),
 )
 
 
@@ -61,7 +61,7 @@ def _tables() -> Any:
 
 @gives(_JOBS)
 def spark_list(call: Call) -> Result:
-    """List the jobs that mq brings for Spark.
+    """List the jobs for Spark that mq includes.
 
     `mq spark explain JOB` shows the options and tables of each, `mq spark submit JOB` runs it.
 
@@ -77,7 +77,7 @@ def spark_explain(call: Call, name: JobName) -> Result:
     """Show what a job does, its options and its tables.
 
     Examples:
-        mq spark explain count          what one job takes and gives
+        mq spark explain count          options and tables of a job
         mq spark explain count -o json  for a program
     """
     job = job_called(name)
@@ -118,7 +118,7 @@ def spark_explain(call: Call, name: JobName) -> Result:
 
 
 def _explained(job: Job) -> Iterator[str]:
-    """The job as text."""
+    """Return the lines of a job's description."""
     yield job.summary
     for words in job.paragraphs:
         yield from ("", words)
@@ -131,14 +131,14 @@ def _explained(job: Job) -> Iterator[str]:
 
 
 def _around(job: Job) -> Iterator[str]:
-    """What there is to tell besides the options."""
+    """Return the notes about a job besides its options."""
     for shape in job.tables:
         columns = ", ".join(f"{column.name} ({column.kind})" for column in shape.columns)
         yield f"Table {shape.name}, {shape.title}: {columns}"
     if job.writes:
         yield f"Writes {job.writes}"
     if job.reports:
-        yield "Makes a page: --report FILE"
+        yield "Writes a report: --report FILE"
     yield f"Example: {job.example}"
 
 
@@ -146,7 +146,7 @@ def _around(job: Job) -> Iterator[str]:
     *_tables(),
     _COMMAND,
     totals=(
-        text("table", "Which of the job's tables this is: see mq spark explain"),
+        text("table", "Name of the table (see mq spark explain)"),
         text("report", "With --report: the file"),
     ),
 )
@@ -172,19 +172,19 @@ async def spark_submit(
 ) -> AsyncIterator[Result]:
     """Run a job on Spark, here or on a cluster.
 
-    The job's own options follow its name: see mq spark explain. What it gives goes to standard
-    output, a table after the other; its log, and on a terminal its progress, to standard error.
-    The cluster of RocketMQ is that of -n or of the context; its access key goes to the driver in a
-    file that nobody else can read, never in arguments or variables.
+    The job's own options follow its name: see mq spark explain. Its tables are printed one after
+    the other; its log, and at a terminal its progress, go to standard error. The RocketMQ cluster
+    is that of -n or of the context; the access key reaches the driver in a private file, never in
+    arguments or variables.
 
-    mq goes along as a zip, so it need not be installed where executors run. What has to be there is
-    pyspark, pyarrow, numpy and orjson, or an --environment brings them. Files of TLS have to lie at
-    the same path everywhere.
+    mq is submitted as a zip, so it need not be installed where executors run. They need pyspark,
+    pyarrow, numpy and orjson, installed or in an --environment. TLS files must have the same path
+    everywhere.
 
-    With --deploy-mode cluster the driver runs in the cluster, and tables are in its log there.
+    With --deploy-mode cluster the driver runs in the cluster, and its log has the tables.
 
     Examples:
-        mq spark submit count --topic Orders --print  show the command of spark-submit
+        mq spark submit count --topic Orders --print  show the spark-submit command
         mq spark submit count --topic Orders --master "local[4]"
                                                       with four threads on this machine
     """
@@ -206,7 +206,7 @@ async def spark_submit(
     try:
         outcome = _run(call, job, arguments, wanted, options.spark_home)
     except running.Interrupted as signal:
-        running.heed(signal.number)
+        running.deliver(signal.number)
         raise CommandError("ended by a signal", status=Status.INTERRUPTED) from None
     for result in _results(call, job, outcome, _reported(call, outcome, report)):
         yield result
@@ -217,22 +217,22 @@ def _check_report(job: Job, report: str | None, wanted: "SparkSetup") -> None:
         return
     if not job.reports:
         raise UsageError(
-            f"--report: job {job.name} makes no page", hint="its tables are printed: -o markdown"
+            f"--report: job {job.name} has no report", hint="print its tables: -o markdown"
         )
     if wanted.cluster_mode:
         raise UsageError(
-            "--report: with --deploy-mode cluster nothing comes back",
+            "--report: with --deploy-mode cluster the report stays in the cluster",
             hint="leave out --deploy-mode cluster: the driver runs here, executors there",
         )
     if report != "-" and not Path(report).absolute().parent.is_dir():
         raise CommandError(
-            f"--report: there is no folder {Path(report).absolute().parent}",
+            f"--report: no directory {Path(report).absolute().parent}",
             status=Status.CANNOT_CREATE,
         )
 
 
 def _printed(call: Call, job: Job, wanted: "SparkSetup", spark_home: str | None) -> str:
-    """The command, with a name in place of the file that is made when it runs."""
+    """Return the command, with a placeholder for the file that is created when it runs."""
     from mq.cli.spark import command, installed, package
 
     variables = call.environment.variables
@@ -245,7 +245,7 @@ def _printed(call: Call, job: Job, wanted: "SparkSetup", spark_home: str | None)
 def _run(
     call: Call, job: Job, arguments: dict[str, str], wanted: "SparkSetup", spark_home: str | None
 ) -> "JobResult":
-    """Have Spark do the job. Raises CommandError where it is not done."""
+    """Run the job on Spark. Raises CommandError if it fails."""
     from mq.cli.spark import command, installed, package, running
     from mq.cli.spark import job as passing
 
@@ -274,11 +274,11 @@ def _answered(job: Job, wanted: "SparkSetup", ended: Any, answer: Path) -> "JobR
         return passing.outcome(answer, ended, job)
     if ended.status != 0:
         raise passing.without_answer(ended)
-    return JobResult(notes=["The driver ran in the cluster: its log there has the tables."])
+    return JobResult(notes=["The driver ran in the cluster; its log there has the tables."])
 
 
 def _reported(call: Call, outcome: "JobResult", report: str | None) -> str | None:
-    """Write the page; the path that it is at."""
+    """Write the report and return its path."""
     if report is None:
         return None
     if report == "-":
@@ -291,7 +291,7 @@ def _reported(call: Call, outcome: "JobResult", report: str | None) -> str | Non
 
 
 def _results(call: Call, job: Job, outcome: "JobResult", report: str | None) -> Iterator[Result]:
-    """A result for each table that has the columns asked for; the last tells what failed."""
+    """Yield a result for each table that has the selected columns; the last has the failures."""
     from mq.cli.spark.tables import columns
 
     shown = [] if report == "-" else list(outcome.tables)

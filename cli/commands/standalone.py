@@ -1,4 +1,4 @@
-"""A cluster on one machine, for a try: a pair in one process, or a process for each daemon."""
+"""`mq standalone`: a cluster on one machine for trials, in one process or one per daemon."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 COMMANDS = {"daemon": ("standalone",)}
 
-# How the files of snodes begin in a folder of settings.
+# The prefix of snode files in a configuration directory.
 _SNODE = "snode"
 
 
 @option_group
 class PairPorts:
-    """Where the name server and the broker listen."""
+    """Ports of the name server and the broker."""
 
     name_server_port: Annotated[
         int,
@@ -46,7 +46,7 @@ class PairPorts:
 
 @option_group
 class ConsoleOptions:
-    """Whether there is a console beside the two, and where."""
+    """Options of the console that runs with the pair."""
 
     console: Annotated[
         bool, typer.Option("--console", help="Run the console too, at http://127.0.0.1:8082/.")
@@ -59,7 +59,7 @@ class ConsoleOptions:
     ] = 8082
 
     def maker(self) -> "Callable[[Standalone], Console] | None":
-        """What makes it for both. Raises CommandError where it is not installed."""
+        """Return the factory of the console. Raises CommandError if it is not installed."""
         from mq.cli.console_daemon import console_class, of_pair
 
         if not self.console:
@@ -71,7 +71,7 @@ class ConsoleOptions:
 
 
 def _cluster(folder: Path) -> int:
-    """Run a daemon for each file of settings in a folder until the signal to stop."""
+    """Run a daemon for each settings file in a directory until a signal stops them."""
     from mq.cli.machine.cluster_layout import CONTROLLER, NAME_SERVER
     from mq.daemons.instances.command import this_mq
     from mq.daemons.instances.supervisor import Instances
@@ -116,15 +116,15 @@ def standalone(
 ) -> int:
     """Run a name server and a broker in one process, or a whole cluster.
 
-    For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
-    that is gone afterwards unless --store names one. -c and --set are the broker's settings. With
-    --cluster each file of settings in DIR is a daemon in a process of its own, and messages stay.
-    With --console there is the console beside them, whose data lie in the store, too.
+    For trials and tests: both listen on loopback and run until SIGTERM or Ctrl-C. The store is
+    deleted at the end unless --store names a directory. -c and --set are broker settings. With
+    --cluster each settings file in DIR is a daemon in its own process, and messages are kept.
+    --console also runs the console, whose data are in the store.
 
     Examples:
-        mq standalone                            on ports 9876 and 10911; messages go when it ends
-        mq standalone --store ./store --console  messages stay; with the console
-        mq standalone --cluster demo             the cluster that `mq cluster init demo` made
+        mq standalone                            on ports 9876 and 10911, with a temporary store
+        mq standalone --store ./store --console  keep messages; with the console
+        mq standalone --cluster demo             the cluster of `mq cluster init demo`
     """
     from mq.daemons.config import read_file
     from mq.daemons.service import run
@@ -133,7 +133,7 @@ def standalone(
     if cluster is not None:
         if config_file or store or config_item or companion.console:
             raise UsageError(
-                "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
+                "--cluster excludes -c, --set, --store and --console: the settings are in DIR"
             )
         return _cluster(Path(cluster))
     path = path_of(config_file)

@@ -1,7 +1,7 @@
-"""Static topics, whose queues move between 5.x brokers without consumers noticing.
+"""Static topics, whose queues can move between 5.x brokers transparently for consumers.
 
-Formats: UpdateStaticTopicSubCommand and RemappingStaticTopicSubCommand of 5.3. mqadmin's -mf does
-nothing: it looks for an option -f that it does not have.
+Formats: UpdateStaticTopicSubCommand and RemappingStaticTopicSubCommand of 5.3. mqadmin's -mf has no
+effect: it reads an option -f that does not exist.
 """
 
 import tempfile
@@ -58,7 +58,7 @@ MapFile = Annotated[
 ]
 Force = Annotated[
     Truth,
-    typer.Option("-fr", "--forceReplace", help="With -mf: replace a newer mapping too."),
+    typer.Option("-fr", "--forceReplace", help="With -mf: replace a newer mapping, too."),
 ]
 
 _COLUMNS = (
@@ -94,14 +94,14 @@ async def update_static_topic(
 ) -> Result:
     """Create a static topic, or give it more queues (5.x brokers).
 
-    The old mapping and the new one are written to files in the temporary folder. With the new one
-    and -mf the command can be repeated when some brokers could not be reached.
+    It writes the old and the new mapping to files in the temporary directory. If some brokers could
+    not be reached, repeat the command with -mf and the new one.
 
     Examples:
         mq updateStaticTopic Ledger -qn 8 -c DefaultCluster
                                         create a static topic
         mq updateStaticTopic Ledger -qn 12 -c DefaultCluster --dry-run
-                                        later: what twelve would take
+                                        later: show the change to twelve
     """
     from mq.client.operations import static_mapping, static_topic
     from mq.protocol.names import check_topic
@@ -137,9 +137,9 @@ async def remapping_static_topic(
 ) -> Result:
     """Move the queues of a static topic to other brokers (5.x brokers).
 
-    The brokers named lead the queues afterwards, and no others. What was written before stays where
-    it is and is read from there. The old mapping and the new one are written to files in the
-    temporary folder.
+    Afterwards only the given brokers accept messages for the queues. Earlier messages stay where
+    they are and are read from there. It writes the old and the new mapping to files in the
+    temporary directory.
 
     Examples:
         mq remappingStaticTopic Ledger -b broker-a  move all queues to one broker
@@ -153,7 +153,7 @@ async def remapping_static_topic(
         partial(static_mapping.remapped, topic),
         partial(static_topic.remap, force=bool(force_replace)),
     )
-    words = ("old", "old")  # mqadmin calls both of them old
+    words = ("old", "old")  # mqadmin's text says old for both
     return _result(plan, files, words)
 
 
@@ -168,10 +168,11 @@ async def _map(
     *,
     may_be_new: bool = False,
 ) -> tuple["Plan", list[Path]]:
-    """Put the mapping of a file, or the one that is made of the brokers named, what is there, and
-    the time; with the files that it was written to.
+    """Apply the mapping of a file, or one made from the given brokers, the current mapping and the
+    time.
 
-    Raises NotFound for a topic that no broker has, unless it ``may_be_new``.
+    Returns the mapping and the files to which it was written. Raises NotFound for a topic that no
+    broker has, unless it ``may_be_new``.
     """
     from mq.client.operations import static_mapping, static_topic
 
@@ -200,7 +201,7 @@ async def _map(
 
 @contextmanager
 def _repeatable(call: Call, file: str) -> Iterator[None]:
-    """Say how to go on when a broker fails in the middle: the others have the new mapping."""
+    """Explain how to continue if a broker fails halfway: the others have the new mapping."""
     from mq.client.errors import MQError
 
     try:
@@ -210,7 +211,7 @@ def _repeatable(call: Call, file: str) -> Iterator[None]:
     except MQError as error:
         raise CommandError(
             f"not all brokers have the new mapping: {error}",
-            hint=f"go on with it: mq {call.name} … -mf {file}",
+            hint=f"continue with: mq {call.name} … -mf {file}",
             status=Status.PARTLY,
         ) from error
 
@@ -226,7 +227,7 @@ def _since_5(call: Call) -> Iterator[None]:
 
 
 def _targets(info: "Clusters", clusters: str | None, brokers: str | None) -> set[str]:
-    """The broker names that are meant. Raises NotFound for one that is not there."""
+    """Return the broker names of the options. Raises NotFound for an unknown broker."""
     from mq.client.operations import static_topic
 
     if brokers is not None:
@@ -237,7 +238,7 @@ def _targets(info: "Clusters", clusters: str | None, brokers: str | None) -> set
     for name in sorted(names):
         static_topic.master(info, name)
     if not names:
-        raise UsageError("no broker named", hint="separate them with commas: -b broker-a,broker-b")
+        raise UsageError("no broker given", hint="separate names with commas: -b broker-a,broker-b")
     return names
 
 

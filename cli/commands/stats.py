@@ -23,7 +23,7 @@ COMMANDS = {"stats": ("statsAll",)}
 _COLUMNS = (
     text("topic", "Topic"),
     text("group", "Consumer group"),
-    number("accumulation", "Behind"),
+    number("accumulation", "Lag"),
     number("inTps", "In/s"),
     number("outTps", "Out/s"),
     number("inMsg24Hour", "In, 24 h"),
@@ -42,7 +42,7 @@ async def stats_all(
     ] = False,
     topic: Annotated[str | None, topic_option("Only this topic.")] = None,
 ) -> Result:
-    """Show how many messages go in and out of topics, by consumer group.
+    """Show the rates and counts of messages in and out of topics, by consumer group.
 
     A topic without a group has one row, whose group is empty.
 
@@ -61,15 +61,15 @@ async def stats_all(
     async with call.admin() as admin:
         names = await listing.topic_names(admin.session)
         if topic is not None and topic not in names:
-            raise NotFound(f"topic {topic}: no name server knows it", hint="see: mq topicList")
+            raise NotFound(f"no name server has topic {topic}", hint="see: mq topicList")
         for name in java_order.hash_order(names):
             if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) or topic not in (None, name):
                 continue
             try:
                 found = await _topic(admin, name, active_topic, failures)
             except (RouteNotFound, NotFound):
-                continue  # it is gone meanwhile
-            except MQError as error:  # as in Java: it has no line
+                continue  # it was deleted meanwhile
+            except MQError as error:  # as in Java, it has no line
                 failures.append(f"topic {name}: {error}")
                 continue
             for row, retries in found:
@@ -79,7 +79,7 @@ async def stats_all(
 
 
 def _line(row: Row, retries: bool) -> str:
-    """A line of mqadmin 4.9, for which a group without a retry topic is 0 behind."""
+    """Return a line of mqadmin 4.9, which prints lag 0 for a group without a retry topic."""
     topic, group, behind, tps_in, tps_out, count_in, count_out = row
     cut = java_text.cut
     behind = behind if retries and behind is not None else 0
@@ -101,10 +101,9 @@ class _Flow(NamedTuple):
 async def _topic(
     admin: "Admin", topic: str, active: bool, failures: list[str]
 ) -> list[tuple[Row, bool]]:
-    """The rows of one topic, each with whether the group has a retry topic. What brokers do not
-    say goes to `failures`.
+    """Return the rows of a topic, each with whether the group has a retry topic.
 
-    (StatsAllSubCommand.printTopicDetail)
+    Errors of brokers are added to `failures`. (StatsAllSubCommand.printTopicDetail)
     """
     from mq.client.operations import cluster
     from mq.client.operations.wire import groups_of_topic
@@ -132,7 +131,7 @@ async def _topic(
 async def _flow(
     admin: "Admin", masters: list[str], name: str, key: str, failures: list[str]
 ) -> _Flow:
-    """The sum of a figure over brokers; one that does not have it counts nothing."""
+    """Return the sum of a figure over brokers; a broker without it counts 0."""
     from mq.client.errors import MQError, NoneThere
 
     tps, count = 0.0, 0
@@ -150,7 +149,7 @@ async def _flow(
 
 
 def day_sum(figure: "BrokerStatsData") -> int:
-    """The sum of a day, or of what there is (StatsAllSubCommand.compute24HourSum)."""
+    """Return the sum of a day, or of a shorter span (StatsAllSubCommand.compute24HourSum)."""
     for span in (figure.stats_day, figure.stats_hour, figure.stats_minute):
         if span is not None and span.sum:
             return span.sum
@@ -160,8 +159,10 @@ def day_sum(figure: "BrokerStatsData") -> int:
 async def _behind(
     admin: "Admin", group: str, topic: str, failures: list[str]
 ) -> tuple[int | None, bool]:
-    """Messages that wait for the group, None where a broker does not say, which goes to
-    `failures`; and whether it has a retry topic."""
+    """Return the lag of the group, and whether it has a retry topic.
+
+    The lag is None if a broker does not report it; the error is added to `failures`.
+    """
     from mq.client.errors import MQError, RouteNotFound
     from mq.client.operations.consumption import consume_stats
 

@@ -1,4 +1,4 @@
-"""Stopping the daemons of this machine: what Java's bin/mqshutdown does."""
+"""`mq shutdown`: stops the daemons of this machine, as Java's bin/mqshutdown."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -17,7 +17,7 @@ COMMANDS = {"tool": ("shutdown",)}
 
 
 class Daemon(StrEnum):
-    """What `mq shutdown` stops."""
+    """The daemons that `mq shutdown` stops."""
 
     BROKER = "broker"
     NAMESRV = "namesrv"
@@ -36,7 +36,7 @@ _STOPPED = (
 def shutdown(
     call: Call,
     daemon: Annotated[
-        Daemon, typer.Argument(metavar="broker|namesrv", help="What to stop: broker or namesrv.")
+        Daemon, typer.Argument(metavar="broker|namesrv", help="Daemon to stop: broker or namesrv.")
     ],
     pid: Annotated[
         int | None, typer.Option("--pid", metavar="NUMBER", help="Only the process with this id.")
@@ -47,17 +47,17 @@ def shutdown(
             "--wait",
             metavar="SECONDS",
             parser=seconds,
-            help="Wait this long for it to end; 0: do not wait.",
+            help="Wait this long for the end; 0: do not wait.",
         ),
     ] = 0.0,
 ) -> Result:
     """Stop your brokers or name servers on this machine.
 
-    They get SIGTERM, as with mqshutdown: all of them, where several run and --pid chooses none.
+    They get SIGTERM, as with mqshutdown; without --pid, all of them.
 
     Examples:
-        mq shutdown broker             stop one's brokers on this machine
-        mq shutdown namesrv --wait 30  and wait until it has ended
+        mq shutdown broker             stop your brokers on this machine
+        mq shutdown namesrv --wait 30  and wait for the end
     """
     from mq.cli.machine import processes
 
@@ -74,7 +74,7 @@ def shutdown(
             late = processes.not_ended(asked, wait) if wait > 0 else asked
     except OSError as error:
         raise CommandError(
-            f"processes cannot be looked up here: {error.strerror or error}",
+            f"cannot list the processes: {error.strerror or error}",
             hint="kill -TERM the daemon, or stop it where it was started",
             status=Status.UNAVAILABLE,
         ) from None
@@ -86,14 +86,14 @@ def shutdown(
     ]
     result = Result(_STOPPED, rows, plain)
     if len(rows) > 1:
-        result.notes.append(f"{len(rows)} were running, and all were asked to stop (--pid: one)")
+        result.notes.append(f"{len(rows)} were running, and all were stopped (--pid: one)")
     if wait > 0 and late:
-        result.failures = [f"{name}({each.pid}) has not ended in {wait:g} s" for each in late]
+        result.failures = [f"{name}({each.pid}) is still running after {wait:g} s" for each in late]
         result.status = Status.TRY_AGAIN if len(late) == len(rows) else Status.PARTLY
     return result
 
 
 def _none(name: str, pid: int | None, others: int) -> NotFound:
     which = "" if pid is None else f" as process {pid}"
-    hint = f"{others} of other users or in containers: run this command there" if others else ""
+    hint = f"{others} of other users or in containers: run the command there" if others else ""
     return NotFound(f"No {name} running{which}.", hint=hint)

@@ -1,4 +1,4 @@
-"""What a store has, without a broker: one of ours or of Java's, stopped or copied."""
+"""Commands that read a store without a broker: one of ours or of Java's, stopped or copied."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -64,9 +64,9 @@ def store_inspect(
 ) -> Result:
     """Show what is in a store on the disk, without a broker.
 
-    The parts with their sizes; with -t the queues of a topic ('*' for all); with --at one message.
-    Of a folder with one store below it, as `mq standalone --store` names it, that one is shown.
-    Nothing is changed, and a broker may run.
+    It shows the parts with their sizes; with -t the queues of a topic ('*' for all); with --at one
+    message. DIR may be the parent of a single store, as of `mq standalone --store`. Nothing is
+    changed, and a broker may run.
 
     Examples:
         mq store inspect ~/store            parts of a store and their sizes
@@ -79,7 +79,7 @@ def store_inspect(
             record = log.record_at(at)
             if record is None:
                 raise NotFound(
-                    f"no whole message begins at {at}", hint=f"see: mq store verify {root}"
+                    f"no complete message starts at {at}", hint=f"see: mq store verify {root}"
                 )
             return offline_store.messages([offline_store.decoded(log.raw(record))])
         if topic is not None:
@@ -99,7 +99,7 @@ def _parts(root: Path, log: "OfflineLog") -> Result:
     topics = len({queue.topic for queue in queues})
     checkpoint = Checkpoint(root / layout.CHECKPOINT_FILE)
     checkpoint.load()
-    safe = f", the disk has all before {checkpoint.safe_offset}" if checkpoint.safe_offset else ""
+    safe = f", on disk up to {checkpoint.safe_offset}" if checkpoint.safe_offset else ""
     state = "a broker runs on it" if is_in_use(root) else "no broker runs on it"
     if (root / layout.ABORT_FILE).exists() and not is_in_use(root):
         state += ", and the last one did not stop cleanly"
@@ -173,7 +173,7 @@ def _queues(root: Path, opened: "OpenFiles", pattern: str) -> Result:
 
 @option_group
 class LogFilter:
-    """Which messages of a log are meant."""
+    """Filters and limits for the messages of a log."""
 
     topic: offline_store.Topic = None
     queue_id: Annotated[
@@ -183,9 +183,7 @@ class LogFilter:
         str | None,
         typer.Option("-b", "--begin", metavar="TIME", help=f"Start: {time_expressions.FORMS}."),
     ] = None
-    end: Annotated[str | None, typer.Option("-e", "--end", metavar="TIME", help="End there.")] = (
-        None
-    )
+    end: Annotated[str | None, typer.Option("-e", "--end", metavar="TIME", help="End.")] = None
     offset: Annotated[
         int, typer.Option("--from", metavar="OFFSET", help="Start at this offset of the log.")
     ] = 0
@@ -197,9 +195,9 @@ class LogFilter:
     ] = False
 
     def chooser(self, now: float) -> "Callable[[Record], bool]":
-        """Whether a message is one of them, but for --from and --limit; `now` in seconds.
+        """Return a filter for all options but --from and --limit; `now` is in seconds.
 
-        Raises UsageError for what is no time.
+        Raises UsageError for an invalid time.
         """
         first = time_expressions.parse(self.begin, "-b", now) if self.begin else 0
         last = time_expressions.parse(self.end, "-e", now) if self.end else 1 << 62
@@ -221,8 +219,8 @@ async def store_dump(
 ) -> AsyncIterator[Result]:
     r"""Print the messages of a store in the order of its log, without a broker.
 
-    Damaged places are reported on standard error and left out; the status then is 1. TOPIC may be a
-    pattern. Nothing is changed, and a broker may run.
+    Damaged places are reported on standard error and skipped; the exit status is then 1. TOPIC may
+    be a pattern. Nothing is changed, and a broker may run.
 
     Examples:
         mq store dump ~/store -t Orders -m 10        ten messages of a topic
@@ -234,21 +232,21 @@ async def store_dump(
     is_wanted = wanted.chooser(call.environment.clock())
     topic, limit = wanted.topic, wanted.limit
     if limit is not None and limit < 1:
-        raise UsageError(f"-m/--limit: {limit} messages", hint="1 or more")
+        raise UsageError(f"-m/--limit: {limit} messages", hint="must be 1 or more")
     root = offline_store.root_of(call, directory)
     with offline_store.log_of(root) as log:
         queues = read_queues(root, log.opened)
         if topic is not None and not any(_fits(queue.topic, topic) for queue in queues):
             offline_store.nothing_of(topic)
 
-        def read(record: "Record") -> "StoredMessage":  # when it is printed: many are large
+        def read(record: "Record") -> "StoredMessage":  # read lazily: many messages are large
             return offline_store.decoded(log.raw(record))
 
         found: list[Record] = []
         left = limit if limit is not None else -1
         for item in log.walk(wanted.offset):
             if isinstance(item, Hole):
-                place = f"{item.path}: {item.size} bytes at {item.offset} left out: {item.why}"
+                place = f"{item.path}: {item.size} bytes at {item.offset} skipped: {item.why}"
                 yield Result(message_text.COLUMNS, failures=[place], messages=[])
                 continue
             if not is_wanted(item):

@@ -1,4 +1,4 @@
-"""Whether a store is whole, and making it so: without a broker."""
+"""`mq store verify` and `mq store repair`: work without a broker."""
 
 import shutil
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ COMMANDS = {
     )
 }
 
-# Of a store's folder; what holds no messages or says nothing of itself is here, too.
+# Parts of a store's directory that verification covers, with those that hold no data to verify.
 _LOOKED_INTO = frozenset(
     "abort checkpoint commitlog config consumequeue damaged deletions.json deletions.json.bak "
     "index lock".split()
@@ -52,8 +52,8 @@ _CHECKED = (
     number("records", "Records in the log"),
     number("recordBytes", "Their bytes"),
     number("queues", "Queues"),
-    number("entries", "Entries of queues that point at a message"),
-    number("indexItems", "Items of the index"),
+    number("entries", "Queue entries that point to a message"),
+    number("indexItems", "Index items"),
     number("ofDeletedTopics", "Messages of deleted topics"),
     number("problems", "Problems"),
     number("lostBytes", "Bytes of the log without a record"),
@@ -64,15 +64,15 @@ _CHECKED = (
 def store_verify(call: Call, directory: offline_store.Directory) -> Result:
     """Read a whole store and report what is wrong with it.
 
-    Each record of the log is verified with its checksum, each queue and the index are compared with
-    the log, checkpoint and settings are read. Where nothing is wrong it says so, and names what was
-    not looked into, such as the timer's files. The checksum of a message is of its body: changed
-    bits in its times and in most of its properties, and in the numbers of settings, are not found.
-    Nothing is changed. While a broker runs, what it is writing may be reported as a
-    problem. Ends with 65 if there is one.
+    It verifies the checksum of each record in the log, compares queues and index with the log, and
+    reads checkpoint and settings. If all is well, it reports that, and names the parts that it did
+    not check, such as the timer's files. The checksum of a message covers its body: changed bits in
+    its times and most of its properties, and in numbers of settings, are not detected. Nothing is
+    changed. While a broker runs, unfinished writes may be reported as problems. The exit status is
+    65 if there are problems.
 
     Examples:
-        mq store verify ~/store          check all of a store
+        mq store verify ~/store          check a whole store
         mq store verify ~/store -o json  for a program
     """
     root = offline_store.root_of(call, directory)
@@ -82,14 +82,14 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
     result = _problems(verified)
     others = sorted(path.name for path in root.iterdir() if path.name not in _LOOKED_INTO)
     if others:
-        result.notes.append(f"not looked into: {', '.join(others)}")
+        result.notes.append(f"not checked: {', '.join(others)}")
     if result.status is Status.DONE and call.output in (Format.TABLE, Format.PLAIN):
         result.columns, result.plain = (), _sound(root, files, verified, result.notes)
     return result
 
 
 def _sound(root: Path, files: int, verified: "VerificationReport", notes: list[str]) -> str:
-    """What was looked at in a store in which nothing is wrong, for people."""
+    """Return a text that names the checked parts of a store without problems."""
     from mq.client.operations.plurals import counted
 
     log = f"{counted(verified.records, 'record')} ({verified.record_bytes:,} bytes)"
@@ -97,12 +97,12 @@ def _sound(root: Path, files: int, verified: "VerificationReport", notes: list[s
     deleted = ""
     if verified.of_deleted_topics:
         left = counted(verified.of_deleted_topics, "message")
-        names = ", ".join(sorted(verified.deleted_topics)) or "queues that were deleted"
-        deleted = f"; {left} in the log can be read no more, of topics not in its settings: {names}"
+        names = ", ".join(sorted(verified.deleted_topics)) or "deleted queues"
+        deleted = f"; {left} in the log of topics without settings can no longer be read: {names}"
     return (
         f"{root} is sound: the checksums of {log} in {counted(files, 'file')} of the log are "
-        f"right; what {queues} and {counted(verified.index_items, 'item')} of the index point at "
-        f"is there; checkpoint and settings can be read{deleted}\n"
+        f"correct; {queues} and {counted(verified.index_items, 'item')} of the index point to "
+        f"existing records; checkpoint and settings are readable{deleted}\n"
         + "".join(f"{note}\n" for note in notes)
     )
 
@@ -130,7 +130,7 @@ def _problems(verified: "VerificationReport") -> Result:
     return Result(
         _PROBLEMS,
         rows,
-        notes=[f"{path}: not looked into, its settings are unknown" for path in verified.skipped],
+        notes=[f"{path}: not checked, its settings are unknown" for path in verified.skipped],
         totals={
             "records": verified.records,
             "recordBytes": verified.record_bytes,
@@ -172,17 +172,16 @@ async def store_repair(
 ) -> Result:
     """Repair a damaged store, so that a broker starts on it.
 
-    All messages that can be read are there afterwards. What is not a record in the log is kept in
-    damaged/ and filled with records that nobody is shown, so that the messages behind it stay where
-    they are; queues and index are made again from the log. It is done to a copy (--copy DIR), or in
-    place with --yes; --dry-run shows what would be done. No broker may run, and none can start
-    meanwhile. Done by root, all of it belongs to the owner of the store. Ends with 65 if problems
-    are left.
+    It keeps all readable messages. Bytes of the log that are not a record are saved in damaged/ and
+    replaced by invisible records, so that later messages keep their offsets; queues and index are
+    rebuilt from the log. It repairs a copy (--copy DIR), or the store itself with --yes; --dry-run
+    shows the changes. No broker may run, and none can start meanwhile. If root runs it, all files
+    belong to the owner of the store. The exit status is 65 if problems are left.
 
     Examples:
         mq store repair ~/store --copy ~/repaired  repair a copy, leave the store alone
         mq store repair ~/store --copy ~/repaired --dry-run
-                                                   show what would be done
+                                                   show the changes
     """
     from mq.cli.machine import store_files
     from mq.daemons.broker.store.lock import is_in_use
@@ -212,7 +211,7 @@ async def store_repair(
 def _own(root: Path, source: Path) -> AbstractContextManager[None]:
     from mq.cli.machine import store_files
 
-    if root != source and root.exists():  # it is somebody's, and is going to be refused
+    if root != source and root.exists():  # it exists and will be refused
         return nullcontext()
     return store_files.owned_as(root, source)
 
@@ -250,7 +249,7 @@ async def _repair(call: Call, root: Path, config: "MessageStoreConfig") -> Resul
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """End the command with what a store says that cannot be repaired as it is."""
+    """End the command with the error of a store that cannot be repaired as it is."""
     from mq.daemons.broker.store.errors import StoreLoadError
 
     try:
@@ -271,10 +270,10 @@ def _copied(call: Call, source: Path, target: Path) -> None:
             except FileExistsError:
                 raise CommandError(
                     f"{target} already exists",
-                    hint="name a directory that does not exist yet",
+                    hint="name a new directory",
                     status=Status.CANNOT_CREATE,
                 ) from None
-            except BaseException:  # a full disk, Ctrl-C: half a copy is of no use
+            except BaseException:  # after a full disk or Ctrl-C, half a copy is useless
                 shutil.rmtree(target, ignore_errors=True)
                 raise
 

@@ -1,4 +1,4 @@
-"""The units for systemd: from the installed package to where systemd looks."""
+"""`mq systemd install`: installs the units of the package where systemd finds them."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ Next:
 
 
 class _Change(StrEnum):
-    """What is done about a file."""
+    """The change to a file."""
 
     WRITTEN = "written"
     UNCHANGED = "unchanged"
@@ -62,22 +62,22 @@ def systemd_install(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace changed files too; the old ones are kept as FILE.1."),
+        typer.Option("--force", help="Replace changed files, too; old ones are kept as FILE.1."),
     ] = False,
 ) -> Result:
-    """Install the units for systemd, with the user and folders they need.
+    """Install the units for systemd, with their user and directories.
 
-    Below DIR these are lib/systemd/system, lib/sysusers.d and lib/tmpfiles.d; what lies in /etc
-    goes before them, so that changes and drop-ins of administrators stay. The units run the mq that
-    ran this command, by its absolute path. A file of an earlier release is replaced; if one was
-    changed by hand nothing is written, and the status is 73. Nothing is started: it prints what to
-    run next. Ends with 1 if the units cannot see the mq that they are to run.
+    Below DIR these are lib/systemd/system, lib/sysusers.d and lib/tmpfiles.d; files in /etc
+    override them, so that changes and drop-ins of administrators stay. The units run the mq that
+    ran this command, by its absolute path. Files of an earlier release are replaced; if one was
+    edited, nothing is written, and the exit status is 73. Nothing is started: it prints the next
+    commands. The exit status is 1 if the units have no access to the mq that they run.
 
-    To remove what was installed, disable the units and have their files removed:
+    To uninstall, disable the units and remove their files:
     mq systemd install --dry-run --no-header --columns path | xargs -r rm
 
     Examples:
-        mq systemd install --dry-run      show the units that would be written
+        mq systemd install --dry-run      show the units
         mq systemd install --prefix /usr  for a package
     """
     root = Path(prefix)
@@ -98,12 +98,12 @@ def systemd_install(
 
 
 def _planned(root: Path, program: str, *, force: bool) -> list[tuple[Path, bytes, _Change]]:
-    """What is to be done about each file. Raises CommandError if one was changed by hand."""
+    """Return the change of each file. Raises CommandError if one was edited."""
     found = [_looked_at(root, unit) for unit in installed_units.units(program)]
     changed = [path for path, _, change in found if change is _Change.FORCED]
     if changed and not force:
         raise CommandError(
-            f"nothing was written, these were changed by hand: {', '.join(map(str, changed))}",
+            f"nothing was written; edited files: {', '.join(map(str, changed))}",
             hint="keep changes in drop-ins (systemctl edit UNIT), or replace the files: --force",
             status=Status.CANNOT_CREATE,
         )
@@ -127,7 +127,7 @@ def _looked_at(root: Path, unit: Unit) -> tuple[Path, bytes, _Change]:
 
 @contextmanager
 def _readable_by_all() -> Iterator[None]:
-    """Units are read by whoever asks for the state of a service, whatever root's umask is."""
+    """Set a umask that makes units readable for all users."""
     before = os.umask(0o022)
     try:
         yield
@@ -146,7 +146,7 @@ def _write(path: Path, content: bytes, *, keep: bool) -> None:
 def _told(root: Path, program: str, rows: list[Row]) -> Result:
     following = _NEXT
     if root not in installed_units.SEARCHED:
-        following = f"systemd does not look below {root}: this is for a package, or to look at.\n"
+        following = f"systemd does not read {root}: use it for a package, or to view the files.\n"
     failures = []
     hidden = installed_units.hidden(program)
     if hidden:

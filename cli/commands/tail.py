@@ -1,4 +1,4 @@
-"""Following a topic."""
+"""`mq tail`: follows a topic."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ COMMANDS = {"message": ("tail",)}
 @concurrently
 @endless
 @shows_messages
-@gives(message_text.COLUMNS, data="The messages, as queryMsgById gives them.")
+@gives(message_text.COLUMNS, data="The messages, as in queryMsgById.")
 @subject("topic")
 async def tail(
     call: Call,
@@ -60,14 +60,14 @@ async def tail(
         int | None, typer.Option("--limit", metavar="N", help="Stop after N messages.")
     ] = None,
 ) -> AsyncIterator[Result]:
-    r"""Show the messages of a topic as they come.
+    r"""Show the messages of a topic as they arrive.
 
-    From now on, until Ctrl-C. Messages of a queue come in its order; those of several queues as
-    they arrive. No group, offset or other trace is left at the brokers. A broker that goes away is
-    reported, and followed again as soon as it is back.
+    It shows new messages until Ctrl-C: those of a queue in order, those of several queues as they
+    arrive. It leaves no group, offset or other trace at brokers. A failed broker is reported, and
+    followed again when it is back.
 
     Examples:
-        mq tail Orders                       what comes from now on, until Ctrl-C
+        mq tail Orders                       new messages, until Ctrl-C
         mq tail Orders --last 10 --limit 10  the ten newest messages
         mq tail Orders --from 15m --tag paid --format '%k %b\n'
                                              keys and bodies since then
@@ -94,32 +94,32 @@ async def tail(
                     left -= len(messages)
                     if left <= 0:
                         return
-        except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
+        except asyncio.CancelledError:  # Ctrl-C is the normal end
             if not is_ctrl_c():
                 raise
 
 
 def _check(last: int, since: str | None, limit: int | None) -> None:
     if last < 0:
-        raise UsageError(f"--last {last}: it cannot be negative")
+        raise UsageError(f"--last {last}: must not be negative")
     if last and since is not None:
-        raise UsageError("--last and --from cannot go together")
+        raise UsageError("--last and --from cannot be combined")
     if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: it must be positive")
+        raise UsageError(f"--limit {limit}: must be positive")
 
 
 def _result(call: Call, messages: "list[StoredMessage]", failure: str | None) -> Result:
     result = message_text.result(Unpacked(messages), _line)
     if failure is not None:
         result.failures = [failure]
-    # A table for each few messages would be mostly heads.
+    # A table for every few messages would repeat its head.
     if call.output is Format.TABLE and not call.view.chosen:
         result.columns = ()
     return result
 
 
 def _line(message: "StoredMessage") -> "Iterator[str]":
-    """A message in a line, whatever is in its body."""
+    """Return a message as one line, whatever its body is."""
     where = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
     stored = local(message.store_timestamp)
     words = " ".join(filter(None, (message.tags, *message.keys))) or "-"
@@ -129,12 +129,12 @@ def _line(message: "StoredMessage") -> "Iterator[str]":
 
 
 def _printable(text: str) -> str:
-    """What a terminal shows and does not obey."""
+    """Return text without control characters for terminals."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 class _Escapes(dict[int, str]):
-    """By its code what is shown of a character."""
+    """The replacement of each character, by its code."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)

@@ -1,4 +1,4 @@
-"""Commands about this command: `mq manual`, `mq shell`, `mq help`."""
+"""Commands about this command: `mq manual`, `mq shell`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,19 +34,19 @@ def manual(
 ) -> Result:
     """Write the man pages, the completions and the description of the JSON.
 
-    They are made from the declarations of the commands. A file that is right already is left alone;
-    a page of a command that is gone is removed.
+    They are generated from the declarations of the commands. Unchanged files are not written; pages
+    of removed commands are deleted.
 
     Examples:
         mq manual --dry-run      pages that would be written
-        mq manual --directory .  write all of it
+        mq manual --directory .  write all files
     """
     from mq.cli.manual.files import files
     from mq.client.operations import local_files
 
     root = Path(directory)
     if not root.is_dir():
-        raise UsageError(f"--directory {directory}: no such folder")
+        raise UsageError(f"--directory {directory}: no such directory")
     made = dict(files())
     rows: list[Row] = []
     for name, content in made.items():
@@ -77,15 +77,15 @@ def shell(
 ) -> int:
     """Run many commands in one process.
 
-    At a terminal it has history and completion, and shows the status of a command that failed;
-    `exit` or Ctrl-D ends it. From a pipe or a file it runs a command per line: `mq shell <
-    commands`. Then the status is 0 if all were done and 1 if some were not. A line is written as
-    after `mq`, with the quotes of sh; # begins a comment. Lines that name secrets, or begin with a
-    blank, are not kept in the history.
+    At a terminal it has history and completion, and shows the exit status of failed commands;
+    `exit` or Ctrl-D ends it. From a pipe or a file it runs one command per line (mq shell <
+    commands); the exit status is 0 if all succeeded, else 1. A line is what follows `mq`, with the
+    quoting of sh; # starts a comment. Lines with secrets, or with a leading space, are not kept in
+    the history.
 
     Examples:
         mq shell                        a prompt with history and completion
-        mq shell --stop < commands.txt  a command per line, until one fails
+        mq shell --stop < commands.txt  one command per line, until one fails
     """
     from mq.cli.shell import start
 

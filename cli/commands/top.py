@@ -1,4 +1,4 @@
-"""Looking on while a cluster works."""
+"""`mq top`: live rates and lag."""
 
 from collections.abc import AsyncIterator, Coroutine
 from typing import Annotated, Any
@@ -56,29 +56,28 @@ def top(
 ) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
     """Show live rates and lag of brokers, topics, consumer groups and snodes.
 
-    Rates are what counters have grown by between two updates, so the first ones come after an
-    interval; what groups consume is measured over ten seconds, because consumers tell brokers only
-    every few seconds how far they are. Bytes of topics are those of a broker's last minute. Put p99
-    is what 99 % of the puts took no longer than, by Java's brokers.
+    Rates are the growth of counters between two updates, so the first ones appear after one
+    interval; rates of groups are measured over ten seconds, because consumers commit offsets only
+    every few seconds. Topics show the bytes of a broker's last minute. Put p99 is the 99th
+    percentile of put times, at Java's brokers.
 
-    On a terminal it fills the screen. Keys: b, t, g and n show brokers, topics, groups and snodes,
-    s sorts by the next column, r turns the order, / filters names, space pauses, ? or h shows all
-    keys, q quits. Elsewhere
-    there is one result for each interval; in JSON one document a line. A broker that stops
-    answering stays in the view with its state, and the status is then 1.
+    At a terminal it fills the screen. Keys: b, t, g and n show brokers, topics, groups and snodes,
+    s sorts by the next column, r reverses the order, / filters names, space pauses, ? or h shows
+    all keys, q quits. Elsewhere it prints one result per interval; in JSON one document per line. A
+    broker that stops answering stays in the view with its state, and the exit status is then 1.
 
     Examples:
         mq top                              brokers; t, g and n show the others
-        mq top --show groups --filter bill  begin with the groups whose names have this
+        mq top --show groups --filter bill  start with groups whose name contains bill
         mq top --show topics --interval 1 --count 1 -o json
-                                            one look, for a program
+                                            one update, for a program
     """
     if not 0.1 <= interval <= 86_400:
-        raise UsageError(f"--interval {interval:g}: 0.1 to 86400 seconds are accepted")
+        raise UsageError(f"--interval {interval:g}: must be 0.1 to 86400 seconds")
     if count is not None and count < 1:
-        raise UsageError(f"--count {count}: it must be positive")
+        raise UsageError(f"--count {count}: must be positive")
     call.view.check([COLUMNS[show]])
-    # A broker that is stuck must not hold the view for longer than this.
+    # A hanging broker must not delay an update for longer.
     timeout = min(call.timeout, max(interval, 1.0))
     wish = TopOptions(show, interval, timeout, count, pattern, system)
     if call.environment.terminal and call.output is Format.TABLE:
@@ -109,7 +108,7 @@ async def _one_by_one(call: Call, wish: TopOptions) -> AsyncIterator[Result]:
         watcher = Watcher(session, wish.timeout, system=wish.system)
         due = loop.time()
         while left is None or left > 0:
-            history.add(await watcher.look(wish.subject, wish.takes))
+            history.add(await watcher.sample(wish.subject, wish.takes))
             if len(history) > 1:
                 yield order.apply(history.result(wish.subject, wish.takes))
                 left = None if left is None else left - 1

@@ -72,7 +72,7 @@ Permission = Annotated[
 
 @option_group
 class TopicSettings:
-    """What a topic is like at each of its brokers."""
+    """The settings of a topic at each of its brokers."""
 
     attributes: Annotated[
         str | None,
@@ -101,7 +101,7 @@ class TopicSettings:
     ] = Truth.FALSE
 
     def of(self, topic: str) -> "TopicConfig":
-        """These settings, for a topic of this name."""
+        """Return these settings for a topic name."""
         from mq.protocol.bodies import TopicConfig
 
         return TopicConfig(
@@ -129,13 +129,13 @@ async def update_topic(
 ) -> Result:
     """Create a topic, or change one.
 
-    With -c it is made on the master of every broker of the cluster, one after the other. Where
-    there is but one cluster neither -b nor -c is needed to create it; to change it, one is.
+    With -c it is created on the master of every broker of the cluster, one after the other. With
+    only one cluster, creating needs neither -b nor -c; changing does.
 
     Examples:
-        mq updateTopic Orders -c DefaultCluster  create it, with 8 queues a broker
+        mq updateTopic Orders -c DefaultCluster  create it, with 8 queues per broker
         mq updateTopic Orders -c DefaultCluster -r 16 -w 16
-                                                 give it 16 queues
+                                                 change it to 16 queues
         mq updateTopic Orders -b 127.0.0.1:10911 --dry-run
                                                  show what would be sent to one broker
     """
@@ -177,7 +177,7 @@ def _made(made: "topics.TopicCreation", config: "TopicConfig", *, whole_cluster:
 
 
 def config_text(config: "TopicConfig") -> str:
-    """TopicConfig.toString."""
+    """Return TopicConfig.toString."""
     from mq.protocol.flags import permission_text
 
     return (
@@ -217,7 +217,7 @@ async def delete_topic(
 
 
 def removed_text(removed: "topics.TopicDeletion", topic: str, cluster_name: str) -> str:
-    """What DeleteTopicSubCommand prints; nothing where a broker still has the topic."""
+    """Return the output of DeleteTopicSubCommand; empty if a broker still has the topic."""
     if removed.failures:
         return ""
     return (
@@ -230,7 +230,7 @@ def removed_text(removed: "topics.TopicDeletion", topic: str, cluster_name: str)
 async def topic_list(
     call: Call,
     cluster_model: Annotated[
-        bool, typer.Option("-c", "--clusterModel", help="Show clusters and consumer groups too.")
+        bool, typer.Option("-c", "--clusterModel", help="Show clusters and consumer groups, too.")
     ] = False,
 ) -> Result:
     """List every topic.
@@ -270,7 +270,7 @@ async def _topics_with_groups(admin: "Admin") -> Result:
             found = await groups_of_topic(admin.session, first, topic)
             groups = java_order.hash_order(found) or [""]
         except (MQError, IndexError):
-            pass  # as in Java: what cannot be asked stays empty
+            pass  # as in Java, the cells stay empty
         for group in groups:
             rows.append((name, topic, group))
             cut = java_text.cut
@@ -291,7 +291,7 @@ async def topic_route(
     topic: Topic,
     as_list: Annotated[bool, typer.Option("-l", "--list", help="Show it as a list.")] = False,
 ) -> Result:
-    """Show which brokers hold a topic.
+    """Show the brokers that hold a topic.
 
     Examples:
         mq topicRoute Orders              its brokers and queues
@@ -312,7 +312,7 @@ async def topic_route(
 
 
 def _addresses(broker: Any) -> str:
-    """The map of broker ids to addresses as Java writes it: `{0=10.0.0.1:10911}`."""
+    """Return the map of broker ids to addresses as Java writes it: `{0=10.0.0.1:10911}`."""
     addresses = broker.broker_addrs
     return java_text.map_text(addresses, sorted(addresses))
 
@@ -331,7 +331,7 @@ def _route_list(rows: list[Row], brokers: int) -> str:
 
 
 def _route_json(route: "TopicRouteData") -> str:
-    """The route as fastjson writes it, with what a 4.9 route has; 5.x name servers tell more."""
+    """Return the route as fastjson writes it, with the fields of 4.9; 5.x sends more."""
     from mq.protocol import fastjson
 
     plain = route.to_plain()
@@ -361,7 +361,7 @@ async def topic_status(
         mq topicStatus Orders            the offsets of each queue
         mq topicStatus Orders --watch 2  again every two seconds
         mq topicStatus Orders --sort -maxOffset -o table
-                                         the fullest queues first
+                                         the queues with most messages first
     """
     async with call.admin() as admin:
         queues = topics.queue_rows(await admin.whole_topic_stats(topic, route_topic))

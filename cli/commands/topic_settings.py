@@ -54,14 +54,14 @@ async def update_topic_perm(
 ) -> Result:
     """Change the permission of a topic.
 
-    Queues, order and unit flags of each broker stay as they are. mqadmin gives every broker the
-    queues of the first one, and takes the order away.
+    Queues, order and unit flags of each broker stay the same. mqadmin gives every broker the queues
+    of the first one, and removes the order flag.
 
     Examples:
         mq updateTopicPerm Orders 4 -c DefaultCluster
                                         stop producers
         mq updateTopicPerm Orders 6 -c DefaultCluster
-                                        let them send again
+                                        allow sends again
     """
     broker_options.require(broker_addr, cluster_name)
     if perm not in (2, 4, 6):
@@ -103,7 +103,7 @@ async def update_topic_perm(
 
 
 def _masters(route: "TopicRouteData") -> dict[str, "QueueData"]:
-    """The queues at each master of a route, by the master's address."""
+    """Return the queues at each master of a route, by the master's address."""
     from mq.protocol.names import MASTER_ID
 
     queues = {item.broker_name: item for item in route.queue_datas}
@@ -117,7 +117,7 @@ def _masters(route: "TopicRouteData") -> dict[str, "QueueData"]:
 async def _masters_of(
     admin: "Admin", cluster_name: str, topic: str, masters: Container[str]
 ) -> list[str]:
-    """Those `masters` of a topic that are of a cluster. Raises NotFound where none is."""
+    """Return those `masters` of a topic that are in a cluster. Raises NotFound if there is none."""
     wanted = cluster.masters(await cluster.clusters(admin.session), cluster_name)
     found = [address for address in wanted if address in masters]
     if not found:
@@ -142,7 +142,7 @@ _ORDER_COLUMNS = (text("topic", "Topic"), text("orderConf", "Order configuration
 
 
 class OrderMethod(Enum):
-    """What `updateOrderConf -m` does."""
+    """The methods of `updateOrderConf -m`."""
 
     GET = "get"
     PUT = "put"
@@ -156,7 +156,7 @@ async def update_order_conf(
     call: Call,
     topic: Topic,
     method: Annotated[
-        OrderMethod, typer.Option("-m", "--method", help="What to do: get, put or delete.")
+        OrderMethod, typer.Option("-m", "--method", help="Method: get, put or delete.")
     ],
     order_conf: Annotated[
         str | None,
@@ -167,14 +167,14 @@ async def update_order_conf(
 ) -> Result:
     """Set, show or delete the order configuration of a topic.
 
-    It says how many queues of which brokers an ordered topic has, so that its queues stay even
-    while a broker is away. Every name server is updated.
+    It defines how many queues of which brokers an ordered topic has, so that its queues stay the
+    same while a broker is down. Every name server is updated.
 
     Examples:
         mq updateOrderConf Orders -m put -v broker-a:8
                                              order over 8 queues of broker-a
         mq updateOrderConf Orders -m get     show its order configuration
-        mq updateOrderConf Orders -m delete  forget it
+        mq updateOrderConf Orders -m delete  delete it
     """
     from mq.client.admin.name_servers import ORDER_TOPICS
 
@@ -201,7 +201,7 @@ async def update_order_conf(
 
 def _check_order(order: str | None) -> None:
     """Raise UsageError unless `order` is `broker:count;broker:count`."""
-    hint = "write BROKER:QUEUES, several with semicolons: -v 'broker-a:4;broker-b:4'"
+    hint = "BROKER:QUEUES, separated by semicolons: -v 'broker-a:4;broker-b:4'"
     if not order:
         raise UsageError("-m put needs -v/--orderConf", hint=hint)
     for part in order.split(";"):
@@ -246,8 +246,8 @@ async def update_topic_list(
 ) -> Result:
     """Create or change many topics at once, from a file (5.x brokers).
 
-    The file is a JSON list of objects with topicName and, as wanted, readQueueNums, writeQueueNums,
-    perm, order, topicSysFlag, topicFilterType and attributes. A broker takes all of them or none.
+    The file is a JSON list of objects with topicName and optionally readQueueNums, writeQueueNums,
+    perm, order, topicSysFlag, topicFilterType and attributes. A broker accepts all of them or none.
 
     Examples:
         mq updateTopicList topics.json -c DefaultCluster
@@ -285,9 +285,9 @@ async def update_topic_list(
 
 
 def read_list(call: Call, filename: str, what: str) -> list[Any]:
-    """The JSON list in a file, or from standard input for `-`.
+    """Return the JSON list in a file, or from standard input for `-`.
 
-    Raises NotFound when it cannot be read, CommandError when it is no such list.
+    Raises NotFound if it cannot be read, CommandError if it is not a list.
     """
     from mq.protocol import fastjson
 

@@ -1,4 +1,4 @@
-"""Following one message through a cluster."""
+"""`mq trace`: follows one message through a cluster."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 COMMANDS = {"message": ("trace",)}
 
-# For which a message is looked for where no topic is given: a hundred thousand topics take minutes,
-# those of a broker that does not answer for ever.
+# The limit of a search without a topic: a hundred thousand topics take minutes, and those of a
+# broker that does not answer have no end.
 SEARCH_SECONDS = 60.0
 
 _COLUMNS = (
@@ -47,18 +47,17 @@ async def trace(
         topic_option("Topic of the message. Default: search for it."),
     ] = None,
 ) -> Result:
-    """Show what has become of a message, and why a group has it or not.
+    """Show the history of a message, and why a group received it or not.
 
-    First what happened, by time: sent, stored, delayed, retried, made a dead letter, and what the
-    traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and
-    how many messages come before), left out by its tags, retried, dead letter; unknown where a
-    broker does not say which retries or dead letters it has. A producer that has tried twice may
-    have stored two; what was imported or copied has the id of its origin, so a message may be in
-    several topics: each is reported. Without -t topics are looked into for a minute; how many were
-    left out is said.
+    First come the events by time: sent, stored, delayed, retried, made a dead letter, and those in
+    client traces. Then a line for each group of the topic: consumed, waiting (and the number of
+    messages before it), skipped by tags, retried, dead letter; unknown if a broker does not report
+    its retries or dead letters. A producer that retried may have stored two copies; imported or
+    copied messages keep their id, so a message may be in several topics: each is reported. Without
+    -t it searches topics for a minute and reports how many it did not reach.
 
     Examples:
-        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000  what has become of a message
+        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000  the history of a message
         mq trace 7F0000010A2C18B4AAC2A1B2C3D40000 Orders -o json
                                                    for a program
     """
@@ -71,7 +70,7 @@ async def trace(
         found = await find(admin, message_id, topic, decompress=False, reach=reach)
         failures = dict.fromkeys(found.failures)  # in its order, each once
         if found.unseen:
-            failures[f"not looked into: {counted(found.unseen, 'topic')}; give one with -t"] = None
+            failures[f"not searched: {counted(found.unseen, 'topic')}; give one with -t"] = None
         several = len({message.topic for message in found.messages}) > 1
         for message in found.messages:
             events, unread = await history(admin, message)
@@ -81,12 +80,12 @@ async def trace(
 
 
 def _row(message: "StoredMessage", event: "Event", *, several: bool) -> Row:
-    """A line; one about what a group makes of it says in which topic, where there are several."""
+    """Return a row; with several topics, a row about a group names its topic."""
     where = event.where or (message.topic if several and event.time is None else None)
     return (message.message_id, message.topic, *event[:3], where, _detail(event))
 
 
 def _detail(event: "Event") -> str:
-    if event.event == "dead letter" and event.time is None:  # what a group makes of it
+    if event.event == "dead letter" and event.time is None:  # the state of a group
         return f"{event.detail}; send it again: mq dlq resend -g {event.group}"
     return event.detail

@@ -1,4 +1,4 @@
-"""TubeMQ's clusters: brokers and topics, as their administrators see them."""
+"""`mq tube brokers` and topic commands: the administration of TubeMQ clusters."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,8 +78,8 @@ _TOPICS = (
 def tube_topics(call: Call, topic: TopicFilter = None) -> Result:
     """List the topics of a TubeMQ cluster, with the brokers that have them.
 
-    Partitions are running when their broker has told its master of them: some seconds after a topic
-    was made.
+    Partitions are running when their broker has reported them to its master: some seconds after a
+    topic is created.
 
     Examples:
         mq tube topics                 every topic
@@ -104,8 +104,8 @@ def tube_topics(call: Call, topic: TopicFilter = None) -> Result:
 
 def _not_found(topic: str) -> CommandError:
     return CommandError(
-        f"there is no topic {topic}",
-        hint="list what there is: mq tube topics",
+        f"no topic {topic}",
+        hint="list topics: mq tube topics",
         status=Status.NOT_FOUND,
     )
 
@@ -132,22 +132,22 @@ def tube_create_topic(
     ] = 1,
     stores: Annotated[
         int,
-        typer.Option("--stores", metavar="N", help="Number of stores, each with files of its own."),
+        typer.Option("--stores", metavar="N", help="Number of stores, each with its own files."),
     ] = 1,
     *,
     authority: Authority,
 ) -> Result:
     """Create a topic on brokers of a TubeMQ cluster: on all that are set up, or on some.
 
-    Brokers are told at once, consumers and producers a minute later: first those, then these.
+    Brokers are notified at once, consumers and then producers about a minute later.
 
     Examples:
         mq tube create-topic Invoices -p 3            create a topic of three partitions
-        mq tube create-topic Invoices -b 1 --dry-run  show what would be asked of the master
+        mq tube create-topic Invoices -b 1 --dry-run  show the requests to the master
     """
     _check_topic(topic)
     if partitions < 1 or stores < 1:
-        raise UsageError("-p/--partitions and --stores are at least 1")
+        raise UsageError("-p/--partitions and --stores must be at least 1")
     admin = admin_of(call, authority)
     ids = list(admin.broker_addresses(ids_of(brokers)))
     if not ids:
@@ -180,12 +180,12 @@ def tube_delete_topic(
 ) -> Result:
     """Delete a topic of a TubeMQ cluster, with its messages: everywhere, or on some brokers.
 
-    It is closed first, then marked, then removed by its brokers, as an administrator would do it
-    step by step. Where it was marked before, the rest is done.
+    It closes the topic, marks it, and lets its brokers remove it, as an administrator would step by
+    step. If the topic is marked already, it does the rest.
 
     Examples:
         mq tube delete-topic Invoices            delete a topic; asks on a terminal
-        mq tube delete-topic Invoices --dry-run  show what would be asked of the master
+        mq tube delete-topic Invoices --dry-run  show the requests to the master
     """
     admin = admin_of(call, authority)
     found = admin.topics(topic)
@@ -204,7 +204,7 @@ def tube_delete_topic(
         return Result(_CHANGED)
     failures: list[str] = []
     where: dict[str, Any] = {"topicName": topic, "brokerId": _joined(ids)}
-    # What is closed or marked already refuses to be it again: the last step decides.
+    # A topic that is closed or marked already refuses these steps: the last step decides.
     _tried(
         lambda: admin.change(
             "admin_modify_topic_info", acceptPublish=False, acceptSubscribe=False, **where
@@ -228,7 +228,7 @@ def _check_topic(topic: str) -> None:
 
 
 def _tried(change: Any) -> list[str]:
-    """What of a change was refused."""
+    """Make a change and return its failures."""
     from mq.client.tube.admin import ChangesFailed
 
     try:

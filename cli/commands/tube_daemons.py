@@ -36,15 +36,15 @@ def tube_master(
     print_important: PrintImportant = False,
     config_item: ConfigItem = None,
 ) -> int:
-    """Run a TubeMQ master, which clients and brokers of TubeMQ register with.
+    """Run a TubeMQ master, with which clients and brokers register.
 
-    It runs until SIGTERM or Ctrl-C. What administrators set up is kept in SQLite (metaDataPath) or,
-    by the masters of a set (masterGroup), in etcd, which also elects the active one. Of the file
-    the sections master, etcd, tls and operation are read; the original's databases are not.
+    It runs until SIGTERM or Ctrl-C. Its configuration is kept in SQLite (metaDataPath) or, by the
+    masters of a set (masterGroup), in etcd, which also elects the active one. It reads the sections
+    master, etcd, tls and operation of the file; the original's databases are not supported.
 
     Examples:
         mq tube master -f master.ini  with settings of a file
-        mq tube master -p             the settings that it would have
+        mq tube master -p             the default settings
     """
     from mq.daemons.tube.master.config import MasterSettings
 
@@ -64,14 +64,14 @@ def tube_broker(
     print_important: PrintImportant = False,
     config_item: ConfigItem = None,
 ) -> int:
-    """Run a TubeMQ broker, which keeps messages in files that the original reads, too.
+    """Run a TubeMQ broker, whose message files the original can read, too.
 
-    It runs until SIGTERM or Ctrl-C. Its masters (masterAddressList), ours or the original, tell it
-    its topics.
+    It runs until SIGTERM or Ctrl-C. It gets its topics from its masters (masterAddressList), ours
+    or the original.
 
     Examples:
         mq tube broker -f broker.ini  with settings of a file
-        mq tube broker -p             the settings that it would have
+        mq tube broker -p             the default settings
     """
     from mq.daemons.tube.broker.config import BrokerSettings
 
@@ -114,14 +114,14 @@ def tube_standalone(
 ) -> int:
     """Run a TubeMQ master and a broker in one process.
 
-    For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
-    that is gone afterwards unless --store names one. Topics are there at once, and members of a
-    group have their partitions within a second. --set is for both.
+    For trials and tests: both listen on loopback and run until SIGTERM or Ctrl-C. The store is
+    deleted at the end unless --store names a directory. Topics exist at once, and members of a
+    group get their partitions within a second. --set applies to both.
 
     Examples:
-        mq tube standalone  on ports 8715 and 8123; messages go when it ends
+        mq tube standalone  on ports 8715 and 8123, with a temporary store
         mq tube standalone --topic Orders:3 --store ./tube
-                            with a topic; messages stay
+                            with a topic; keep messages
     """
     from mq.daemons.service import run
     from mq.daemons.tube.standalone import TubeStandalone, parse_topics

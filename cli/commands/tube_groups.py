@@ -1,4 +1,4 @@
-"""TubeMQ's consumer groups: their members, and where they are in their partitions."""
+"""Consumer groups of TubeMQ: their members and offsets."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {"tube": ("tube groups", "tube offsets", "tube set-offsets", "tube clone-offsets")}
 
-INDEX_RECORD = 28  # bytes of the index that a message takes: offsets count these
+INDEX_RECORD = 28  # bytes of an index entry; offsets count bytes of the index
 
 _GROUPS = (text("group", "Group"), text("topics", "Topics"), number("members", "Members"))
 _MEMBERS = (text("consumerId", "Member"), text("partition", "Partition"))
@@ -39,7 +39,7 @@ def tube_groups(
 ) -> Result:
     """List the consumer groups of a TubeMQ cluster that have members now.
 
-    With -g its members, each with the partitions that it has, as BROKER:TOPIC:PARTITION.
+    With -g it lists the members, each with its partitions as BROKER:TOPIC:PARTITION.
 
     Examples:
         mq tube groups          groups that have members
@@ -67,8 +67,8 @@ def tube_groups(
         rows += [(str(member.get("consumerId", "")), partition) for partition in held or ["-"]]
     if not rows:
         raise CommandError(
-            f"group {group} has no members now",
-            hint="groups that have offsets: mq tube offsets",
+            f"group {group} has no connected members",
+            hint="for groups with offsets: mq tube offsets",
             status=Status.NOT_FOUND,
         )
     return Result(_MEMBERS, sorted(rows))
@@ -81,7 +81,7 @@ _OFFSETS = (
     number("partitionId", "Partition"),
     number("offset", "Offset"),
     number("end", "End"),
-    number("behind", "Behind"),
+    number("behind", "Lag"),
     number("pending", "Pending"),
 )
 
@@ -97,12 +97,12 @@ def tube_offsets(
 ) -> Result:
     """Show the offsets of consumer groups of a TubeMQ cluster.
 
-    Offsets are positions in a broker's index: 28 for each message, which all partitions of a store
-    share. `Behind` is how many of these are left, messages of other partitions included; `Pending`
-    what was given and is not confirmed.
+    Offsets are positions in a broker's index: 28 for each message, shared by all partitions of a
+    store. `Lag` is the number of entries up to the end, including those of other partitions;
+    `Pending` counts delivered, unconfirmed messages.
 
     Examples:
-        mq tube offsets billing                 where one group is
+        mq tube offsets billing                 offsets of one group
         mq tube offsets billing Orders -o json  in one topic, for a program
     """
     from mq.client.errors import MQError
@@ -157,7 +157,7 @@ def tube_set_offsets(
         str,
         typer.Argument(
             metavar="WHERE",
-            help="end, or BROKER:TOPIC:PARTITION=OFFSET, several separated by commas.",
+            help="end, or BROKER:TOPIC:PARTITION=OFFSET, separated by commas.",
         ),
     ],
     topic: TopicFilter = None,
@@ -167,11 +167,11 @@ def tube_set_offsets(
 ) -> Result:
     """Set a consumer group of a TubeMQ cluster to the end of a topic, or to offsets.
 
-    Members that run go on where they are: stop them first. Offsets that a broker does not have any
-    more, or yet, become its first or last.
+    Stop the members first: running ones continue at their own offsets. Offsets outside a broker's
+    range become its first or last.
 
     Examples:
-        mq tube set-offsets end -g billing -t Orders  skip all that waits
+        mq tube set-offsets end -g billing -t Orders  skip the whole lag
         mq tube set-offsets 1:Orders:0=28 -g billing --dry-run
                                                       show what would be set
     """
@@ -180,7 +180,7 @@ def tube_set_offsets(
 
     if to == "end":
         if topic is None:
-            raise UsageError("-t/--topic is required: the end of which topic?")
+            raise UsageError("with end, -t/--topic is required")
         wanted = None
     else:
         try:
@@ -224,19 +224,19 @@ def tube_clone_offsets(
     """Copy the offsets of a consumer group of a TubeMQ cluster to other groups.
 
     Examples:
-        mq tube clone-offsets invoices -g billing  invoices goes on where billing is
+        mq tube clone-offsets invoices -g billing  invoices continues at the offsets of billing
         mq tube clone-offsets invoices -g billing --dry-run
                                                    show what would be set
     """
     targets = [one.strip() for one in to.split(",") if one.strip()]
     if not targets:
-        raise UsageError(f"GROUP {to!r}: it names no group")
+        raise UsageError(f"GROUP {to!r}: contains no group")
     admin = admin_of(call, authority)
     done: list[Row] = []
     failures: list[str] = []
     for number_, address in admin.broker_addresses(ids_of(brokers)).items():
         if call.dry_run:
-            call.would("set offsets", f"broker {number_}", f"{to}: those of {group}")
+            call.would("set offsets", f"broker {number_}", f"{to}: offsets of {group}")
             continue
         parameters = {"srcGroup": group, "sourceGroupName": group}
         parameters |= {"tgtGroup": to, "targetGroupName": to, "topicName": topic or ""}

@@ -1,4 +1,4 @@
-"""TubeMQ's messages: sending."""
+"""`mq tube send`: sends messages to TubeMQ."""
 
 import asyncio
 import re
@@ -33,8 +33,8 @@ _SENT = (
     number("appendOffset", "Offset"),
 )
 _IN_FLIGHT = 500  # messages
-# Of bodies, which the client has some four times while it sends them; it lets less than MAX_UNSENT
-# wait for one broker.
+# Bytes of bodies in flight; the client needs about four times as much memory. It is below
+# MAX_UNSENT, the client's limit for one broker.
 _BYTES_IN_FLIGHT = 16 * 1024 * 1024
 
 
@@ -102,7 +102,7 @@ async def tube_send(
 
 
 class _Room:
-    """For messages that are under way: the client refuses what its connections cannot hold."""
+    """Limits the messages in flight: the client refuses what its connections cannot hold."""
 
     def __init__(self) -> None:
         self._messages = 0
@@ -110,7 +110,7 @@ class _Room:
         self._news = asyncio.Event()
 
     async def take(self, size: int) -> None:
-        """Wait until so many bytes more may go; a message has all of the room if it needs that."""
+        """Wait until `size` more bytes may be sent; a larger message may use the whole limit."""
         while self._messages == _IN_FLIGHT or (
             self._messages and self._bytes + size > _BYTES_IN_FLIGHT
         ):
@@ -120,7 +120,7 @@ class _Room:
         self._bytes += size
 
     async def empty(self) -> None:
-        """Wait until no message is under way."""
+        """Wait until no message is in flight."""
         while self._messages:
             self._news.clear()
             await self._news.wait()
@@ -134,9 +134,11 @@ class _Room:
 async def _send_all(
     producer: "TubeProducer", topic: str, bodies: AsyncIterator[bytes], keywords: dict[str, Any]
 ) -> tuple[list[Row], list[str], bool]:
-    """A row for each that was sent, as the answers come, why the others were not, and whether
-    Ctrl-C came: then no more goes out, and what is on its way ends. Raises OSError where nothing is
-    sent since nothing can be read."""
+    """Send all bodies. Returns a row for each sent message, the failures, and whether Ctrl-C came.
+
+    Rows are in the order of replies. After Ctrl-C nothing more is sent, and sends in flight finish.
+    Raises OSError if nothing was sent because the input cannot be read.
+    """
     from mq.client.errors import MQError
 
     rows: list[Row] = []
@@ -164,7 +166,7 @@ async def _send_all(
                     await room.take(len(body))
                     taken += 1
                     under_way.create_task(send(taken, body))
-            except OSError as error:  # what was read before it is sent, and told of
+            except OSError as error:  # bodies read before the error are sent and reported
                 broken = error
             await room.empty()
         except asyncio.CancelledError:
@@ -174,28 +176,28 @@ async def _send_all(
     if broken is not None:
         if not rows and not failures:
             raise broken
-        failures.append(f"nothing could be read behind message {taken}: {broken.strerror}")
+        failures.append(f"cannot read past message {taken}: {broken.strerror}")
     if interrupted:
-        failures.append(f"interrupted: nothing was sent behind message {taken}")
+        failures.append(f"interrupted: nothing was sent after message {taken}")
     return rows, failures, interrupted
 
 
 def _message_time(call: Call, given: str | None) -> str | None:
-    """As messages of TubeMQ have it, `yyyyMMddHHmm`, of a time in any form. Raises UsageError."""
+    """Return a time in any form as TubeMQ's `yyyyMMddHHmm`. Raises UsageError."""
     if given is None or re.fullmatch(r"\d{12}", given):
         return given
     return calendar(given, "--time", call.environment.clock()).strftime("%Y%m%d%H%M")
 
 
 def _attributes(given: list[str], type_: str | None, time: str | None) -> dict[str, str]:
-    """Attributes by name. Raises UsageError for what is none, no type or no message time."""
+    """Return attributes by name. Raises UsageError for an invalid attribute, type or time."""
     from mq.protocol.tube.payload import attribute_text
 
     found = {}
     for item in given:
         key, equals, value = item.partition("=")
         if not equals:
-            raise UsageError(f"--attribute {item}: it is KEY=VALUE")
+            raise UsageError(f"--attribute {item}: expected KEY=VALUE")
         found[key] = value
     try:
         attribute_text(found, type_, time)
@@ -206,7 +208,7 @@ def _attributes(given: list[str], type_: str | None, time: str | None) -> dict[s
 
 @contextmanager
 def _opened(call: Call, body: str | None, file: str) -> Iterator[AsyncIterator[bytes]]:
-    """The bodies to send: one, or the lines of a file."""
+    """Return the bodies to send: a single one, or the lines of a file."""
     from mq.cli.messages.producing import opened
     from mq.client.operations.messages.line_source import LineSource, is_file
     from mq.protocol.tube.names import MAX_MESSAGE_SIZE
@@ -226,8 +228,11 @@ async def _only(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def _bodies(source: "LineSource", longest: int) -> AsyncIterator[bytes]:
-    """The lines that are not empty. One that is too long comes as it was cut, for the client to
-    refuse: without a \\r where it was cut it would be sent."""
+    """Yield the non-empty lines.
+
+    A line that is too long is yielded as it was cut, so that the client refuses it: without a
+    carriage return at the cut it could be short enough to be sent.
+    """
     async for lines in source:
         for line in lines:
             if line.strip():

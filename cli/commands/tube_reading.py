@@ -1,4 +1,4 @@
-"""TubeMQ's messages: consuming them as a member of a group, and following them."""
+"""`mq tube consume` and `mq tube tail`: read TubeMQ messages."""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -60,9 +60,7 @@ async def tube_consume(
     types: Types = None,
     first: Annotated[
         bool,
-        typer.Option(
-            "--first", help="Start at the oldest message where the group has no offset yet."
-        ),
+        typer.Option("--first", help="Start at the oldest message if the group has no offset yet."),
     ] = False,
     wait: Annotated[
         float | None,
@@ -70,19 +68,19 @@ async def tube_consume(
             "--wait",
             metavar="SECONDS",
             parser=seconds,
-            help="Stop when nothing comes for this long.",
+            help="Stop when nothing arrives for this long.",
         ),
     ] = None,
     limit: Limit = None,
 ) -> AsyncIterator[Result]:
-    """Consume a topic of TubeMQ as a member of a group, and confirm what is shown.
+    """Consume a topic of TubeMQ as a member of a group, and confirm the shown messages.
 
-    Until Ctrl-C, unless --wait or --limit end it. A master gives a new member its partitions with
-    its next balance, which may take it half a minute or a whole one. Messages are confirmed by the
-    replies in which they come: of a reply that --limit cuts short all come again.
+    It runs until Ctrl-C, --wait or --limit. The master assigns partitions to a new member in its
+    next balance round, after half a minute to a minute. Messages are confirmed by reply: if --limit
+    cuts a reply short, all its messages are delivered again.
 
     Examples:
-        mq tube consume Orders billing --wait 2  consume until nothing comes for 2 s
+        mq tube consume Orders billing --wait 2  consume until nothing arrives for 2 s
         mq tube consume Orders billing --first --limit 1
                                                  one message, from the oldest on
     """
@@ -93,7 +91,7 @@ async def tube_consume(
 
     options = TubeConsumerOptions(
         consume_from=ConsumeFrom.FIRST if first else ConsumeFrom.LATEST,
-        heartbeat_interval=1.0,  # with which partitions are given: somebody waits for them
+        heartbeat_interval=1.0,  # assigns partitions; a user waits for them
         **own_options(call),
     )
     async with TubeConsumer(own_masters(call), group, _wanted(topic, types), options) as consumer:
@@ -111,14 +109,14 @@ async def tube_consume(
 async def tube_tail(
     call: Call, topic: Topic, types: Types = None, limit: Limit = None
 ) -> AsyncIterator[Result]:
-    """Show the messages of a topic of TubeMQ as they come.
+    """Show the messages of a topic of TubeMQ as they arrive.
 
-    From now on, until Ctrl-C, of all partitions, whoever else consumes them: it is a member of a
-    group of its own that chooses its partitions, which masters know from release 1.0 on. Brokers
-    remember that group for some days.
+    It shows new messages of all partitions until Ctrl-C, regardless of other consumers: it is the
+    only member of its group, and chooses its partitions, which masters support since release 1.0.
+    Brokers keep the group's offsets for some days.
 
     Examples:
-        mq tube tail Orders                        what comes from now on, until Ctrl-C
+        mq tube tail Orders                        new messages, until Ctrl-C
         mq tube tail Orders --type paid --limit 1  the next one of a type
     """
     _check_limit(limit)
@@ -137,8 +135,8 @@ async def tube_tail(
         async with all_connected(consumer) as count:
             if not count:
                 raise CommandError(
-                    f"topic {topic} has no partition that can be read",
-                    hint="list what there is: mq tube topics",
+                    f"topic {topic} has no readable partition",
+                    hint="list topics: mq tube topics",
                     status=Status.NOT_FOUND,
                 )
             async for batch, shown in batches(consumer, None, limit):
@@ -148,7 +146,7 @@ async def tube_tail(
 
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: it must be positive")
+        raise UsageError(f"--limit {limit}: must be positive")
 
 
 def _wanted(topic: str, types: str | None) -> dict[str, list[str] | None]:
@@ -156,7 +154,9 @@ def _wanted(topic: str, types: str | None) -> dict[str, list[str] | None]:
 
 
 def _shown(batch: "TubeBatch", count: int) -> Result:
-    """Messages of a reply, each made to what is printed when its turn comes: a body may be long."""
+    """Return the messages of a reply. Each is formatted only when it is printed: bodies may be
+    long.
+    """
     messages, key = batch.messages[:count], batch.partition_key
 
     def lines() -> Iterator[str]:
@@ -185,7 +185,7 @@ def _body(body: bytes) -> tuple[Text, str]:
 
 
 def _printable(words: str) -> str:
-    """What a terminal shows and does not obey."""
+    """Return text without control characters for terminals."""
     if words.isprintable():
         return words
     return "".join(

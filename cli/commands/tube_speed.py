@@ -1,4 +1,4 @@
-"""How fast TubeMQ takes messages and gives them out."""
+"""`mq tube bench`: measures how fast a TubeMQ topic is written and read."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,14 +59,14 @@ async def tube_bench(
     read: Annotated[
         bool,
         typer.Option(
-            "--read", help="Read the topic at the same time, until all messages are there."
+            "--read", help="Read the topic at the same time, until all messages are read."
         ),
     ] = False,
 ) -> Result:
     """Measure how fast a topic of TubeMQ can be written and read.
 
-    One process does it all, so a fast cluster shows what this client can do. The reader is a
-    member of a group of its own that chooses all partitions.
+    All clients run in one process, which may be slower than the cluster. The reader is the only
+    member of its group, and reads all partitions.
 
     Examples:
         mq tube bench Orders --messages 1000         time a thousand sends of 1 KiB
@@ -80,7 +80,7 @@ async def tube_bench(
     }
     for name, value in options.items():
         if value < 1:
-            raise UsageError(f"{name} {value}: it must be positive")
+            raise UsageError(f"{name} {value}: must be positive")
     if call.dry_run:
         call.would("send", topic, f"{counted(messages, 'message')} of {size} bytes")
         return Result(_BENCH)
@@ -93,15 +93,14 @@ async def tube_bench(
     else:
         rows = [await sending]
     signal = received()
-    cut = [] if signal is None else [f"{WORDS[signal]}: this is what was measured until then"]
+    cut = [] if signal is None else [f"{WORDS[signal]}: these are the results so far"]
     return Result(_BENCH, rows, failures=cut)
 
 
 def _reading(
     call: Call, topic: str, messages: int, size: int
 ) -> "Callable[[asyncio.Event], Coroutine[Any, Any, Row]]":
-    """What reads so many messages that come from now on, once it is given the event that says that
-    it has begun."""
+    """Return the function that reads this many new messages; it sets the event when it starts."""
     from mq.cli.tube_load import measure_reading
     from mq.client.tube.balance_consumer import TubeBalanceConsumer
     from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
@@ -118,7 +117,7 @@ async def _beside(
     read: "Callable[[asyncio.Event], Coroutine[Any, Any, Row]]",
     sending: "Coroutine[Any, Any, Row]",
 ) -> list[Row]:
-    """Send once the reader has begun; both rows when all has been read."""
+    """Send once the reader has started. Returns both rows when all is read."""
     ready = asyncio.Event()
     reading = asyncio.create_task(read(ready))
     try:
@@ -128,6 +127,6 @@ async def _beside(
             reading.cancel()
         return [sent, await reading]
     finally:
-        sending.close()  # does nothing but where it was not begun
+        sending.close()  # only has an effect if it was not started
         reading.cancel()
         await asyncio.wait([reading])

@@ -1,6 +1,6 @@
 """The users of 5.x brokers. Formats: org.apache.rocketmq.tools.command.auth of 5.5.0.
 
-A broker tells the passwords. No command shows them, where mqadmin does.
+Brokers send passwords. No command shows them, unlike mqadmin.
 """
 
 from enum import Enum
@@ -37,7 +37,7 @@ Username = Annotated[
 
 
 class UserType(Enum):
-    """What a user may do: everything, or what policies allow."""
+    """The type of a user: all permissions, or those of policies."""
 
     SUPER = "super"
     NORMAL = "normal"
@@ -64,8 +64,10 @@ _USER = AuthSubject(
 
 
 def secret(call: Call, value: str) -> str:
-    """A secret as it is given, or the first line of standard input for `-`: what stands on a
-    command line can be seen by everybody on the machine."""
+    """Return a secret as given, or the first line of standard input for `-`.
+
+    Every user of the machine can read command lines.
+    """
     if value != "-":
         return value
     line = call.environment.stdin.readline().rstrip("\r\n")
@@ -97,7 +99,7 @@ async def create_user(
         typer.Option(
             "-t",
             "--userType",
-            help="Type: normal, or super, who may do everything. Default: normal.",
+            help="Type: normal, or super, with all permissions. Default: normal.",
         ),
     ] = None,
 ) -> Result:
@@ -106,7 +108,7 @@ async def create_user(
     Examples:
         mq createUser shop -p - -c DefaultCluster  create one; reads the password
         mq createUser root -p - -t super -b 127.0.0.1:10911
-                                                   one who may do everything
+                                                   one with all permissions
     """
     user = _user(username, secret(call, password), user_type, None)
     return await _USER.change(
@@ -134,20 +136,20 @@ async def update_user(
     ] = None,
     user_type: Annotated[
         UserType | None,
-        typer.Option("-t", "--userType", help="Type: normal, or super, who may do everything."),
+        typer.Option("-t", "--userType", help="Type: normal, or super, with all permissions."),
     ] = None,
     user_status: Annotated[
         UserStatus | None,
         typer.Option("-s", "--userStatus", help="Allow or forbid the user to log in."),
     ] = None,
 ) -> Result:
-    """Change a user (5.x brokers); what is not given stays as it is.
+    """Change a user (5.x brokers); other settings stay the same.
 
-    mqadmin takes one of password, type and status at a time; here they go together.
+    mqadmin accepts one of password, type and status at a time; this command accepts all.
 
     Examples:
         mq updateUser shop -s disable -c DefaultCluster
-                                                    may not log in any more
+                                                    forbid the login
         mq updateUser shop -p - -b 127.0.0.1:10911  another password
     """
     if password is None and user_type is None and user_status is None:
@@ -234,18 +236,18 @@ async def list_user(
 ) -> Result:
     """List the users (5.x brokers), without their passwords.
 
-    In plain the users of the first broker are shown, as mqadmin does; else of all that were asked.
+    Plain output shows the users of the first broker, as mqadmin does; other formats those of all.
 
     Examples:
         mq listUser -c DefaultCluster          every user
-        mq listUser -b 127.0.0.1:10911 -f sho  whose names have this
+        mq listUser -b 127.0.0.1:10911 -f sho  users whose names contain sho
     """
     found, failures = await at_masters(
         *(call, broker_addr, cluster_name), lambda admin, address: admin.users(address, filter_)
     )
     plain = ""
-    for address, told in found.items():
-        plain = _table(told)
+    for address, answer in found.items():
+        plain = _table(answer)
         if cluster_name is not None:
             plain += f"get user from {address} success.\n"
         break
@@ -255,16 +257,16 @@ async def list_user(
 def _rows(found: dict[str, list["UserInfo"]]) -> list[Row]:
     return [
         (row.broker_addr, row.username, row.user_type, row.user_status)
-        for address, told in found.items()
-        for row in users.user_rows(address, told)
+        for address, answer in found.items()
+        for row in users.user_rows(address, answer)
     ]
 
 
-def _table(told: list["UserInfo"]) -> str:
-    if not told:
+def _table(answer: list["UserInfo"]) -> str:
+    if not answer:
         return ""
     lines = [_LINE.format("#UserName", "#Password", "#UserType", "#UserStatus")]
-    for user in told:
+    for user in answer:
         kind, status = user.user_type or "null", user.user_status or "null"
         lines.append(_LINE.format(user.username or "null", _MASK, kind, status))
     return "".join(lines)
@@ -286,7 +288,7 @@ async def copy_user(
 ) -> Result:
     """Copy users from one broker to another (5.x brokers).
 
-    A user that is there already becomes what it is at the other broker.
+    Existing users are overwritten at the target.
 
     Examples:
         mq copyUser 127.0.0.1:10911 127.0.0.1:10921  copy all users

@@ -1,1 +1,1 @@
-"""What the pages of a group, a topic and a cluster look like."""
+"""The layout of the `describe` pages of groups, topics and clusters."""

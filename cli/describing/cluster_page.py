@@ -1,4 +1,4 @@
-"""How `mq cluster describe` looks."""
+"""The layout of `mq cluster describe`."""
 
 from typing import Any
 
@@ -31,16 +31,16 @@ TOPICS = (
     text("perm", "Perm"),
 )
 DATA = (
-    nested("nameServers", "Each name server: address, brokers that it knows, problem"),
+    nested("nameServers", "Each name server: address, registered brokers, problem"),
     nested("brokers", "Each broker: role, address, release, rates, disk, oldest message, problem"),
-    number("topics", "Topics, but for the system's own and those of groups"),
-    number("groups", "Consumer groups, but for the system's own"),
+    number("topics", "Topics, without those of the system and of groups"),
+    number("groups", "Consumer groups, without those of the system"),
     nested("topicQueues", "With --topics each topic at each broker: queues, permission"),
 )
 
 
 def result(page: ClusterPage, *, with_topics: bool) -> Result:
-    """The page; its table for csv is that of brokers, or of topics."""
+    """Return the page; its csv table has brokers, or topics."""
     rows = [_broker_row(row) for row in page.brokers]
     servers: list[Row] = [
         (row.address, row.problem or "answers", row.brokers) for row in page.name_servers
@@ -48,11 +48,11 @@ def result(page: ClusterPage, *, with_topics: bool) -> Result:
     topics = _topic_rows(page)
     parts = [
         Part("Name servers", _SERVERS, servers),
-        Part("Brokers", BROKERS, rows, notes=[] if rows else ["None is registered."]),
-        Part("Holds", facts=_facts(page)),
+        Part("Brokers", BROKERS, rows, notes=[] if rows else ["No broker is registered."]),
+        Part("Contents", facts=_facts(page)),
     ]
     if with_topics:
-        parts.append(Part("Topics", TOPICS, topics, notes=[] if topics else ["There are none."]))
+        parts.append(Part("Topics", TOPICS, topics, notes=[] if topics else ["No topics."]))
     data = [_document(page, with_topics=with_topics)]
     columns, table = (TOPICS, topics) if with_topics else (BROKERS, rows)
     return Result(columns, table, failures=list(page.failures), data=data, parts=parts)

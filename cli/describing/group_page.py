@@ -1,4 +1,4 @@
-"""How `mq group describe` looks."""
+"""The layout of `mq group describe`."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ TOPICS = (
     number("queues", "Queues"),
     number("lag", "Lag"),
     number("oldestAgeSeconds", ""),
-    text("oldestAge", "Oldest waits"),
+    text("oldestAge", "Oldest waiting"),
     time("lastConsumed", "Last consumed"),
 )
 QUEUES = (
@@ -26,7 +26,7 @@ QUEUES = (
     number("consumerOffset", "Consumer offset"),
     number("lag", "Lag"),
     number("oldestAgeSeconds", ""),
-    text("oldestAge", "Oldest waits"),
+    text("oldestAge", "Oldest waiting"),
     time("lastConsumed", "Last consumed"),
     text("client", "Client"),
 )
@@ -36,39 +36,37 @@ _MEMBERS = (
     text("language", "Language"),
     text("version", "Version"),
     number("queues", "Queues"),
-    number("cachedMessages", "Held"),
+    number("cachedMessages", "Cached"),
     text("subscriptions", "Subscribes to"),
 )
 DATA = (
     text("group", "Consumer group"),
     flag("online", "Whether a member is connected"),
-    nested("pausedAt", "Brokers where it may not consume"),
+    nested("pausedAt", "Brokers where consumption is disabled"),
     text("consumeType", "CONSUME_PASSIVELY: push; CONSUME_ACTIVELY: pull"),
     text("messageModel", "CLUSTERING or BROADCASTING"),
-    text("consumeFrom", "Where it begins in a queue that is new to it"),
-    number("lag", "Messages that wait, retries too"),
-    time("oldest", "When the message was stored that waits for the longest time"),
-    number("oldestAgeSeconds", "How long ago that was"),
-    number("consumeTps", "Messages a second that it consumes"),
-    number("retries", "Messages that wait to be tried again"),
+    text("consumeFrom", "Where it starts in a new queue"),
+    number("lag", "Messages not consumed yet, with retries"),
+    time("oldest", "Store time of the oldest message not consumed yet"),
+    number("oldestAgeSeconds", "Its age"),
+    number("consumeTps", "Messages consumed per second"),
+    number("retries", "Messages waiting for a retry"),
     number("deadLetters", "Messages in the dead letter queue"),
-    time("lastDeadLetter", "When the last of them was"),
+    time("lastDeadLetter", "Store time of the last one"),
     nested("topics", "Each topic: queues, lag, oldest, lastConsumed"),
     nested("queues", "Each queue: offsets, lag, oldest, lastConsumed, client"),
-    nested("members", "Each member: what brokers and it itself say of it"),
-    nested("disagreements", "Topics that members want differently: what each wants, by client"),
-    nested("goneTopics", "Topics that members subscribe to, and that there are not"),
+    nested("members", "Each member: the reports of brokers and its own"),
+    nested("disagreements", "Topics with different subscriptions: the subscription by client"),
+    nested("goneTopics", "Subscribed topics that do not exist"),
     nested("settings", "Each setting: its values by broker, and whether they differ"),
 )
 
 
 def result(page: GroupPage, now: int, *, by_queue: bool) -> Result:
-    """The page, with queues or topics; `now` in ms."""
+    """Return the page, by queue or by topic; `now` is in ms."""
     columns, rows = (QUEUES, _queue_rows(page, now)) if by_queue else (TOPICS, _rows(page, now))
-    notes = [] if rows else ["It has consumed nothing yet."]
-    notes += [
-        f"{topic}: there is no such topic, and members subscribe to it." for topic in page.gone
-    ]
+    notes = [] if rows else ["Nothing consumed yet."]
+    notes += [f"Members subscribe to topic {topic}, which does not exist." for topic in page.gone]
     parts = [
         Part(f"Consumer group {page.group}", facts=_facts(page, now)),
         Part("Queues" if by_queue else "Topics", columns, rows, notes=notes),
@@ -84,7 +82,7 @@ def result(page: GroupPage, now: int, *, by_queue: bool) -> Result:
 def _facts(page: GroupPage, now: int) -> list[tuple[Any, Any]]:
     lag = counted(page.progress.lag, "message")
     if (oldest := age(page.oldest_of_all, now)) is not None:
-        lag += f", the oldest waits for {oldest}"
+        lag += f", oldest waiting: {oldest}"
     state = [f"{len(page.there.met())} online" if page.there.met() else "none"]
     connection = page.connection
     if connection is not None:
@@ -139,11 +137,11 @@ def _member_row(one: MemberRow) -> Row:
 def _disagreements(page: GroupPage) -> list[Part]:
     notes = [
         f"{one.topic}: {client} "
-        + ("does not subscribe to it" if wanted is None else f"wants {wanted}")
+        + ("does not subscribe to it" if wanted is None else f"subscribes to {wanted}")
         for one in page.disagreements()
         for client, wanted in one.wanted
     ]
-    head = "Members do not want the same, so messages are lost"
+    head = "Members have different subscriptions, so messages are lost"
     return [Part(head, notes=notes)] if notes else []
 
 

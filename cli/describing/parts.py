@@ -1,4 +1,4 @@
-"""Parts that several pages have."""
+"""Parts that several pages share."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,7 @@ _SETTINGS = (text("setting", "Setting"), text("value", "Value"), text("brokers",
 
 
 def settings_part(settings: Iterable[SettingValues], brokers: tuple[str, ...]) -> Part:
-    """Each setting with its value, and where brokers differ each value with those that have it."""
+    """Return each setting with its value; if brokers differ, each value with its brokers."""
     rows = []
     for one in settings:
         for value, names in one.values:
@@ -18,12 +18,12 @@ def settings_part(settings: Iterable[SettingValues], brokers: tuple[str, ...]) -
             where = "all" if everywhere else ", ".join(names)
             rows.append((one.name, "-" if value is None else value, where))
     differing = [one.name for one in settings if one.differs]
-    notes = [f"Brokers differ in {', '.join(differing)}."] if differing else []
+    notes = [f"Different between brokers: {', '.join(differing)}."] if differing else []
     return Part("Settings", _SETTINGS, rows, notes=notes)
 
 
 def settings_data(settings: Iterable[SettingValues]) -> list[dict[str, Any]]:
-    """The same for programs: the value at each broker."""
+    """Return the same for programs: the value at each broker."""
     return [
         {
             "name": one.name,

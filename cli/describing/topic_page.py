@@ -1,4 +1,4 @@
-"""How `mq topic describe` looks."""
+"""The layout of `mq topic describe`."""
 
 from typing import Any
 
@@ -36,19 +36,19 @@ _GROUPS = (
 DATA = (
     text("topic", "Topic"),
     number("messages", "Messages in its queues"),
-    time("oldest", "When the oldest of them was stored: how far back it reaches"),
-    number("oldestAgeSeconds", "How long ago that was"),
-    time("newest", "When the newest was stored"),
-    number("inTps", "Messages a second that came, over the last minute"),
+    time("oldest", "Store time of the oldest message"),
+    number("oldestAgeSeconds", "Its age"),
+    time("newest", "Store time of the newest message"),
+    number("inTps", "Messages received per second, over the last minute"),
     nested("route", "Each broker: cluster, addresses by id, queues, permission"),
     nested("queues", "Each queue: offsets, messages, oldest, newest"),
-    nested("groups", "Each consumer group: members, lag, messages a second"),
+    nested("groups", "Each consumer group: members, lag, messages per second"),
     nested("settings", "Each setting: its values by broker, and whether they differ"),
 )
 
 
 def result(page: TopicPage, now: int) -> Result:
-    """The page; `now` in ms."""
+    """Return the page; `now` is in ms."""
     rows = [_queue_row(page, queue) for queue in page.queues]
     groups: list[Row] = [(row.group, row.members, row.lag, row.out_rate) for row in page.groups]
     brokers = tuple(row.broker_name for row in page.route)
@@ -56,7 +56,12 @@ def result(page: TopicPage, now: int) -> Result:
         Part(f"Topic {page.topic}", facts=_facts(page, now)),
         Part("Route (queues to read and write)", _ROUTE, _route_rows(page)),
         Part("Queues", QUEUES, rows),
-        Part("Consumer groups", _GROUPS, groups, notes=[] if groups else ["None has consumed it."]),
+        Part(
+            "Consumer groups",
+            _GROUPS,
+            groups,
+            notes=[] if groups else ["No group has consumed it."],
+        ),
     ]
     if page.settings:
         parts.append(settings_part(page.settings, brokers))
@@ -71,7 +76,7 @@ def _facts(page: TopicPage, now: int) -> list[tuple[Any, Any]]:
         (text("", "Messages"), f"{page.messages:,} in {counted(len(page.queues), 'queue')}"),
         (text("", "Oldest"), None if oldest is None else f"{oldest} ago"),
         (text("", "Newest"), None if newest is None else f"{newest} ago"),
-        (text("", "Comes in"), rate),
+        (text("", "Incoming"), rate),
     ]
 
 

@@ -1,1 +1,1 @@
-"""What commands do on this machine: files, stores, daemons, units."""
+"""Code for this machine: files, stores, daemons, units."""

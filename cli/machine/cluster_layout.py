@@ -1,7 +1,7 @@
-"""The settings of a whole cluster: a file for the name servers, and one for each broker.
+"""The configuration files of a cluster: one for the name servers, and one for each broker.
 
-Names are those of Java's samples (conf/2m-2s-sync): broker-a, broker-b; a slave has the name of its
-master, an id above 0, and a file that ends in -s.
+Names are those of Java's samples (conf/2m-2s-sync): broker-a, broker-b; a slave has its master's
+name, an id above 0, and a file name that ends in -s.
 """
 
 import string
@@ -16,32 +16,32 @@ from mq.daemons.instances.plan import PORT_STEP
 from mq.daemons.properties import write_properties
 from mq.protocol.host import address_text
 
-MOST = len(string.ascii_lowercase)
+MAX_MASTERS = len(string.ascii_lowercase)  # broker-a to broker-z
 _NAME_SERVER_PORT = 9876
-_MOST_NAME_SERVERS = 2  # which know the same; brokers tell each of them everything
-_MOST_CONTROLLERS = 3  # beside a member of etcd each
+_MAX_NAME_SERVERS = 2  # all have the same data; brokers register with each
+_MAX_CONTROLLERS = 3  # each with an etcd member on its host
 _ETCD_PORT = 2379
-# What begins the names of the files of name servers and controllers, and what runs them: `mq` with
-# this word. All others are of brokers.
+# The prefixes of the files of name servers and controllers, and the `mq` commands that run them.
+# All other files are of brokers.
 NAME_SERVER = "namesrv"
 CONTROLLER = "controller"
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What a cluster is to be. Without ``hosts`` all of it is on loopback of this machine."""
+    """The size and kind of a cluster. Without ``hosts`` it runs on loopback of this machine."""
 
     name: str
     masters: int
-    slaves: int  # in all
+    slaves: int  # in total
     sync: bool
     hosts: tuple[str, ...] = ()
-    controllers: bool = False  # which say who is master
+    controllers: bool = False  # controllers elect the masters
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of settings; ``hosts`` are those that it is for."""
+    """A configuration file; ``hosts`` are the machines that need it."""
 
     name: str
     settings: Mapping[str, str]
@@ -54,7 +54,7 @@ class File:
 
     @property
     def unit(self) -> str:
-        """The unit of systemd that runs what it is for."""
+        """The systemd unit that reads the file."""
         stem = self.name.removesuffix(".conf")
         if stem.startswith(CONTROLLER):
             return "mq-controller"
@@ -62,16 +62,16 @@ class File:
 
     @property
     def place(self) -> str:
-        """Its name in /etc/mq of a host."""
+        """The file's name in /etc/mq of a host."""
         return f"{CONTROLLER}.conf" if self.name.startswith(CONTROLLER) else self.name
 
 
 def files(wanted: ClusterSpec, folder: Path) -> list[File]:
-    """All files; ``folder``, absolute, keeps what a cluster on one machine writes."""
+    """Return all files. ``folder``, absolute, holds the data of a cluster on one machine."""
     hosts = wanted.hosts or (LOOPBACK,)
-    name_servers = hosts[:_MOST_NAME_SERVERS]
+    name_servers = hosts[:_MAX_NAME_SERVERS]
     found = [_name_servers(wanted, folder, name_servers)]
-    controllers = hosts[:_MOST_CONTROLLERS]
+    controllers = hosts[:_MAX_CONTROLLERS]
     if wanted.controllers:
         found += _controllers(wanted, folder, controllers)
     ports = dict.fromkeys(hosts, DEFAULT_PORT)
@@ -107,7 +107,7 @@ def _role(wanted: ClusterSpec, replica: int) -> dict[str, str]:
 
 
 def _controlled(wanted: ClusterSpec, controllers: tuple[str, ...]) -> dict[str, str]:
-    """Of a broker whose role controllers say."""
+    """Return the settings of a broker whose role controllers decide."""
     addresses = _addresses(controllers, CONTROLLER_PORT)
     found = {"enableControllerMode": "true", "controllerAddr": addresses}
     return {**found, "allAckInSyncStateSet": "true"} if wanted.sync else found
@@ -118,18 +118,19 @@ def _addresses(hosts: tuple[str, ...], port: int) -> str:
 
 
 def _everywhere(hosts: tuple[str, ...]) -> str:
-    """Where to listen so that these are heard: an IPv6 host hears IPv4 there, too."""
+    """Return the wildcard address to listen on; :: accepts IPv4, too."""
     return "::" if any(":" in host for host in hosts) else EVERYWHERE
 
 
 def _distance(replica: int, hosts: int) -> int:
-    """How many hosts behind its master's a replica is: none is on that of its master, if there are
-    others."""
+    """Return the distance of a replica's host from its master's; they differ if there are other
+    hosts.
+    """
     return 1 + (replica - 1) % (hosts - 1) if replica and hosts > 1 else 0
 
 
 def _brokers(wanted: ClusterSpec) -> Iterator[tuple[str, int, int]]:
-    """Name, number of the master, and which of its replicas, 0 for itself."""
+    """Yield the name, the number of the master, and the replica's number; 0 is the master."""
     for number in range(wanted.masters):
         yield f"broker-{string.ascii_lowercase[number]}", number, 0
     for turn in range(wanted.slaves):
@@ -149,7 +150,7 @@ def _name_servers(wanted: ClusterSpec, folder: Path, hosts: tuple[str, ...]) -> 
 
 
 def _controllers(wanted: ClusterSpec, folder: Path, hosts: tuple[str, ...]) -> Iterator[File]:
-    """A file for each: brokers and the other controllers are told its own address."""
+    """Yield a file for each controller, with its address for brokers and other controllers."""
     endpoints = ";".join(f"http://{address_text((host, _ETCD_PORT))}" for host in hosts)
     for host in hosts:
         settings = {

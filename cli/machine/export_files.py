@@ -1,4 +1,4 @@
-"""Files that the export commands write: JSON, in a folder, or on the standard output with `-`."""
+"""JSON files of the export commands, in a directory; `-` prints them."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,9 +26,9 @@ PRINTED = "with `-f -` the object that the file would hold, else the rows"
 def export(
     call: Call, folder: str | None, name: str, document: Any, failures: list[str], end: str = ""
 ) -> Result:
-    """Write `document` to the file `name` in `folder`; what plain prints of it ends with `end`.
+    """Write `document` to the file `name` in `folder`; `end` ends the plain output.
 
-    The form is that of fastjson's pretty printer. The file is there whole or not at all. Raises
+    The layout is that of fastjson's pretty printer. The file is replaced atomically. Raises
     CommandError.
     """
     from mq.protocol import fastjson

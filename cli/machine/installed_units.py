@@ -1,7 +1,7 @@
-"""The units of `systemd/` as files of a system: where each goes, and whether one there was changed.
+"""The units of `systemd/` as installed files: their places, and whether one was edited.
 
-An installed file begins with a line that has the digest of the rest. A file whose digest is right
-is as some release wrote it, and is replaced; any other is somebody's, and stays.
+The first line of an installed file has the digest of the rest. A file with a correct digest is
+unchanged since its release, and is replaced; any other has been edited, and stays.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from mq.cli.runtime.errors import UsageError
 
 _SHIPPED_COMMAND = "/opt/mq/bin/mq"
 _HEAD = "# Written by mq systemd install; changes belong in /etc. sha256="
-# What systemd reads in a command line as something else than itself, `%` aside, which is doubled.
+# Characters that systemd interprets in a command line; `%` is doubled instead.
 _SPECIAL = re.compile(r"[\s\"'\\$;]|[^ -~]")
-# What the units may not see, and why: an mq that lies there cannot be started by them.
+# Directories that the units cannot access, with the setting; an mq there cannot be started.
 _HIDDEN = {
     "/home": "ProtectHome=yes",
     "/root": "ProtectHome=yes",
@@ -27,7 +27,8 @@ _HIDDEN = {
     "/tmp": "PrivateTmp=yes",
     "/var/tmp": "PrivateTmp=yes",
 }
-# Where systemd and its tools look beside /etc (systemd.unit(5), sysusers.d(5), tmpfiles.d(5)).
+# The prefixes that systemd and its tools search besides /etc (systemd.unit(5), sysusers.d(5),
+# tmpfiles.d(5)).
 SEARCHED = (Path("/usr/local"), Path("/usr"))
 
 
@@ -39,7 +40,7 @@ class Unit(NamedTuple):
 
 
 def units(command: str) -> Iterator[Unit]:
-    """Every file, for the `mq` at this absolute path, sorted by place."""
+    """Yield every file, for the `mq` at this absolute path, sorted by place."""
     shipped = resources.files("mq.systemd")
     texts = {item.name: item for item in shipped.iterdir() if not item.name.startswith("__")}
     for name in sorted(texts):
@@ -61,16 +62,16 @@ def _headed(content: bytes) -> bytes:
 
 
 def is_ours(content: bytes) -> bool:
-    """Whether an installed file is as some release of mq wrote it."""
+    """Return whether an installed file is unchanged since its release."""
     return content == _headed(content.partition(b"\n")[2])
 
 
 def command_of(called: str, given: str | None) -> str:
-    """The absolute path of the `mq` that the units run: `given`, or the one that runs now.
+    """Return the absolute path of the `mq` that the units run: `given`, or the running one.
 
-    `called` is how that was called. It counts if it is the script of this very environment, so that
-    a link to the version in use, /opt/mq, stays one. Raises UsageError for a path that is no
-    program, or that no unit can name.
+    `called` is the path by which it was called. It is kept if it is the script of this environment,
+    so that a link to the version in use, such as /opt/mq, stays a link. Raises UsageError for a
+    path that is not a program, or that a unit cannot contain.
     """
     path = Path(given).absolute() if given else _running(called)
     if given and not path.is_file():
@@ -83,7 +84,7 @@ def _running(called: str) -> Path:
     script = Path(sysconfig.get_path("scripts"), "mq")
     if not script.is_file():
         raise UsageError(
-            f"{sys.prefix} has no script bin/mq that a unit could run",
+            f"{sys.prefix} has no script bin/mq for units to run",
             hint="install mq there with pip, or name one: --command /opt/mq/bin/mq",
         )
     path = Path(called).absolute()
@@ -93,14 +94,14 @@ def _running(called: str) -> Path:
 def _escaped(command: str) -> str:
     if _SPECIAL.search(command):
         raise UsageError(
-            f"{command!r} cannot stand in a unit: it has a blank or a special character",
-            hint="install mq in another folder, such as /opt/mq",
+            f"{command!r} cannot be used in a unit: it contains a blank or a special character",
+            hint="install mq in another directory, such as /opt/mq",
         )
     return command.replace("%", "%%")
 
 
 def hidden(command: str) -> str | None:
-    """The setting of the units that hides the program from them, if it lies where one does."""
+    """Return the setting of the units that hides the program's path from them, if any."""
     for path in (Path(command), Path(command).resolve()):
         for folder, setting in _HIDDEN.items():
             if path.is_relative_to(folder):

@@ -1,4 +1,4 @@
-"""What the commands on a store without a broker share: its log, and messages of it as a result."""
+"""Common code of commands on offline stores: their log, and messages as results."""
 
 import os
 from collections.abc import Iterator
@@ -25,43 +25,43 @@ if TYPE_CHECKING:
 Directory = Annotated[
     str,
     typer.Argument(
-        metavar="DIR", help="Directory of the store (storePathRootDir), or one above it."
+        metavar="DIR", help="Directory of the store (storePathRootDir), or a parent directory."
     ),
 ]
 Topic = Annotated[str | None, topic_option("Only this topic.")]
 
-_DEPTH = 3  # of a store below what standalone, or a cluster of brokers, keeps all in
-_MOST_FOLDERS = 10_000  # that are looked into: / is no folder above one store
+_MAX_DEPTH = 3  # levels searched for stores; standalone and clusters keep them one or two below
+_MAX_FOLDERS = 10_000  # directories searched: a search of / must end
 
 
 def root_of(call: Call, directory: str) -> Path:
-    """The store that is meant: the folder itself, or the only one that is below it, which is told.
+    """Return the store's directory: the given one, or the only store below it, which is reported.
 
-    Raises NotFound where there is none, and UsageError where there are several.
+    Raises NotFound if there is none, and UsageError if there are several.
     """
     given = Path(directory)
     if _is_store(given):
         return given
     if not given.is_dir():
-        raise NotFound(f"there is no folder {given}", hint=_NAMED)
+        raise NotFound(f"no directory {given}", hint=_NAMED)
     if given.name == _log_name() and _is_store(given.parent):
         found = [given.parent]
     else:
         found = sorted(_below(given))
     if not found:
         raise NotFound(
-            f"{given} is not a store: it has no folder {_log_name()}, nor has one below it",
+            f"{given} is not a store: neither it nor a directory below it has {_log_name()}",
             hint=_NAMED,
         )
     if len(found) > 1:
         raise UsageError(
-            f"{given} has {len(found)} stores in it", hint=f"name one: {', '.join(map(str, found))}"
+            f"{given} contains {len(found)} stores", hint=f"name one: {', '.join(map(str, found))}"
         )
-    call.environment.tell(f"mq {call.name}: the store is {found[0]}")
+    call.environment.report(f"mq {call.name}: the store is {found[0]}")
     return found[0]
 
 
-_NAMED = "name the folder that storePathRootDir names"
+_NAMED = "give the directory of storePathRootDir"
 
 
 def _log_name() -> str:
@@ -77,26 +77,26 @@ def _is_store(root: Path) -> bool:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    left = _MOST_FOLDERS
+    left = _MAX_FOLDERS
     for place, folders, _ in os.walk(folder):
         path = Path(place)
         left -= 1
         if path != folder and _is_store(path):
             yield path
             folders.clear()
-        elif left <= 0 or len(path.relative_to(folder).parts) >= _DEPTH:
+        elif left <= 0 or len(path.relative_to(folder).parts) >= _MAX_DEPTH:
             folders.clear()
 
 
 def nothing_of(pattern: str) -> None:
-    """Raises NotFound for a topic of which a store has nothing; a pattern may well match none."""
+    """Raise NotFound for a topic that the store does not have; a pattern may match none."""
     if not any(letter in pattern for letter in "*?["):
-        raise NotFound(f"no queue of topic {pattern}", hint="all there are: -t '*'")
+        raise NotFound(f"no queue of topic {pattern}", hint="list all: -t '*'")
 
 
 @contextmanager
 def log_of(root: Path) -> Iterator["OfflineLog"]:
-    """The log of a store."""
+    """Open the log of a store."""
     from mq.daemons.broker.store import layout
     from mq.daemons.broker.store.offline import OfflineLog
 
@@ -105,15 +105,14 @@ def log_of(root: Path) -> Iterator["OfflineLog"]:
 
 
 def decoded(raw: bytes) -> "StoredMessage":
-    """A record of the log, with its body as it is stored."""
+    """Decode a record of the log; the body stays compressed."""
     from mq.protocol.message import decode_record
 
     return decode_record(raw, decompress=False)
 
 
 def messages(found: "Sequence[StoredMessage]") -> Result:
-    """Messages as they are shown: a line each in plain text. Their bodies are as they are
-    stored."""
+    """Return the result of messages, one line each in plain text. Bodies are not decompressed."""
     return message_text.result(
         Unpacked(found),
         lambda message: message_text.line(message, {}, bodies.decoded(message.body, "utf-8")),

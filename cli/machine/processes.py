@@ -1,7 +1,7 @@
-"""The daemons of `mq` that run on this machine, as /proc has them.
+"""The daemons of `mq` on this machine, according to /proc.
 
-A process is held by a descriptor from the moment that it is found (pidfd): a signal never reaches
-another one that got its number meanwhile.
+A process is referenced by a pidfd from the moment that it is found, so that a signal never reaches
+another process with a reused id.
 """
 
 import os
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-# Python's options that a word of their own follows.
+# Options of Python whose value is a separate word.
 _WITH_VALUE = frozenset(("-X", "-W", "--check-hash-based-pycs"))
 
 
 @dataclass(frozen=True)
 class Process:
-    """A daemon. `arguments` are those behind its name; `handle` is its pidfd."""
+    """A daemon. `arguments` are those after its name; `handle` is its pidfd."""
 
     pid: int
     arguments: tuple[str, ...]
@@ -29,7 +29,7 @@ class Process:
 
 @dataclass(frozen=True)
 class RunningDaemons:
-    """The daemons of a kind: one's own, and how many others have, or containers."""
+    """The daemons of a kind: the user's own, and the number in containers or of other users."""
 
     own: list[Process]
     others: int
@@ -37,9 +37,9 @@ class RunningDaemons:
 
 @contextmanager
 def running(kind: str, pid: int | None = None) -> Iterator[RunningDaemons]:
-    """The daemons of a kind that run, or the one of that number.
+    """Yield the running daemons of a kind, or the one with the id `pid`.
 
-    Raises OSError where the system has no /proc, or no descriptors of processes.
+    Raises OSError if the system has no /proc or no pidfds.
     """
     own: list[Process] = []
     others = 0
@@ -50,7 +50,7 @@ def running(kind: str, pid: int | None = None) -> Iterator[RunningDaemons]:
             try:
                 handle = os.pidfd_open(number)
             except ProcessLookupError:
-                continue  # it has just ended
+                continue  # it has just exited
             arguments = _daemon_arguments(kind, number)
             if arguments is not None and _is_own(number):
                 own.append(Process(number, arguments, handle))
@@ -64,7 +64,7 @@ def running(kind: str, pid: int | None = None) -> Iterator[RunningDaemons]:
 
 
 def ask_to_stop(processes: Iterable[Process]) -> list[Process]:
-    """Send SIGTERM; returns those that were there to get it."""
+    """Send SIGTERM. Returns the processes that received it."""
     asked = []
     for process in processes:
         try:
@@ -76,7 +76,7 @@ def ask_to_stop(processes: Iterable[Process]) -> list[Process]:
 
 
 def not_ended(processes: Iterable[Process], seconds: float) -> list[Process]:
-    """Wait until these have ended; those that have not in time."""
+    """Wait up to `seconds` for the processes to exit. Returns those that still run."""
     deadline = time.monotonic() + seconds
     left = {process.handle: process for process in processes}
     poll = select.poll()
@@ -90,17 +90,17 @@ def not_ended(processes: Iterable[Process], seconds: float) -> list[Process]:
 
 
 def _daemon_arguments(kind: str, pid: int) -> tuple[str, ...] | None:
-    """What a process was called with behind `mq <kind>`; None if it is no such daemon."""
+    """Return the arguments of a process after `mq <kind>`; None if it is not such a daemon."""
     try:
         words = (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
         return None
-    rest = _behind_mq(words)
+    rest = _after_mq(words)
     return tuple(rest[1:]) if rest[:1] == [kind] else None
 
 
-def _behind_mq(words: list[str]) -> list[str]:
-    """The arguments of `mq`, run as a script of its own, by Python, or as a module; else none."""
+def _after_mq(words: list[str]) -> list[str]:
+    """Return the arguments of `mq`, run as a script, by Python, or as a module; else none."""
     if not words:
         return []
     if Path(words[0]).name == "mq":
@@ -121,11 +121,11 @@ def _is_own(pid: int) -> bool:
             return False
     except OSError:
         return False
-    # A container's is the business of whoever runs that: it would be started again, or missed.
+    # A process of a container is managed there: it might be restarted, or missed.
     namespaces = []
     for process in (str(pid), "self"):
         try:
             namespaces.append(os.readlink(Path("/proc", process, "ns", "pid")))
-        except OSError:  # one of another privilege, or no namespaces
+        except OSError:  # a process with other privileges, or no namespaces
             return True
     return namespaces[0] == namespaces[1]

@@ -1,7 +1,7 @@
 """The settings that 5.x brokers may keep in RocksDB, read from their directory.
 
-A broker with storeType=defaultRocksDB has a database for each kind in `config`: what is named by
-the key, as JSON; the version of all in a column family of its own (ConfigRocksDBStorage).
+A broker with storeType=defaultRocksDB has a database for each kind in `config`. It maps names to
+JSON; a separate column family holds the version (ConfigRocksDBStorage).
 """
 
 from pathlib import Path
@@ -16,16 +16,16 @@ KINDS = (TOPICS, GROUPS, OFFSETS)
 TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", OFFSETS: "offsetTable"}
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
 
-Entries = dict[str, str]  # JSON by name, in the order of the keys
+Entries = dict[str, str]  # JSON by name, in key order
 
 
 def read(directory: Path, kind: str) -> tuple[Entries, str | None]:
-    """The entries of one kind below `directory`, and their version. Nothing is written.
+    """Return the entries of a kind below `directory`, and their version. Nothing is written.
 
-    Raises NotFound where there is no database, CommandError for one that cannot be read.
+    Raises NotFound if there is no database, CommandError if it cannot be read.
     """
     path = directory / kind
-    if not (path / "CURRENT").is_file():  # to open what is not there would make it
+    if not (path / "CURRENT").is_file():  # opening a missing database would create it
         raise NotFound(
             f"no RocksDB in {path}", hint="give the directory config of a broker's store"
         )
@@ -49,7 +49,7 @@ def read(directory: Path, kind: str) -> tuple[Entries, str | None]:
                 version = database.get_column_family(_VERSION_FAMILY).get(_VERSION_KEY)
         finally:
             database.close()
-    except Exception as error:  # what rocksdict raises for each of RocksDB's errors
+    except Exception as error:  # rocksdict raises it for each RocksDB error
         raise CommandError(f"cannot read {path}: {error}", status=Status.BAD_DATA) from error
     return found, None if version is None else _text(version)
 
@@ -59,7 +59,7 @@ def _text(value: Any) -> str:
 
 
 def parse(kind: str, name: str, text: str) -> Any:
-    """The value of an entry; of offsets, by queue id. Raises CommandError for what is no JSON."""
+    """Return the value of an entry; offsets by queue id. Raises CommandError for invalid JSON."""
     from mq.protocol import fastjson
 
     try:
@@ -74,7 +74,7 @@ def parse(kind: str, name: str, text: str) -> Any:
 
 
 def pretty(value: Any, indent: str = "") -> str:
-    """JSON as fastjson 2 writes it for people: a tab per level, numbers as keys without quotes."""
+    """Return JSON as fastjson 2 pretty-prints it: a tab per level, numeric keys without quotes."""
     import orjson
 
     if isinstance(value, dict) and value:

@@ -1,4 +1,4 @@
-"""A store that a command works on in a broker's place: locked meanwhile, its owner's afterwards."""
+"""Locks and ownership of a store that a command changes in place of a broker."""
 
 import fcntl
 import os
@@ -15,17 +15,17 @@ from mq.daemons.broker.store import layout
 
 @contextmanager
 def held(root: Path, *, create: bool) -> Iterator[None]:
-    """Hold the lock that a broker holds on its store, so that none starts on it.
+    """Hold the broker's lock on a store, so that no broker starts on it.
 
-    A store without a lock file gets one with `create`; else it is nobody's. The lock is let go of
-    early where the process opens the file once more and closes it, as a recovery at its end does
-    (fcntl(2)). Raises CommandError, TRY_AGAIN, while a broker runs.
+    Without a lock file it is created with `create`; else nothing is locked. The lock is released
+    early if the process opens and closes the file again, as a recovery does at its end (fcntl(2)).
+    Raises CommandError, TRY_AGAIN, while a broker runs.
     """
     path = root / layout.LOCK_FILE
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
     except FileNotFoundError:
-        yield  # without a lock file, or a store at all, which is told elsewhere
+        yield  # no lock file, or no store, which is reported elsewhere
         return
     except OSError as error:
         raise local_files.cannot("lock", path, error) from error
@@ -43,10 +43,10 @@ def held(root: Path, *, create: bool) -> Iterator[None]:
 
 @contextmanager
 def owned_as(root: Path, source: Path) -> Iterator[None]:
-    """Give what is made below `root` meanwhile to the owner of the store at `source`.
+    """Give files created below `root` in the context to the owner of the store at `source`.
 
-    So a broker, which runs as that user, can write what root has repaired. Nobody else may read
-    it in between, and what is a copy of a file has its mode. `root` may be `source`.
+    So a broker, which runs as that user, can write files that root repaired. Meanwhile no other
+    user can read them; a copied file gets the mode of the original. `root` may be `source`.
     """
     root.parent.mkdir(parents=True, exist_ok=True)
     before = os.umask(0o077)

@@ -1,5 +1,5 @@
-"""What `mq manual` writes: man pages, completions and the description of the JSON.
+"""The output of `mq manual`: man pages, completions and the description of the JSON.
 
-All of it derives from the declarations of the commands (`described`), so that it says what the
-command does. It is committed, and a test fails when it is stale: `make manual` writes it anew.
+It is generated from the declarations of the commands (`described`) and committed. A test fails if
+it is stale: `make manual` rewrites it.
 """

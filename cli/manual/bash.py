@@ -1,4 +1,4 @@
-"""The completion for bash."""
+"""The completion script for bash."""
 
 from mq.cli.manual.specs import (
     Argument,
@@ -13,11 +13,11 @@ from mq.cli.manual.specs import (
 _HEAD = """\
 # Completion of mq for bash 4 and later. Written by `mq manual`: make manual.
 #
-# Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
+# It contains commands and options; names of topics, groups and so on come from `mq __complete`.
 """
 
 _CODE = """\
-_mq_candidates() { # kind: what can stand for a value
+_mq_candidates() { # kind: sets _mq_words to the candidates for a value
     local kind=$1
     case $kind in
     '') ;;
@@ -38,17 +38,17 @@ _mq_candidates() { # kind: what can stand for a value
     esac
 }
 
-_mq_offer() { # prefix: of _mq_words those that begin with the current one
+_mq_offer() { # prefix: adds those of _mq_words that start with the current word
     local name
     for name in "${_mq_words[@]}"; do
         [[ $name == "$_mq_value"* ]] || continue
-        # What others have named may be ;reboot or $(reboot).
+        # Names of others may be ;reboot or $(reboot).
         [[ -n $live ]] && printf -v name %q "$name"
         COMPREPLY+=("$1$name")
     done
 }
 
-_mq_command_names() { # words: those that begin with the current one, in any case and in kebab-case
+_mq_command_names() { # words: adds those that match the current word, in any case and kebab-case
     local name
     for name in "$@"; do
         if [[ $_mq_value == *-* ]]; then
@@ -59,7 +59,7 @@ _mq_command_names() { # words: those that begin with the current one, in any cas
     done
 }
 
-_mq_takes_value() { # option: whether the word behind it is its value
+_mq_takes_value() { # option: whether the next word is its value
     local spec
     for spec in "${_mq_specs[@]}"; do
         [[ $spec == *=* && ,${spec%%=*}, == *,"$1",* ]] && return 0
@@ -67,7 +67,7 @@ _mq_takes_value() { # option: whether the word behind it is its value
     return 1
 }
 
-_mq_before() { # sets first to the word that is the command, behind the options before it
+_mq_before() { # sets first to the index of the command, after the options before it
     local -a _mq_specs=("${_mq_globals[@]}")
     while ((first < cword)) && [[ ${words[first]} == -?* ]]; do
         [[ ${words[first]} != *=* ]] && _mq_takes_value "${words[first]}" && ((first++))
@@ -75,7 +75,7 @@ _mq_before() { # sets first to the word that is the command, behind the options 
     done
 }
 
-_mq_argument() { # sets argument: what the current word is that no option introduces
+_mq_argument() { # sets argument: the kind of the current word if no option precedes it
     local -i index=0 at
     local spec name given=,
     for ((at = first; at < cword; at++)); do
@@ -114,7 +114,7 @@ _mq() {
         if [[ $_mq_value == -* ]] || ((cword < first)); then
             _mq_specs=("${_mq_globals[@]}")
             first=1
-            _mq_behind
+            _mq_complete_word
         else
             _mq_command_names "${_mq_first[@]}"
         fi
@@ -139,10 +139,10 @@ _mq() {
     if ((cword <= first)) || ! _mq_options "$key ${words[first]}"; then
         _mq_options "$key"
     fi
-    _mq_behind
+    _mq_complete_word
 }
 
-_mq_behind() { # an option, the value of one, or a word, of those in _mq_specs and _mq_arguments
+_mq_complete_word() { # completes an option, its value, or a word, from _mq_specs and _mq_arguments
     if [[ $_mq_value == --*=* ]]; then
         flag=${_mq_value%%=*}
         prefix=$flag=
@@ -178,20 +178,20 @@ _mq_behind() { # an option, the value of one, or a word, of those in _mq_specs a
     fi
 }
 
-_mq_trim() { # word: bash takes what follows : and = for a word of its own
+_mq_trim() { # word: bash treats the part after : and = as a word
     local cut=${1%"${1##*[:=]}"}
     if [[ -n $cut && $COMP_WORDBREAKS == *[:=]* ]]; then
         COMPREPLY=("${COMPREPLY[@]#"$cut"}")
     fi
 }
 
-# The order counts: names of the system are the last. bash 4.4 and later keep it.
+# Keep the order: names of the system are last. bash 4.4 and later support it.
 complete -o nosort -F _mq mq 2>/dev/null || complete -F _mq mq
 """
 
 
 def script() -> str:
-    """completions/bash/mq."""
+    """Return completions/bash/mq."""
     found = specs()
     sets = shared_sets(found)
     lines = [_HEAD]
@@ -218,12 +218,12 @@ def script() -> str:
 
 
 def _spec(option: Spec) -> str:
-    """`-t,--topic=topics`: the = says that it takes a value."""
+    """Return `-t,--topic=topics`; = means that it takes a value."""
     return _quoted(",".join(option.flags) + (f"={option.kind}" if option.takes_value else ""))
 
 
 def _argument(word: Argument) -> str:
-    """`-t,--topic=topics`; behind = a + says that it takes all words that are left."""
+    """Return `-t,--topic=topics`; + after = means that it takes all remaining words."""
     return _quoted(f"{','.join(word.flags)}={'+' if word.repeated else ''}{word.kind}")
 
 

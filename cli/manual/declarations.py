@@ -1,4 +1,4 @@
-"""One command as its declarations describe it: for its help, and for pages and completions."""
+"""The description of one command from its declarations, for help, pages and completions."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """An option or an argument. `kind` says what completes its value (`mq.cli.manual.kinds`)."""
+    """An option or an argument. `kind` selects the completion of its value
+    (`mq.cli.manual.kinds`)."""
 
-    flags: tuple[str, ...]  # none for an argument
+    flags: tuple[str, ...]  # empty for an argument
     metavar: str  # empty for a flag without a value
     help: str
     default: str
@@ -28,16 +29,16 @@ class Option:
     repeated: bool
     shared: bool
     kind: str
-    subject: int = 0  # which word may give it instead of its flag, from 1; 0: none
+    subject: int = 0  # the number of the word that may replace its flag, from 1; 0: none
 
     @property
     def usage(self) -> str:
-        """`-t TOPIC`, as a line of usage has it; a subject is its word alone."""
+        """`-t TOPIC`, as in a usage line; a subject is only its word."""
         return self._usage(self.subject)
 
     @property
     def flagged(self) -> str:
-        """The same with its flag, also of a subject."""
+        """The same with its flag, also for a subject."""
         return self._usage(0)
 
     def _usage(self, subject: int) -> str:
@@ -47,7 +48,7 @@ class Option:
 
     @property
     def words(self) -> str:
-        """What it is, and what need not be said in its own text: required, default, repeatable."""
+        """The help, followed by required, default and repeatable."""
         parts = [self.help]
         if self.required:
             parts.append("Required.")
@@ -60,7 +61,7 @@ class Option:
 
 @dataclass(frozen=True)
 class CommandDescription:
-    """A command: its names, its text in paragraphs, its options, what it does and gives."""
+    """A command: names, text in paragraphs, options, effect and results."""
 
     name: str
     group: str
@@ -71,22 +72,22 @@ class CommandDescription:
     one_of: tuple[str, ...]
     effect: Effect
     given: ResultShape | None
-    talks: bool  # to a cluster: False for the daemons
+    talks: bool  # whether it connects to a cluster: False for daemons
     aliases: tuple[str, ...] = ()  # its names of noun and verb
 
     @property
     def own(self) -> tuple[Option, ...]:
-        """The options that other commands do not share."""
+        """The options that other commands do not have."""
         return tuple(option for option in self.options if not option.shared)
 
     @property
     def common(self) -> tuple[Option, ...]:
-        """The shared options that this command has."""
+        """The shared options of this command."""
         return tuple(option for option in self.options if option.shared)
 
 
 def describe_declared(declared: "CommandParser", group: str = "") -> CommandDescription:
-    """A command whose declarations are read already."""
+    """Return the description of a command whose declarations are already read."""
     function = declared.function
     summary, paragraphs, examples = _texts(function)
     return CommandDescription(
@@ -105,14 +106,14 @@ def describe_declared(declared: "CommandParser", group: str = "") -> CommandDesc
 
 
 def _texts(function: Callable[..., Any]) -> tuple[str, tuple[str, ...], tuple[Example, ...]]:
-    """The first line of the docstring, its other paragraphs, and its examples."""
+    """Return the first line of the docstring, its other paragraphs, and its examples."""
     text, examples = split(function.__doc__)
     summary, *others = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
     return summary, tuple(others), examples
 
 
 def options_of(declared: "CommandParser") -> Iterator[Option]:
-    """The options and arguments, in the order in which they are declared."""
+    """Yield the options and arguments in the order of declaration."""
     positions = {name: number for number, name in enumerate(declared.subjects, 1)}
     for option in declared.command.get_params(declared.context):
         if option.name == "help":

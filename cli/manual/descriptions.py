@@ -1,4 +1,4 @@
-"""Every command as its declarations describe it, in a form to write pages and completions from."""
+"""Descriptions of all commands, for pages and completions."""
 
 from functools import cache
 
@@ -8,7 +8,7 @@ from mq.cli.manual.declarations import CommandDescription, describe_declared
 
 
 def commands(group: str | None = None) -> list[CommandDescription]:
-    """All commands in the order of the catalog, or those of one group."""
+    """Return all commands in the order of the catalog, or those of one group."""
     return [
         describe(key, name)
         for key, names in catalog.GROUPS.items()
@@ -18,14 +18,14 @@ def commands(group: str | None = None) -> list[CommandDescription]:
 
 
 def cases(command: CommandDescription) -> list[tuple[str, CommandDescription]]:
-    """The command with each argument that gives it options more, and that argument."""
+    """Return the command's variants: each argument that adds options, with the description."""
     group, name = command.group, command.name
     return [(case, describe(group, name, case)) for case in _case_names(group, name)]
 
 
 @cache
 def describe(group: str, name: str, *arguments: str) -> CommandDescription:
-    """One command, as it is with these arguments."""
+    """Return the description of one command with these arguments."""
     return describe_declared(load(group, name, arguments), group)
 
 

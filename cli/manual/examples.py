@@ -1,12 +1,12 @@
 """The examples of a command: the last section of its docstring.
 
     Examples:
-        mq tail Orders --last 10        the ten newest, then what comes
+        mq tail Orders --last 10        the last ten, then new messages
         mq tail Orders --grep refused --format '%k %b'
                                         only these, as key and body
 
-A line is a command as a shell takes it, two or more blanks, and what it does; where the command
-is long, that stands below it. They are read when help is asked for, never when a command runs.
+A line is a command for a shell, two or more blanks, and its description; the description of a long
+command is on the next line. Examples are read only for help, never when a command runs.
 """
 
 import re
@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 
 _HEAD = "\nExamples:\n"
 _APART = re.compile(r" {2,}")
-# So much for the command, where what it does is to stand beside it.
+# The longest command, in characters, with its description on the same line.
 _LONGEST = 44
 
 
 class Example(NamedTuple):
-    """A command as one types it, and what it does, in a few words without a full stop."""
+    """A command, and its description in a few words without a period."""
 
     command: str
     words: str
 
     def called(self, name: str, other: str) -> "Example":
-        """The same by another name of the command."""
+        """Return the same example with another name of the command."""
         before = f"mq {name}"
         command = self.command
         if command.startswith(before):
@@ -37,13 +37,13 @@ class Example(NamedTuple):
 
 
 def split(docstring: str | None) -> tuple[str, tuple[Example, ...]]:
-    """The text of a docstring without its examples, and these."""
+    """Return the text of a docstring without its examples, and the examples."""
     text, _, section = cleandoc(docstring or "").partition(_HEAD)
     return text.rstrip(), tuple(_examples(section.splitlines()))
 
 
 def of(function: Callable[..., Any]) -> tuple[Example, ...]:
-    """The examples of a command."""
+    """Return the examples of a command."""
     return split(function.__doc__)[1]
 
 
@@ -51,7 +51,7 @@ def _examples(lines: Iterable[str]) -> Iterator[Example]:
     command, words = "", ""
     for line in lines:
         indent = len(line) - len(line.lstrip())
-        if indent > 4:  # what the command above does
+        if indent > 4:  # a description of the command above
             words = f"{words} {line.strip()}".lstrip()
             continue
         if command:
@@ -62,9 +62,9 @@ def _examples(lines: Iterable[str]) -> Iterator[Example]:
 
 
 def laid_out(examples: Iterable[Example], width: int) -> Iterator[str]:
-    """Lines of text, `width` characters at most: commands, and beside them what they do.
+    """Yield lines of at most `width` characters: commands with their descriptions.
 
-    A command is never broken, however long it is: it is there to be copied.
+    A command is never broken, whatever its length, so that it can be copied.
     """
     shown = list(examples)
     beside = [len(item.command) for item in shown if len(item.command) <= _LONGEST]

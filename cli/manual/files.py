@@ -7,7 +7,7 @@ from mq.cli.manual.pages import pages
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """The path of each below the project's folder, and its text."""
+    """Yield the path of each file below the project's directory, and its text."""
     yield from pages()
     yield "completions/bash/mq", bash.script()
     yield "completions/zsh/_mq", zsh.script()

@@ -1,4 +1,4 @@
-"""The completion for fish."""
+"""The completion script for fish."""
 
 from mq.cli.manual.specs import (
     Argument,
@@ -13,11 +13,11 @@ from mq.cli.manual.specs import (
 _HEAD = """\
 # Completion of mq for fish. Written by `mq manual`: make manual.
 #
-# Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
+# It contains commands and options; names of topics, groups and so on come from `mq __complete`.
 """
 
 _CODE = """\
-function __mq_values -a kind prefix value # what can stand for a value
+function __mq_values -a kind prefix value # prints the candidates for a value
     switch $kind
         case ''
         case 'one:*'
@@ -33,7 +33,7 @@ function __mq_values -a kind prefix value # what can stand for a value
     end
 end
 
-function __mq_takes_value -a flag # of the options that follow it
+function __mq_takes_value -a flag # whether it takes a value, by the options that follow
     for spec in $argv[2..-1]
         set -l parts (string split '|' -m 3 -- $spec)
         if test "$parts[2]" = 1; and contains -- $flag (string split , -- $parts[1])
@@ -43,9 +43,9 @@ function __mq_takes_value -a flag # of the options that follow it
     return 1
 end
 
-# What the current word may be: an option, the value of one, or a word that no option introduces.
-# The words behind the command, then --, then its options and arguments.
-function __mq_behind
+# Completes the current word: an option, its value, or a word that no option precedes.
+# Arguments: the words after the command, then --, then its options and arguments.
+function __mq_complete_word
     set -l split (contains -i -- '--mq--' $argv)
     set -l words
     test $split -gt 1; and set words $argv[1..(math $split - 1)]
@@ -123,9 +123,9 @@ function __mq_complete
     end
     set -l many (count $words)
     if test $many -lt $at
-        # Of an option before the command the value is missing, or an option is begun.
+        # The value of an option before the command is missing, or an option is incomplete.
         if test (math $many + 1) -lt $at; or string match -q -- '-*' $current
-            __mq_behind $words[2..-1] '--mq--' (__mq_globals)
+            __mq_complete_word $words[2..-1] '--mq--' (__mq_globals)
         else
             __mq_first
         end
@@ -147,25 +147,25 @@ function __mq_complete
         set key "$key "(string lower -- $second | string replace -ra '[-_]' '')
         set at (math $at + 1)
     end
-    set -l behind
-    test $many -ge $at; and set behind $words[$at..-1]
+    set -l rest
+    test $many -ge $at; and set rest $words[$at..-1]
     set -l specs
-    if test (count $behind) -gt 0
-        set specs (__mq_options "$key $behind[1]")
+    if test (count $rest) -gt 0
+        set specs (__mq_options "$key $rest[1]")
     end
     if test -z "$specs"
         set specs (__mq_options $key)
     end
-    __mq_behind $behind '--mq--' $specs
+    __mq_complete_word $rest '--mq--' $specs
 end
 
-# -k: in their order, names of the system at the end.
+# -k: keep the order; names of the system are last.
 complete -c mq -f -k -a '(__mq_complete)'
 """
 
 
 def script() -> str:
-    """completions/fish/mq.fish."""
+    """Return completions/fish/mq.fish."""
     halves = second_words()
     lines = [_HEAD, f"set -g __mq_halves {' '.join(halves)}", "", "function __mq_first"]
     lines += [_printed(name, words) for name, words in first_words()]
@@ -175,11 +175,10 @@ def script() -> str:
         lines += [f"        {_printed(name, words)}" for name, words in others]
     lines += ["    end", "end", ""]
     lines.append(
-        "# An option is a line: flags|1 if it takes a value|kind|help. A word that no option"
+        "# An option is a line: flags|1 if it takes a value|kind|help. A positional argument is "
+        "one,"
     )
-    lines.append(
-        "# introduces is one, too: argument:flags that give it|+ if it takes all others|kind|."
-    )
+    lines.append("# too: argument:flags that replace it|+ if it takes all others|kind|.")
     found = specs()
     sets = shared_sets(found)
     lines.append("function __mq_globals")
@@ -211,7 +210,9 @@ def _line(option: Spec) -> str:
 
 
 def _argument(word: Argument) -> str:
-    """A line as of an option: its flags behind `argument:`; + where it takes all that is left."""
+    """Return a line for an argument: its flags after `argument:`; + if it takes all remaining
+    words.
+    """
     kind = word.kind.replace("|", ";")
     return f"argument:{','.join(word.flags)}|{'+' if word.repeated else '-'}|{kind}|"
 

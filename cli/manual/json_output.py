@@ -1,4 +1,4 @@
-"""docs/json-output.md: what `-o json` gives, command by command."""
+"""docs/json-output.md: the output of `-o json`, command by command."""
 
 from mq.cli import catalog
 from mq.cli.manual.declarations import CommandDescription
@@ -19,8 +19,8 @@ _TYPES = {
 _HEAD = f"""\
 # JSON of the commands
 
-Written by `mq manual` from the declarations of the commands (`make manual`); the tests hold every
-command to it.
+Written by `mq manual` from the declarations of the commands (`make manual`); tests check every
+command against it.
 
 With `-o json` a command prints one object:
 
@@ -35,28 +35,26 @@ With `-o json` a command prints one object:
 }}
 ```
 
-| field | what it is |
+| field | description |
 |---|---|
 | `version` | {JSON_VERSION}; it grows when a field is changed or removed, not when one is added |
 | `command` | name of the command |
 | `status` | the exit status of `mq`, see mq(1) |
-| `data` | a list of objects, whose fields stand below, unless another form is described there |
+| `data` | a list of objects with the fields below, unless another form is described there |
 | `totals` | facts about the whole, by name |
-| `failures` | a line of text for each part that failed; they go to standard error, too |
-
-A command that goes on, or is watched (`--watch`), prints such an object per line, each whole. With
+| `failures` | a line of text for each part that failed; also written to standard error |
 `-o yaml` it is the same document in YAML; with `-o csv` the rows alone.
 
-Types: a *time* is a string in UTC and ISO 8601, `2026-07-01T12:00:00.123Z`; any value may be null
-where it is not known. With `--columns` only the fields asked for are there. With `--dry-run` `data`
-is the list of changes that were not made:
+Types: a *time* is a string in UTC and ISO 8601, `2026-07-01T12:00:00.123Z`. A value may be null if
+it is unknown. With `--columns` only the selected fields are present. With `--dry-run` `data` is the
+list of changes that were not made:
 
 """
 
 
 def document() -> str:
-    """The whole text."""
-    parts = [_HEAD, _table(changes_text.DATA), "\n`totals`: `changes`, how many there are.\n"]
+    """Return the whole text."""
+    parts = [_HEAD, _table(changes_text.DATA), "\n`totals`: `changes`, their number.\n"]
     for group, title in catalog.TITLES.items():
         described = [command for command in commands(group) if command.talks]
         if described:
@@ -83,7 +81,7 @@ def _command(command: CommandDescription) -> str:
 
 
 def _table(columns: Columns) -> str:
-    lines = ["| field | type | what it is |", "|---|---|---|"]
+    lines = ["| field | type | description |", "|---|---|---|"]
     for column in columns:
         lines.append(f"| `{column.name}` | {_TYPES[column.kind]} | {column.title or column.name} |")
     return "\n".join(lines) + "\n"

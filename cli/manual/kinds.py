@@ -1,7 +1,7 @@
-"""What completes the value of an option: by its metavar, else by its name, never by command.
+"""The completion of an option's value: by its metavar, else by its name, never by command.
 
-A kind is the name of a list that `mq.cli.completing` has (topics, groups, …), or `files`,
-`directories`, `commands`, or `one:a|b` for a fixed choice, or empty for anything else.
+A kind is the name of a list of `mq.cli.completing` (topics, groups, …), or `files`, `directories`,
+`commands`, or `one:a|b` for a fixed choice, or empty for anything else.
 """
 
 LISTS = (
@@ -34,7 +34,7 @@ _BY_METAVAR = {
     "DIRECTORY": "directories",
 }
 
-# The metavars NAME and HOST:PORT say little: there the name of the option counts.
+# The metavars NAME and HOST:PORT are ambiguous: then the name of the option decides.
 _BY_NAME = {
     "topic": "topics",
     "topicname": "topics",
@@ -56,7 +56,7 @@ _BY_NAME = {
 
 
 def kind_of(flags: tuple[str, ...], metavar: str, *, is_flag: bool) -> str:
-    """The kind of an option's values."""
+    """Return the kind of an option's values."""
     if is_flag:
         return ""
     if metavar in _BY_METAVAR:

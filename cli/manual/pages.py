@@ -9,14 +9,14 @@ from mq.cli.manual.descriptions import cases, commands
 from mq.cli.manual.shared_help import shared_groups
 from mq.cli.runtime.status import MEANINGS
 
-# mdoc wants a date, and a page that is written anew must be the same page.
+# mdoc requires a date; it is fixed so that unchanged pages stay the same.
 DATE = "November 21, 2026"
 
-_EXAMPLE_WIDTH = 72  # of 78 columns, six of which are indented
+_EXAMPLE_WIDTH = 72  # of 78 columns, six of which are the indentation
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Every page: its path and its text."""
+    """Yield every page: its path and its text."""
     yield "man/mq.1", main_page()
     for group in catalog.GROUPS:
         if group != "daemon":
@@ -26,13 +26,13 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def main_page() -> str:
-    """mq(1): what all commands share."""
+    """Return mq(1): what all commands share."""
     body = [
         *roff.section("SYNOPSIS", [".Nm", ".Op Ar options", ".Ar COMMAND", ".Op Ar options"]),
         *roff.section("DESCRIPTION", roff.paragraphs(prose.DESCRIPTION)),
         *roff.section("COMMANDS", _command_lists()),
         *roff.section("OPTIONS", _shared_options()),
-        *roff.section("WORDS, FILES AND TIMES", roff.paragraphs(prose.WORDS)),
+        *roff.section("ARGUMENTS, FILES AND TIMES", roff.paragraphs(prose.ARGUMENTS)),
         *roff.section(
             "FORMATS",
             roff.items((f"Cm {name}", [roff.text(words)]) for name, words in prose.FORMATS),
@@ -57,7 +57,7 @@ def main_page() -> str:
 
 
 def group_page(group: str) -> str:
-    """mq-topic(1) and the like."""
+    """Return a page such as mq-topic(1)."""
     name = f"mq-{group}"
     title = catalog.TITLES[group]
     lines: list[str] = []
@@ -77,7 +77,7 @@ def group_page(group: str) -> str:
 
 
 def daemon_page(command: CommandDescription) -> str:
-    """mq-broker(8) and the like, with every setting."""
+    """Return a page such as mq-broker(8), with every setting."""
     name = _page_of(command.name)
     body = [
         *roff.section("SYNOPSIS", [f".Nm mq {command.name}", ".Op Ar options"]),
@@ -111,7 +111,7 @@ def _shared_options() -> list[str]:
     lines = [roff.text(prose.OPTIONS)]
     for title, options in shared_groups():
         lines += roff.subsection(title, _options(options))
-    return lines + roff.subsection("What comes first", roff.paragraphs(prose.PRECEDENCE))
+    return lines + roff.subsection("Precedence", roff.paragraphs(prose.PRECEDENCE))
 
 
 def _options(options: list[Option] | tuple[Option, ...]) -> list[str]:
@@ -125,7 +125,7 @@ def _options(options: list[Option] | tuple[Option, ...]) -> list[str]:
 
 
 def _command(command: CommandDescription) -> list[str]:
-    # Words first: those of typer, then the subjects, in their order.
+    # Words first: those of typer, then the subjects, in order.
     own = sorted(
         command.own,
         key=lambda option: (bool(option.flags) and not option.subject, option.subject),
@@ -139,9 +139,9 @@ def _command(command: CommandDescription) -> list[str]:
         lines += [".Pp", roff.text(f"Also called {names}.")]
     if flagged := [option for option in command.own if option.subject]:
         shown = ", ".join(f"{'/'.join(option.flags)} {option.metavar}" for option in flagged)
-        lines += [".Pp", roff.text(f"With flags instead of words: {shown}.")]
+        lines += [".Pp", roff.text(f"With flags instead of positional arguments: {shown}.")]
     if command.effect.destroys:
-        lines += [".Pp", roff.text("Asks before it does so on a terminal, unless --yes is given.")]
+        lines += [".Pp", roff.text("Asks for confirmation at a terminal, unless --yes is given.")]
     if command.one_of:
         lines += [".Pp", roff.text(f"One of {' or '.join(command.one_of)} is required.")]
     if command.own:
@@ -150,7 +150,7 @@ def _command(command: CommandDescription) -> list[str]:
 
 
 def _examples_of(commands: Iterable[CommandDescription]) -> list[str]:
-    """The section EXAMPLES; none where the commands have none."""
+    """Return the section EXAMPLES; empty without examples."""
     shown = [example for command in commands for example in command.examples]
     if not shown:
         return []
@@ -158,7 +158,7 @@ def _examples_of(commands: Iterable[CommandDescription]) -> list[str]:
 
 
 def _case(command: CommandDescription, described: CommandDescription, case: str) -> list[str]:
-    """What the command does with an argument, and the options that only come with it."""
+    """Return the lines of a command with an argument that adds options, and these options."""
     from mq.pipeline.jobs import load
 
     job = load(case)
@@ -197,7 +197,7 @@ def _examples() -> list[str]:
 def _see_also(own: str) -> list[str]:
     names = [("mq", 1), *((f"mq-{group}", 1) for group in catalog.GROUPS if group != "daemon")]
     names += [(_page_of(name), 8) for name in catalog.GROUPS["daemon"]]
-    # mandoc wants them by section, then by name.
+    # mandoc requires them by section, then by name.
     others = sorted((item for item in names if item[0] != own), key=lambda item: (item[1], item[0]))
     last = len(others) - 1
     return [
@@ -235,8 +235,8 @@ def _settings(daemon: str) -> list[str]:
         for setting, value in section.described():
             default = f"Default: {value or 'empty'}."
             unit = f" In {setting.unit}." if setting.unit else ""
-            marks = "" if setting.effect else " Accepted, without effect here."
-            marks += " May be changed while the daemon runs." if setting.updatable else ""
+            marks = "" if setting.effect else " Accepted, no effect here."
+            marks += " Can be changed while the daemon runs." if setting.updatable else ""
             words = f"{setting.doc[:1].upper()}{setting.doc[1:]}.{unit} {default}{marks}"
             entries.append((f"Va {roff.argument(setting.name)}", [roff.text(words)]))
         lines += roff.subsection(title, roff.items(entries))

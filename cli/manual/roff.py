@@ -1,16 +1,16 @@
-"""The language of man pages (mdoc), as far as our pages need it."""
+"""The man page language (mdoc), as far as our pages need it."""
 
 import re
 from collections.abc import Iterable
 from textwrap import wrap
 
-# What mdoc takes for punctuation or a macro when it stands alone as an argument.
+# Arguments that mdoc treats as punctuation or a macro when they stand alone.
 _SPECIAL = re.compile(r"^(?:[.,:;()\[\]?!|]|[A-Z][a-z]|[A-Z][a-z][a-z]?)$")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"(])")
 
 
 def text(words: str) -> str:
-    """Running text as lines of roff; each sentence begins one, so that roff sees where they end."""
+    """Return running text as lines of roff; each sentence starts a line, as roff requires."""
     sentences = _SENTENCE.split(" ".join(words.split()))
     return "\n".join(line for sentence in sentences for line in _wrapped(escape(sentence)))
 
@@ -21,19 +21,19 @@ def _wrapped(escaped: str) -> list[str]:
 
 
 def _safe(line: str) -> str:
-    """A line that roff does not take for a command."""
+    """Return a line that roff does not treat as a command."""
     return f"\\&{line}" if line.startswith((".", "'")) else line
 
 
 def escape(words: str) -> str:
-    """Text that means nothing to roff."""
+    """Return text without special meaning for roff."""
     escaped = words.replace("\\", r"\e").replace("-", r"\-").replace("`", r"\(ga")
     escaped = escaped.replace("^", r"\(ha").replace("~", r"\(ti").replace('"', r"\(dq")
     return "".join(letter if letter.isascii() else rf"\[u{ord(letter):04X}]" for letter in escaped)
 
 
 def argument(word: str) -> str:
-    """One argument of a macro."""
+    """Return one argument of a macro."""
     escaped = escape(word)
     if _SPECIAL.match(word) or word.startswith("%"):
         escaped = rf"\&{escaped}"
@@ -41,7 +41,7 @@ def argument(word: str) -> str:
 
 
 def page(name: str, section: int, date: str, summary: str, body: Iterable[str]) -> str:
-    """A whole page. `date` is as mdoc wants it: November 21, 2026."""
+    """Return a whole page. `date` is in mdoc's form: November 21, 2026."""
     head = [
         '.\\" Written by `mq manual` from the declarations of the commands: make manual.',
         f".Dd {date}",
@@ -55,17 +55,17 @@ def page(name: str, section: int, date: str, summary: str, body: Iterable[str]) 
 
 
 def section(title: str, body: Iterable[str]) -> list[str]:
-    """A section with its heading."""
+    """Return a section with its heading."""
     return [f".Sh {title}", *body]
 
 
 def subsection(title: str, body: Iterable[str]) -> list[str]:
-    """A part of a section with its heading."""
+    """Return a subsection with its heading."""
     return [f".Ss {escape(title)}", *body]
 
 
 def paragraphs(texts: Iterable[str]) -> list[str]:
-    """Paragraphs with space between them."""
+    """Return paragraphs, separated by space."""
     lines: list[str] = []
     for number, words in enumerate(texts):
         lines += [".Pp"] if number else []
@@ -74,7 +74,7 @@ def paragraphs(texts: Iterable[str]) -> list[str]:
 
 
 def items(entries: Iterable[tuple[str, Iterable[str]]], *, compact: bool = True) -> list[str]:
-    """A list of terms, each a macro line, with lines of text that explain them."""
+    """Return a list of terms, each a macro line, with their explanations."""
     lines = [f".Bl -tag -width Ds{' -compact' if compact else ''}"]
     for term, body in entries:
         lines += [f".It {term}", *body]
@@ -82,12 +82,12 @@ def items(entries: Iterable[tuple[str, Iterable[str]]], *, compact: bool = True)
 
 
 def literal(lines: Iterable[str]) -> list[str]:
-    """Lines as they are: commands and what they print."""
+    """Return literal lines: commands and their output."""
     return [".Bd -literal -offset indent", *(_safe(escape(line)) for line in lines), ".Ed"]
 
 
 def flags(names: Iterable[str], metavar: str) -> str:
-    """An option as a term of a list: `-t`, `--topic` `TOPIC`."""
+    """Return an option as a term of a list: `-t`, `--topic` `TOPIC`."""
     parts = [f"Fl {argument(name[1:])}" for name in names]
     shown = " , ".join(parts)
     return f"{shown} Ar {argument(metavar)}" if metavar else shown

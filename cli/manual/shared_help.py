@@ -1,4 +1,4 @@
-"""The options that commands share: for the pages, and for `mq help options`."""
+"""The shared options, for the pages and for `mq help options`."""
 
 import inspect
 import typing
@@ -12,7 +12,7 @@ from mq.cli.runtime.options import CommandParser
 
 
 def options_text() -> str:
-    """`mq help options`: the shared options of all commands, and what comes before what."""
+    """Return the text of `mq help options`: the shared options and the precedence."""
     lines = ["The options that commands share.", "", *paragraph(prose.OPTIONS), ""]
     for title, options in shared_groups():
         lines += [f"{title}:", *listed(options), ""]
@@ -22,12 +22,12 @@ def options_text() -> str:
 
 
 def shared(source: Callable[..., Any]) -> list[Option]:
-    """The options that a function of `mq.cli.runtime.shared_options` declares."""
+    """Return the options that a function of `mq.cli.runtime.shared_options` declares."""
     return list(options_of(CommandParser("shared", _with_environment(source))))
 
 
 def shared_groups() -> list[tuple[str, list[Option]]]:
-    """The shared options by the commands that have them."""
+    """Return the shared options by the kind of commands that have them."""
     from mq.cli.runtime import shared_options as all_of
 
     groups = (
@@ -45,7 +45,7 @@ def shared_groups() -> list[tuple[str, list[Option]]]:
 
 
 def _with_environment(source: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of `source` behind a first parameter, as commands have one."""
+    """Return a function with the options of `source` after a first parameter, as commands have."""
     from mq.cli.runtime.env import Environment
 
     def command() -> None: ...

@@ -1,4 +1,4 @@
-"""What the completions of all three shells are made of: words and options of each command."""
+"""The data of the completions for all shells: words and options of each command."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from mq.cli.runtime.shared_options import SOURCES
 
 @dataclass(frozen=True)
 class Spec:
-    """An option as shells complete it. `kind` is empty for a value nobody can guess."""
+    """An option for shell completion. `kind` is empty if its values cannot be completed."""
 
     flags: tuple[str, ...]
     takes_value: bool
@@ -24,26 +24,25 @@ class Spec:
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """A command: `key` is its folded name, as catalog.key_of has it.
+    """A command: `key` is its folded name, as in catalog.key_of.
 
-    `shared` are the options that other commands have, too: few sets of them, so that scripts keep
-    each once.
+    `shared` are the options that other commands have, too: few distinct sets, so that scripts
+    contain each once.
     """
 
     name: str
     key: str
-    second_keys: tuple[str, ...]  # of its other names
+    second_keys: tuple[str, ...]  # its other names
     summary: str
     own: tuple[Spec, ...]
     shared: tuple[Spec, ...]
-    # What each word is that no flag introduces, in their order: the flags that give the same
-    # instead, if any, and the kind of value.
+    # Each word that no flag precedes, in order: its alternative flags, if any, and its kind.
     arguments: tuple["Argument", ...]
 
 
 @dataclass(frozen=True)
 class Argument:
-    """A word that a command takes: `-t,--topic` may give it, too. The last may be `repeated`."""
+    """A positional argument; `-t,--topic` may replace it. The last may be `repeated`."""
 
     flags: tuple[str, ...]
     kind: str
@@ -52,7 +51,7 @@ class Argument:
 
 
 def specs() -> list[CommandSpec]:
-    """Every command, and those whose options go by an argument with each such argument, too."""
+    """Return every command, and each variant whose options depend on an argument."""
     found = []
     for command in commands():
         found.append(_spec(command))
@@ -62,18 +61,18 @@ def specs() -> list[CommandSpec]:
 
 
 def first_words() -> list[tuple[str, str]]:
-    """What can stand after `mq`, with what it is: for `context add` the group it belongs to."""
+    """Return the words after `mq` with descriptions; `context` has that of its group."""
     words: dict[str, str] = {}
     for name, summary in _written():
         first, _, second = name.partition(" ")
         group = catalog.group_of(first) or catalog.BY_NAME[catalog.key_of(name)][0]
         words.setdefault(first, f"{catalog.TITLES[group]}: …" if second else summary)
-    words["help"] = "Show the options of a command."
+    words["help"] = "Show the help of a command."
     return list(words.items())
 
 
 def second_words() -> dict[str, list[tuple[str, str]]]:
-    """What can stand after the first word of a command of two words, by that word's folded form."""
+    """Return the second words of two-word commands, by the folded first word."""
     words: dict[str, list[tuple[str, str]]] = {}
     for name, summary in _written():
         first, _, second = name.partition(" ")
@@ -83,7 +82,7 @@ def second_words() -> dict[str, list[tuple[str, str]]]:
 
 
 def _written() -> Iterator[tuple[str, str]]:
-    """Each name that people write, with its summary: commands, then aliases of two words."""
+    """Yield each name with its summary: commands, then two-word aliases."""
     for names in catalog.GROUPS.values():
         yield from names.items()
     for alias in catalog.ALIASES:
@@ -92,11 +91,11 @@ def _written() -> Iterator[tuple[str, str]]:
 
 
 def global_specs() -> tuple[Spec, ...]:
-    """The options that stand before a command."""
+    """Return the options that may precede a command."""
     found: dict[tuple[str, ...], Spec] = {}
     for source in SOURCES:
         for option in shared(source):
-            # -n is the name servers' before a command of which nothing is known yet.
+            # Before a command that is not known yet, -n is the name servers'.
             flags = tuple(flag for flag in option.flags if not any(flag in had for had in found))
             if flags:
                 found[flags] = _spec_of(replace(option, flags=flags), option.kind)
@@ -104,7 +103,7 @@ def global_specs() -> tuple[Spec, ...]:
 
 
 def _spec(command: CommandDescription) -> CommandSpec:
-    # Words of typer come first: what its parser leaves is for those that have flags.
+    # Words of typer come first; the remaining ones belong to subjects with flags.
     words = sorted(
         (option for option in command.options if option.subject or not option.flags),
         key=lambda option: option.subject,
@@ -112,7 +111,7 @@ def _spec(command: CommandDescription) -> CommandSpec:
     own = [_option(command, option) for option in command.own if option.flags]
     common: list[Spec] = []
     for option in command.common:
-        # The columns are the command's own.
+        # The columns depend on the command.
         is_own = option.flags[0] in ("--columns", "--sort")
         (own if is_own else common).append(_option(command, option))
     common.append(Spec(("-h", "--help"), False, "", "", "Show the options.", False))
@@ -148,6 +147,6 @@ def _spec_of(option: Option, kind: str) -> Spec:
 
 
 def shared_sets(found: list[CommandSpec]) -> dict[tuple[Spec, ...], str]:
-    """The sets of shared options that there are, each with a name for a variable."""
+    """Return the distinct sets of shared options, each with a variable name."""
     sets = dict.fromkeys(command.shared for command in found)
     return {options: f"_mq_shared_{number}" for number, options in enumerate(sets)}

@@ -1,12 +1,11 @@
-"""The table of the commands, made from the lists that their modules have.
+"""The table of the commands, generated from the lists in their modules.
 
     python -m mq.cli.manual.table [DIR]
 
-Each module of `mq.cli.commands` says in COMMANDS which commands it holds, by group: `topic plan` is
-the function `topic_plan`, and the first line of its docstring is the summary. A group's commands
-stand in the order of their modules, the one named like the group first. The table is what the
-commands are found by without importing them; `make manual` writes it, and a test fails when it is
-stale.
+COMMANDS of each module in `mq.cli.commands` lists its commands by group: `topic plan` is the
+function `topic_plan`, and the first line of its docstring is the summary. A group's commands are in
+the order of their modules, the module with the group's name first. The table finds commands without
+importing them; `make manual` writes it, and a test fails if it is stale.
 """
 
 import inspect
@@ -26,7 +25,7 @@ _HEAD = '"""Every command by group, and the module that holds it. Written by `ma
 
 
 def text() -> str:
-    """The source of the table."""
+    """Return the source of the table."""
     rows = sorted(_rows(), key=lambda row: (row[0] != row[2], row[0]))
     summaries = {
         group: {name: summary for _, name, its, summary in rows if its == group}
@@ -42,7 +41,7 @@ _SHARED = "SHARED_OPTIONS: dict[str, tuple[bool, tuple[str, ...]]]"
 
 
 def _shared_options() -> str:
-    """The shared options by flag: whether they take a value, and their long forms."""
+    """Return the shared options by flag: whether they take a value, and their long forms."""
     found: dict[str, tuple[bool, dict[str, None]]] = {}
     for source in SOURCES:
         hints = typing.get_type_hints(source, include_extras=True)
@@ -53,7 +52,7 @@ def _shared_options() -> str:
             longs = [flag for flag in flags if flag.startswith("--")]
             for flag in flags:
                 found.setdefault(flag, (kind is not bool, {}))[1].update(dict.fromkeys(longs))
-    lines = ["# The options that stand before a command, too: whether one takes a value, its long"]
+    lines = ["# The options that may also precede a command: whether one takes a value, its long"]
     lines += ["# forms.", f"{_SHARED} = {{"]
     for flag, (takes_value, meant) in found.items():
         shown = "".join(f"{_quoted(long)}, " for long in meant).strip()
@@ -63,7 +62,7 @@ def _shared_options() -> str:
 
 
 def _rows() -> Iterator[tuple[str, str, str, str]]:
-    """Module, name, group and summary of each command."""
+    """Yield module, name, group and summary of each command."""
     for found in iter_modules(commands.__path__):
         module = import_module(f"mq.cli.commands.{found.name}")
         for group, names in getattr(module, "COMMANDS", {}).items():

@@ -1,4 +1,4 @@
-"""The completion for zsh."""
+"""The completion script for zsh."""
 
 from mq.cli.manual.specs import (
     Argument,
@@ -14,18 +14,18 @@ _HEAD = """\
 #compdef mq
 # Completion of mq for zsh. Written by `mq manual`: make manual.
 #
-# Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
+# It contains commands and options; names of topics, groups and so on come from `mq __complete`.
 """
 
 _CODE = """\
-_mq_live() { # options of compadd, kind: the names there are now, those of the system at the end
+_mq_live() { # options of compadd, kind: offers current names, those of the system last
     local -a names
     names=(${(f)"$(command ${~before[1]} __complete $@[-1] "${(@)before[2,-1]}" "$PREFIX" \\
         2>/dev/null)"})
     compadd "${(@)@[1,-2]}" -V names -a names
 }
 
-_mq_before() { # sets at to the word that is the command, behind the options before it
+_mq_before() { # sets at to the index of the command, after the options before it
     local spec
     while ((at < CURRENT)) && [[ $words[at] == -?* ]]; do
         if [[ $words[at] != *=* ]] && (($+_mq_valued[$words[at]])); then
@@ -35,7 +35,7 @@ _mq_before() { # sets at to the word that is the command, behind the options bef
     done
 }
 
-_mq_words() { # adds what the words are that no option introduces, but for what an option gives
+_mq_words() { # adds the words that no option precedes, without those that options replace
     local spec name taken
     for spec in $arguments; do
         taken=0
@@ -69,7 +69,7 @@ _mq() {
         fi
         key+=" ${${(L)words[3]}//[-_]/}"
         _mq_options "$key ${words[4]}" || _mq_options $key || return
-        # As _arguments sees it the command is one word.
+        # For _arguments the command is one word.
         words=("${words[1]}" "${(@)words[4,-1]}")
         ((CURRENT -= 2))
     else
@@ -86,7 +86,7 @@ _mq "$@"
 
 
 def script() -> str:
-    """completions/zsh/_mq."""
+    """Return completions/zsh/_mq."""
     lines = [_HEAD, "typeset -gA _mq_halves=("]
     halves = second_words()
     lines += [f"    {word} 1" for word in halves]
@@ -147,7 +147,7 @@ def _specs(option: Spec) -> list[str]:
 
 
 def _argument(word: Argument) -> str:
-    """`-t,--topic=::TOPIC:_mq_live topics`: the flags that give it, and what _arguments takes."""
+    """Return `-t,--topic=::TOPIC:_mq_live topics`: alternative flags, and a spec for _arguments."""
     metavar = word.metavar.replace(":", "\\:")
     place = f"*:{metavar}" if word.repeated else f"::{metavar}"
     return _quoted(f"{','.join(word.flags)}={place}:{_action(word.kind)}")

@@ -1,1 +1,1 @@
-"""What commands do with messages: choose, follow, export, copy, send again."""
+"""Code for messages: select, follow, export, copy, resend."""

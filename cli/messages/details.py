@@ -1,4 +1,4 @@
-"""The pages on messages that were found: what they are and who has consumed them."""
+"""The pages about found messages: their contents and the groups that consumed them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DETAILS = (
     *message_text.DOCUMENT,
-    nested("consumers", "what each consumer group did with it: group, type, error"),
+    nested("consumers", "how each consumer group handled it: group, type, error"),
 )
 
 
@@ -33,9 +33,9 @@ async def details(
     shown: int | None = None,
     charset: str | None = None,
 ) -> Result:
-    """The pages on messages: what they are and who has consumed them.
+    """Return the pages about messages: their contents and the groups that consumed them.
 
-    `shown` is how many of them mqadmin shows, where that is fewer.
+    `shown` limits how many of them plain prints, as mqadmin does.
     """
     from mq.client.operations.messages.track import tracks
 
@@ -48,7 +48,7 @@ async def details(
             path = message_text.write_body(call.environment, message, suffix)
             page.text = message_text.detail(message, path, offset_id=offset_id, extra=extra)
         pages.append(page)
-        del message  # before the next is decompressed
+        del message  # before the next one is decompressed
 
     def plain() -> "Iterator[str]":
         for index, page in enumerate(pages):
@@ -61,7 +61,7 @@ async def details(
 
 @dataclass
 class _Page:
-    """What is known of a message besides what it is; `text` is its page, if plain has one."""
+    """Data about a message besides its contents; `text` is its page, if plain prints it."""
 
     found: "list[Track]"
     text: str = ""
@@ -72,7 +72,7 @@ class _Page:
         return {**message_text.document(message), "consumers": track_text.documents(self.found)}
 
     def plain(self, messages: Unpacked, index: int, charset: str | None) -> "Iterator[str]":
-        """The page, with the body in a character set if one is given."""
+        """Yield the page, with the body if a character set is given."""
         from mq.cli.messages import track_text
 
         if not self.text:

@@ -1,4 +1,4 @@
-"""The options that say how standard input or a file becomes messages, and how they go out."""
+"""Options for input that becomes messages, and for how messages are sent."""
 
 import re
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,14 +24,14 @@ QueueOption = Annotated[
 
 @option_group
 class Input:
-    """Where messages come from."""
+    """The source of messages, and the form of its lines."""
 
     file: Annotated[
         str | None,
         typer.Option("-f", "--file", metavar="FILE", help="Read FILE; -: standard input."),
     ] = None
     whole: Annotated[
-        bool, typer.Option("--whole", help="All of the input is one message, byte for byte.")
+        bool, typer.Option("--whole", help="Send the whole input as one message, byte for byte.")
     ] = False
     json_lines: Annotated[
         bool,
@@ -46,22 +46,22 @@ class Input:
             "-K",
             "--key-separator",
             metavar="TEXT",
-            help="What stands before the first TEXT in a line is its key.",
+            help="The part of a line before the first TEXT is its key.",
         ),
     ] = None
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Raise UsageError for options that exclude each other."""
         if self.whole and self.json_lines:
-            raise UsageError("--whole and --json-lines cannot go together")
+            raise UsageError("--whole and --json-lines cannot be combined")
         if self.key_separator == "":
             raise UsageError("-K/--key-separator is empty", hint=r"a tab is \t, a blank \x20")
         if self.key_separator is not None and (self.whole or self.json_lines):
             other = "--whole" if self.whole else "--json-lines"
-            raise UsageError(f"-K/--key-separator goes with lines of text, not with {other}")
+            raise UsageError(f"-K/--key-separator is for lines of text, not for {other}")
 
     def form(self, common: "Common") -> "Form":
-        """What a line, or the whole input, means."""
+        """Return the parser of a line, or of the whole input."""
         from mq.client.operations.messages.line_forms import json_form, text_form
 
         if self.json_lines:
@@ -71,11 +71,11 @@ class Input:
 
 @option_group
 class Attributes:
-    """What messages have besides a body, a tag and keys."""
+    """Attributes of messages besides a body, a tag and keys."""
 
     properties: Annotated[
         list[str] | None,
-        typer.Option("-H", "--property", metavar="NAME=VALUE", help="A property of the user."),
+        typer.Option("-H", "--property", metavar="NAME=VALUE", help="A user property."),
     ] = None
     delay: Annotated[
         str | None,
@@ -87,7 +87,7 @@ class Attributes:
     ] = None
 
     def pairs(self) -> dict[str, str]:
-        """The properties by name. Raises UsageError."""
+        """Return the properties by name. Raises UsageError."""
         from mq.protocol.message import check_property
 
         found: dict[str, str] = {}
@@ -108,8 +108,10 @@ _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([t0]))")
 
 
 def _unescaped(text: str) -> bytes:
-    r"""Text with \t, \0 and \x1f as the characters that they mean: options lose blanks at their
-    ends, and a shell passes the others on as they are written."""
+    r"""Return text with \t, \0 and \x1f replaced by the characters.
+
+    Blanks at the ends of options are stripped, and a shell passes the escapes unchanged.
+    """
 
     def meant(match: re.Match[bytes]) -> bytes:
         if match[1]:
@@ -122,12 +124,12 @@ def _unescaped(text: str) -> bytes:
 def common_of(
     topic: str, tag: str | None, key: str | None, attributes: Attributes
 ) -> dict[str, Any]:
-    """What `Common` is made of, looked at before anything is sent."""
+    """Return the arguments of `Common`, checked before anything is sent."""
     from mq.protocol.properties import has_separator
 
     for name, text in (("-c/--tags", tag or ""), ("-k/--key", key or "")):
         if has_separator(text):
-            raise UsageError(f"{name} cannot have a character 0x01 or 0x02")
+            raise UsageError(f"{name} must not contain the characters 0x01 or 0x02")
     return {
         "topic": topic,
         "tag": tag,

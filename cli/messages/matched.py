@@ -1,4 +1,4 @@
-"""What is done with messages that were found: each is given to one consumer, or sent again."""
+"""Actions on found messages: one consumer consumes them, or they are sent again."""
 
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ SENT_AGAIN = (
 
 
 async def by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
-    """The message, with its body as it is stored."""
+    """Return the message; its body stays compressed."""
     from mq.client.errors import ConnectError, NoneThere
 
     try:
@@ -42,8 +42,10 @@ async def by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
 
 
 async def consume_directly(admin: "Admin", group: str, client_id: str, ids: list[str]) -> Result:
-    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY). Of several the others are
-    told of where one cannot be consumed: they are, and once."""
+    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY).
+
+    With several messages an error of one is reported, and the others are consumed once.
+    """
     from mq.client.errors import MQError
     from mq.client.operations.messages import resending
 
@@ -69,9 +71,11 @@ async def consume_directly(admin: "Admin", group: str, client_id: str, ids: list
 
 
 async def send_found(call: Call, ids: list[str], messages: Unpacked) -> Result:
-    """Send found messages as new ones; they keep their properties, the unique id included. Those
-    whose bodies cannot be read, and of several those that cannot be sent, are failures, and the
-    others are sent: who began again for an error would send them twice."""
+    """Send found messages as new ones; they keep their properties, the unique id included.
+
+    Unreadable bodies, and with several messages failed sends, are failures; the others are sent. A
+    user who repeated the command after an error would send them twice.
+    """
     from mq.client.errors import MQError
     from mq.client.operations.messages.resending import same_again
     from mq.client.producer_options import ANY_BODY
@@ -91,7 +95,7 @@ async def send_found(call: Call, ids: list[str], messages: Unpacked) -> Result:
                     raise
                 failures.append(f"message {message_id} is not sent again: {error}")
                 continue
-            told = message_text.send_result_text(result)
-            plain += f"prepare resend msg. originalMsgId={message_id}{told}"
+            described = message_text.send_result_text(result)
+            plain += f"prepare resend msg. originalMsgId={message_id}{described}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
     return Result(SENT_AGAIN, list(rows), plain, failures=failures)

@@ -1,4 +1,4 @@
-"""A topic that a command is to send to, and that there is not: asked about, made, or refused."""
+"""The missing topic of a sending command: ask, create, or refuse."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 Create = Annotated[
     bool,
     typer.Option(
-        "--create", help=f"Make the topic where there is none, with {new_topic.QUEUES} queues."
+        "--create", help=f"Create the topic if it is missing, with {new_topic.QUEUES} queues."
     ),
 ]
 
 
 async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) -> bool:
-    """Have `topic` there; whether it is: a dry run only says that it would be made.
+    """Return whether `topic` exists or was created; in a dry run False if it would be created.
 
-    At a terminal the user is asked. A master that did not make it is a shortfall of the call.
-    Raises CommandError where there is no topic and it is not to be made, and what making it
-    raises.
+    At a terminal the user is asked. A master that did not create it is a shortfall of the call.
+    Raises CommandError if the topic is missing and must not be created, and the errors of its
+    creation.
     """
     from mq.client.admin import Admin
 
@@ -39,8 +39,8 @@ async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) 
     count = new_topic.QUEUES
     if not (create or call.environment.interactive):
         raise CommandError(
-            f"there is no topic {topic}",
-            hint=f"--create makes it, with {count} queues; with another number: {other}",
+            f"no topic {topic}",
+            hint=f"create it with {count} queues: --create; with another number: {other}",
             status=Status.NOT_FOUND,
         )
     name = await _home(admin, topic, other)
@@ -52,30 +52,30 @@ async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) 
     made = await new_topic.make(admin, topic, name, call.timeout)
     later = f"later: mq updateTopic -t {topic} -c {name} -r {count} -w {count}"
     call.shortfalls += [
-        f"topic {topic} was not made at {failure}; {later}" for failure in made.failures
+        f"topic {topic} was not created at {failure}; {later}" for failure in made.failures
     ]
     return True
 
 
 async def _home(admin: "Admin", topic: str, other: str) -> str:
-    """The cluster to make it in: the only one there is. Raises UsageError, NotFound."""
+    """Return the only cluster, in which to create the topic. Raises UsageError, NotFound."""
     from mq.cli import broker_options
 
     try:
         return str(await broker_options.cluster_or_only(admin, None, None))
     except UsageError as error:
-        why = f"there is no topic {topic}, and several clusters: {error.message}"
-        raise UsageError(why, hint=f"make it first: {other}") from None
+        why = f"no topic {topic}, and several clusters: {error.message}"
+        raise UsageError(why, hint=f"create it first: {other}") from None
 
 
 def _ask(call: Call, topic: str, what: str, other: str) -> None:
     environment = call.environment
-    # The event loop stands still while somebody thinks: a signal for it would not be heard.
+    # The event loop is blocked while the user answers, so it could not handle a signal.
     with interrupting(None), line_of_its_own(environment):
-        environment.stderr.write(f"There is no topic {topic}: {what}? [y/N] ")
+        environment.stderr.write(f"No topic {topic}: {what}? [y/N] ")
         environment.stderr.flush()
         answer = environment.stdin.readline().strip().lower()
     if answer not in ("y", "yes"):
         raise CommandError(
-            "nothing was sent", hint=f"to make it otherwise: {other}", status=Status.INTERRUPTED
+            "nothing was sent", hint=f"to create it yourself: {other}", status=Status.INTERRUPTED
         )

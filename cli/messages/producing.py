@@ -1,4 +1,4 @@
-"""Running a command that sends what comes line by line, and saying what became of it."""
+"""Runs a command that sends lines, and reports the outcome."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import Message
 
-_MOST_TOLD = 20  # lines that are told one by one; of others how many there were
+_MAX_REPORTED = 20  # refused lines that are reported one by one; further ones are counted
 
 
 @dataclass
 class Run:
     """One run of a command that sends lines.
 
-    ``create`` is None where brokers may make the topic, as mqadmin has it.
+    ``create`` is None if brokers may create the topic, as with mqadmin.
     """
 
     call: Call
@@ -49,8 +49,8 @@ class Run:
     trace: bool = False
     rate: float | None = None
     create: bool | None = False
-    _told: int = field(default=0, init=False)
-    _broken: OSError | None = field(default=None, init=False)  # why reading has ended
+    _reported: int = field(default=0, init=False)
+    _broken: OSError | None = field(default=None, init=False)  # the error that ended reading
 
     @property
     def topic(self) -> str:
@@ -66,18 +66,18 @@ class Run:
 
     @property
     def _is_typed(self) -> bool:
-        """Whether somebody types the lines."""
+        """Whether a user types the lines."""
         return self._file == "-" and self.call.environment.input_terminal
 
     async def send(self) -> Result:
-        """Send all of the input. Raises CommandError where nothing could be sent."""
+        """Send the whole input. Raises CommandError if nothing could be sent."""
         from mq.protocol.names import check_topic
 
         legal(check_topic, self.topic)
         check_queue(self.broker, self.queue_id)
         self.input.check()
         rate = Rate(self.rate)
-        timeout = max(self.call.timeout, 10.0)  # a batch may take a while at a busy broker
+        timeout = max(self.call.timeout, 10.0)  # a busy broker may need long for a batch
         options = {"trace": self.trace, "timeout": timeout}
         with opened(self.call, self._file) as read:
             async with self.call.producer(self.group, **options) as producer:
@@ -95,7 +95,7 @@ class Run:
                 return await self._run(read, producer, queues, common, rate)
 
     def _try(self, common: Common) -> None:
-        """Raises InvalidRequest where no message can be delayed so: once, not for each line."""
+        """Raise InvalidRequest for an impossible delay: once, not for each line."""
         if common.delay is not None:
             common.message(b"-")
 
@@ -124,7 +124,7 @@ class Run:
             interrupted = False
             try:
                 await self._feed(feed, source)
-            except asyncio.CancelledError:  # Ctrl-C: no more goes out, what is on its way ends
+            except asyncio.CancelledError:  # Ctrl-C: send nothing more, finish what is in flight
                 task = asyncio.current_task()
                 if task is not None:
                     task.uncancel()
@@ -133,7 +133,7 @@ class Run:
         return self._result(producing, feed, interrupted=interrupted)
 
     async def _count(self, read: Read, common: Common) -> Result:
-        """A dry run: read all, and say what would be sent."""
+        """Perform a dry run: read everything and report what would be sent."""
         max_body = common.taken.max_body
         longest = line_forms.longest(max_body, json=self.input.json_lines)
         counting = Counting(self._refused)
@@ -152,25 +152,25 @@ class Run:
             return
         try:
             await feed.run(source)
-        except OSError as error:  # what was read before it goes out
+        except OSError as error:  # lines read before the error are sent
             self._broken = error
             await feed.producing.flush()
 
     def _prompt_for_lines(self) -> None:
         if self._is_typed:
-            lines = "Each line is a message, sent as you press Enter; Ctrl-D ends."
-            self._say("All until Ctrl-D is one message." if self.input.whole else lines)
+            lines = "Each line is sent as a message when you press Enter; Ctrl-D ends."
+            self._say("Everything until Ctrl-D is one message." if self.input.whole else lines)
 
     def _say(self, text: str) -> None:
-        self.call.environment.tell(text)
+        self.call.environment.report(text)
 
     def _acknowledged(self, result: "SendResult") -> None:
         queue = result.queue
         self._say(f"{queue.broker_name}:{queue.queue_id}@{result.queue_offset} {result.message_id}")
 
     def _refused(self, number: int, why: str) -> None:
-        self._told += 1
-        if self._told <= _MOST_TOLD:
+        self._reported += 1
+        if self._reported <= _MAX_REPORTED:
             self._say(f"mq {self.call.name}: {self._named}, line {number}: {why}")
 
     @property
@@ -188,7 +188,7 @@ class Run:
         if self._broken is not None:
             if not producing.sent:
                 raise self._broken
-            failures.append(f"{self._named} could not be read any further: {self._broken.strerror}")
+            failures.append(f"cannot read {self._named} further: {self._broken.strerror}")
         if interrupted or producing.stopped is not None or self._broken is not None:
             again = f"mq {self.call.name} {quote(self.topic)} …"
             rest = UnsentInput(producing.sent, producing.left(), feed.taken + 1)
@@ -203,10 +203,10 @@ class Run:
     def _refusals(self, refused: int, feed: Feed) -> Iterator[str]:
         if feed.empty:
             lines = "line was" if feed.empty == 1 else "lines were"
-            self._say(f"{feed.empty:,} empty {lines} left out: no broker takes an empty message")
+            self._say(f"{feed.empty:,} empty {lines} skipped: brokers accept no empty messages")
         if refused:
-            told = f"; the first {_MOST_TOLD} are above" if refused > _MOST_TOLD else ""
-            yield f"{refused:,} of {feed.taken:,} lines could not be sent{told}"
+            more = f"; the first {_MAX_REPORTED} are above" if refused > _MAX_REPORTED else ""
+            yield f"{refused:,} of {feed.taken:,} lines could not be sent{more}"
 
 
 async def _taken(producer: "Producer", queues: "Sequence[MessageQueue]") -> DelayLimits:
@@ -218,7 +218,7 @@ async def _taken(producer: "Producer", queues: "Sequence[MessageQueue]") -> Dela
 
 
 async def ready(producer: "Producer", common: dict[str, Any], body: str) -> "Message":
-    """A single message; brokers are asked what they take only where it is delayed."""
+    """Return a single message; brokers are asked for their limits only if it is delayed."""
     taken = DelayLimits()
     if common["delay"] is not None:
         taken = await _taken(producer, await producer.prepare(common["topic"]))
@@ -226,7 +226,7 @@ async def ready(producer: "Producer", common: dict[str, Any], body: str) -> "Mes
 
 
 async def whole(source: LineSource, longest: int) -> bytes:
-    """All of an input, byte for byte; cut where it is longer than that."""
+    """Return the whole input, byte for byte; more than `longest` bytes are cut."""
     found: list[bytes] = []
     size = 0
     async for lines in source:
@@ -242,7 +242,7 @@ async def whole(source: LineSource, longest: int) -> bytes:
 
 @contextmanager
 def opened(call: Call, file: str) -> Iterator[Read]:
-    """How the bytes of a file are read, or of standard input for `-`."""
+    """Yield the reader of a file, or of standard input for `-`."""
     if file == "-":
         yield reader_of(call.environment.stdin)
         return
@@ -251,30 +251,30 @@ def opened(call: Call, file: str) -> Iterator[Read]:
 
 
 def check_queue(broker: str | None, queue_id: int | None) -> None:
-    """Raises UsageError for a queue without a broker, or one that cannot be."""
+    """Raise UsageError for a queue without a broker, or a negative one."""
     if queue_id is not None and broker is None:
         raise UsageError(
-            "-i/--qid needs -b/--broker", hint="say which broker has the queue: mq topicRoute"
+            "-i/--qid needs -b/--broker", hint="name the broker of the queue: mq topicRoute"
         )
     if queue_id is not None and queue_id < 0:
-        raise UsageError(f"a queue id of {queue_id}")
+        raise UsageError(f"-i/--qid {queue_id}: must not be negative")
 
 
 async def targets(
     producer: "Producer", topic: str, broker: str | None, queue_id: int | None
 ) -> "list[MessageQueue]":
-    """The queues that are meant. Raises NotFound for a broker that has none."""
+    """Return the queues of the options. Raises NotFound for a broker that has none."""
     queues = list(await producer.prepare(topic))
     if broker is not None:
         queues = [queue for queue in queues if queue.broker_name == broker]
         if queue_id is not None and queues:
-            # A queue that the route does not have is for the broker to refuse, as with mqadmin.
+            # As with mqadmin, the broker refuses a queue that the route does not have.
             queues = [queues[0]._replace(queue_id=queue_id)]
     if not queues:
         whose = f"broker {broker}" if broker is not None else "no broker"
         has = "has no queue" if broker is not None else "has a queue"
         raise NotFound(
-            f"{whose} {has} of topic {topic} that can be written to",
+            f"{whose} {has} of topic {topic} that is writable",
             hint=NextStep.LOOK_AT_ROUTE,
             subject=topic,
         )

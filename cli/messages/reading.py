@@ -1,7 +1,7 @@
-"""Reading queues from one offset to another, in the words of the Java tool.
+"""Reads queues between offsets, with the texts of the Java tool.
 
-Plain is what PrintMessageSubCommand and ConsumeMessageCommand print on the way; the other formats
-get the messages.
+Plain output is that of PrintMessageSubCommand and ConsumeMessageCommand; the other formats get the
+messages.
 """
 
 from collections.abc import AsyncIterator
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """What a pull brings, line by line in plain, message by message elsewhere."""
+    """Results of pulls: lines for plain, messages for other formats."""
 
     def __init__(self, charset: str = "utf-8", *, with_body: bool = True) -> None:
         self.charset = charset
         self.with_body = with_body
 
-    def said(self, plain: str) -> Result:
-        """A line between the messages, which only plain has."""
+    def line(self, plain: str) -> Result:
+        """Return a line between the messages, only for plain."""
         return Result(message_text.COLUMNS, [], plain, data=[], messages=[])
 
     def failed(self, failures: list[str]) -> Result:
-        """Lines about parts that could not be read."""
+        """Return failures of parts that could not be read."""
         return Result(message_text.COLUMNS, [], "", data=[], messages=[], failures=failures)
 
     def result(self, pulled: PullResult, head: str = "") -> Result:
-        """The messages of a pull whose bodies are as they are stored; `head` stands before them."""
+        """Return the messages of a pull, whose bodies are still compressed, after `head`."""
         extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
 
         def line(message: "StoredMessage") -> "Iterator[str]":
@@ -71,7 +71,7 @@ async def print_queue(
     expression: str,
     page: Page,
 ) -> AsyncIterator[Result]:
-    """The messages of a queue from the first offset of `span` to before the second."""
+    """Yield the messages of a queue from the first offset of `span` to before the second."""
     offset, end = span
     name = message_text.queue_text(queue)
     while offset < end:
@@ -80,9 +80,9 @@ async def print_queue(
         if status is PullStatus.FOUND:
             yield page.result(pulled)
         elif status is PullStatus.NO_MATCHED:
-            yield page.said(f"{name} no matched msg. status={status}, offset={offset}\n")
+            yield page.line(f"{name} no matched msg. status={status}, offset={offset}\n")
         else:
-            yield page.said(f"{name} print msg finished. status={status}, offset={offset}\n")
+            yield page.line(f"{name} print msg finished. status={status}, offset={offset}\n")
             return
 
 
@@ -93,7 +93,7 @@ async def read_topic(
     left: int,
     page: Page,
 ) -> AsyncIterator[Result]:
-    """Queue after queue until `left` messages were asked for, counted as Java counts them."""
+    """Read queue after queue until `left` messages were requested, counted as Java does."""
     queues, closed = await readable_queues(consumer, topic)
     if closed:
         yield page.failed([*closed.values()])
@@ -102,7 +102,7 @@ async def read_topic(
             return
         low, high = await bounds(consumer, queue, *span)
         if high - low > left:
-            yield page.said(
+            yield page.line(
                 f"The older {left} message of the {queue.queue_id} queue will be provided\n"
             )
             high, left = low + left - 1, 0
@@ -120,15 +120,14 @@ async def read_from(
     most: int,
     page: Page,
 ) -> AsyncIterator[Result]:
-    """At most so many messages of a queue, from the offset `first` on, counted as Java counts
-    them."""
+    """Read at most `most` messages of a queue, from the offset `first`, counted as Java does."""
     low, high = await bounds(consumer, queue, *span)
     if first > high:
-        yield page.said(f"{message_text.queue_text(queue)} no matched msg, offset={first}\n")
+        yield page.line(f"{message_text.queue_text(queue)} no matched msg, offset={first}\n")
         return
     low = max(low, first)
     if high - low > most:
-        yield page.said(f"The oldler {most} message will be provided\n")
+        yield page.line(f"The oldler {most} message will be provided\n")
         high = low + most - 1
     async for result in read_queue(consumer, queue, low, high, page):
         yield result
@@ -137,7 +136,7 @@ async def read_from(
 async def read_queue(
     consumer: PullConsumer, queue: MessageQueue, offset: int, last: int, page: Page
 ) -> AsyncIterator[Result]:
-    """Messages from `offset` to `last`, both included (ConsumeMessageCommand)."""
+    """Yield messages from `offset` to `last`, both included (ConsumeMessageCommand)."""
     name = message_text.queue_text(queue)
     while offset <= last:
         count = last - offset + 1
@@ -146,16 +145,16 @@ async def read_queue(
         if status is PullStatus.FOUND:
             yield page.result(pulled, "Consume ok\n")
         elif status is PullStatus.NO_MATCHED:
-            yield page.said(f"{name} no matched msg. status={status}, offset={offset}\n")
+            yield page.line(f"{name} no matched msg. status={status}, offset={offset}\n")
         else:
-            yield page.said(f"{name} print msg finished. status={status}, offset={offset}\n")
+            yield page.line(f"{name} print msg finished. status={status}, offset={offset}\n")
             return
 
 
 async def bounds(
     consumer: PullConsumer, queue: MessageQueue, begin: int | None, end: int | None
 ) -> tuple[int, int]:
-    """Where the queue begins and ends, or is at the times given."""
+    """Return the first and last offset of the queue, or the offsets at the times given."""
     low = await consumer.min_offset(queue)
     high = await consumer.max_offset(queue)
     if begin is not None and begin > 0:

@@ -1,4 +1,4 @@
-"""What commands share that send messages again: how they are sent, and by whom."""
+"""Common code of commands that resend messages: options and producer."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mq.client.operations.messages.sending import Targets
     from mq.client.producer import Producer
 
-GROUP = "MQ_MESSAGE_COPY"  # the producer group that brokers see
+GROUP = "MQ_MESSAGE_COPY"  # the producer group at brokers
 
 
 class TopicWouldBeCreated(Exception):
-    """Ends a dry run at a topic that would be made first: nothing can be said of its queues."""
+    """Ends a dry run at a topic that would be created first: its queues are unknown."""
 
 
 ToTopic = Annotated[
@@ -31,7 +31,7 @@ ToTopic = Annotated[
 
 @option_group
 class ResendOptions:
-    """How messages are sent again."""
+    """How messages are resent."""
 
     mapping: Annotated[
         list[str] | None,
@@ -48,7 +48,7 @@ class ResendOptions:
     create: Create = False
 
     async def targets(self, call: Call, producer: "Producer", topic: str) -> "Targets":
-        """Where the messages for a topic go. A dry run ends at one that would have to be made."""
+        """Return the targets of a topic's messages. A dry run ends if the topic is missing."""
         from mq.client.operations.messages.sending import Targets, queue_map
 
         if not await make_sure(call, producer.session, topic, create=self.create):
@@ -58,20 +58,20 @@ class ResendOptions:
 
 @asynccontextmanager
 async def producer_of(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
-    """The producer that sends them."""
+    """Yield the producer for the messages."""
     from mq.client.producer import Producer
     from mq.client.producer_options import ANY_BODY
     from mq.client.session import Session
 
     assert isinstance(session, Session)  # the commands here run on an event loop
-    # A batch may take a while at a broker that has much to do; each try has the whole time.
+    # A busy broker may need long for a batch; each try has the whole time.
     timeout = max(call.timeout, 10.0)
     async with Producer(session, GROUP, timeout=timeout, retries=0, max_body=ANY_BODY) as producer:
         yield producer
 
 
 def check_topic(topic: str | None) -> None:
-    """Raises CommandError for a name that no topic has."""
+    """Raise CommandError for an invalid topic name."""
     from mq.protocol.names import check_topic
 
     if topic is not None:

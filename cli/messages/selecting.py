@@ -1,4 +1,4 @@
-"""The options that say which messages are meant, and how they are written and sent."""
+"""Options that select messages, and how they are written and sent."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +25,7 @@ Limit = Annotated[
 BodyOption = Annotated[
     BodyForm,
     typer.Option(
-        "--body", help="Form of bodies: text (base64 where a body is not UTF-8), base64 or json."
+        "--body", help="Form of bodies: text (base64 if a body is not UTF-8), base64 or json."
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
@@ -33,7 +33,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted ru
 
 @option_group
 class Narrowing:
-    """Which messages of a topic are meant, besides by time."""
+    """Which messages of a topic are selected, besides by time."""
 
     broker_name: Annotated[
         list[str] | None,
@@ -64,7 +64,7 @@ class Narrowing:
 def choice_of(
     call: Call, topic: str, narrowing: Narrowing, begin: str | None, end: str | None
 ) -> "Choice":
-    """What the options choose. Raises UsageError and InvalidRequest for what does not fit."""
+    """Return the selection. Raises UsageError and InvalidRequest for invalid options."""
     from mq.client.operations.messages.choice import Choice, parse_queue_ids
     from mq.protocol.names import check_topic
 

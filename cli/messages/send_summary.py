@@ -1,4 +1,4 @@
-"""What commands show that send many messages: by queue, how many and where they lie."""
+"""The result of commands that send many messages: counts and offsets by queue."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -18,13 +18,13 @@ SENT = (
     number("firstOffset", "First offset"),
     number("nextOffset", "Next offset"),
 )
-TOTALS = (number("messages", "All messages that were sent"),)
+TOTALS = (number("messages", "Messages sent in total"),)
 
 
 def sent_result(
     call: "Call", targets: "Iterable[Sent | TubeTarget]", failures: Sequence[str]
 ) -> Result:
-    """A row for each queue that has got something."""
+    """Return a result with a row for each queue that received messages."""
     found = sorted((target for target in targets if target.sent), key=lambda item: item.queue)
     rows: list[Row] = [
         (

@@ -1,4 +1,4 @@
-"""Who has consumed a message, as the Java tool writes it."""
+"""The consumers of a message, as the Java tool prints them."""
 
 from dataclasses import asdict
 from typing import Any
@@ -7,14 +7,14 @@ from mq.client.operations.messages.track import Track
 
 
 def text(found: list[Track]) -> str:
-    """What ends the page on a message."""
+    """Return the end of a message's page."""
     if not found:
         return "\n\nWARN: No Consumer"
     return "\n\n" + "".join(map(_line, found))
 
 
 def _line(track: Track) -> str:
-    """MessageTrack.toString."""
+    """Return MessageTrack.toString."""
     error = "null" if track.error is None else track.error
     return (
         f"MessageTrack [consumerGroup={track.group}, trackType={track.type}, exceptionDesc={error}]"
@@ -22,5 +22,5 @@ def _line(track: Track) -> str:
 
 
 def documents(found: list[Track]) -> list[dict[str, Any]]:
-    """For JSON."""
+    """Return the tracks for JSON."""
     return [asdict(track) for track in found]

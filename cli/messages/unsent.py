@@ -1,4 +1,4 @@
-"""What of an input was not sent, and how to go on with it."""
+"""The unsent lines of an input, and the command that continues."""
 
 from dataclasses import dataclass
 from shlex import quote
@@ -8,15 +8,16 @@ from mq.client.operations.messages.producing import ranges
 
 @dataclass(frozen=True)
 class UnsentInput:
-    """`left` are lines, in order, that were read and not sent; all from `following` on were not
-    read. What was on its way when a broker went away may be stored, and stand here, too."""
+    """The outcome of an input: `left` are lines, in order, that were read and not sent; lines from
+    `following` on were not read. Messages in flight when a broker failed may be stored, and be
+    listed, too."""
 
     sent: int
     left: list[int]
     following: int
 
     def lines(self, file: str, again: str) -> list[str]:
-        """Sentences; the last says how to go on, where there is a command for that."""
+        """Return sentences; the last one has the command that continues, if there is one."""
         parts, begin = self._parts()
         where = "".join(
             f"{first}, " if first == last else f"{first} to {last}, " for first, last in parts
@@ -25,11 +26,11 @@ class UnsentInput:
             f"{self.sent:,} messages were sent; not sent: lines {where}{begin} and those after"
         ]
         if again:
-            found.append(f"go on with: {self._command(file, parts, begin)} | {again}")
+            found.append(f"continue with: {self._command(file, parts, begin)} | {again}")
         return found
 
     def _parts(self) -> tuple[list[tuple[int, int]], int]:
-        """Ranges of lines, and the line from which on all is left."""
+        """Return ranges of lines, and the line from which on all are left."""
         parts = ranges(self.left)
         if parts and parts[-1][1] == self.following - 1:
             return parts[:-1], parts[-1][0]

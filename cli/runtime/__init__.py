@@ -1,1 +1,1 @@
-"""How a command runs: its surroundings, options, effects, errors and statuses."""
+"""The execution of a command: environment, options, effects, errors and statuses."""

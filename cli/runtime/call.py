@@ -1,4 +1,4 @@
-"""One call of a command: its surroundings, what cluster it is for, and the way to that cluster."""
+"""One call of a command: its environment, its cluster, and the session with that cluster."""
 
 import os
 from collections.abc import AsyncIterator
@@ -31,13 +31,12 @@ DEFAULT_TIMEOUT = 5.0  # seconds
 
 @dataclass
 class Call:
-    """What a command is given.
+    """The context of a command's call.
 
-    `name_servers` are `host:port`; `name_servers_from` says where they come from, for messages.
-    `timeout` is in seconds and counts for each answer. `view` chooses among columns and rows,
-    `watch` is the seconds between the rounds of a command that is repeated. With `dry_run` what a
-    session would change is recorded and not sent; a command that writes files says with `would`
-    what it does not write.
+    `name_servers` are `host:port`; `name_servers_from` is their origin, for messages. `timeout` is
+    in seconds, for each reply. `view` selects columns and rows, `watch` is the interval in seconds
+    of a repeated command. With `dry_run` a session's changes are recorded and not sent; a command
+    that writes files reports with `would` what it does not write.
     """
 
     environment: Environment
@@ -50,24 +49,24 @@ class Call:
     given_acl_file: str | None = None
     given_tls_config: str | None = None
     acl_file: str | None = None
-    acl_file_chosen: bool = True  # False: it is just where Java's tools look
+    acl_file_chosen: bool = True  # False: the default file of Java's tools
     tls_config: str | None = None
     concurrent: bool = False
     view: View = field(default_factory=View)
     watch: float | None = None
     dry_run: bool = False
     yes: bool = False
-    until_stopped: bool = False  # Ctrl-C is how one ends it
-    line: list[str] = field(default_factory=list)  # what was typed behind mq
-    # What could not be done before the command's own work: failures of its result, or told where
-    # it ends without one.
+    until_stopped: bool = False  # Ctrl-C is its normal end
+    line: list[str] = field(default_factory=list)  # the words after mq
+    # What failed before the command's own work. They are failures of its result, or are reported at
+    # its end if it has no result.
     shortfalls: list[str] = field(default_factory=list)
-    given_masters: str | None = None  # of TubeMQ, in commands that are `of_tube`
+    given_masters: str | None = None  # TubeMQ's, in commands that are `of_tube`
     web_port: int = 8080
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator["Caller"]:
-        """A session with the cluster; connections close when the block ends."""
+        """Open a session with the cluster; connections close at the end of the block."""
         options = {
             "timeout": self.timeout,
             "credentials": self.credentials(),
@@ -100,7 +99,7 @@ class Call:
 
     @asynccontextmanager
     async def producer(self, group: str, **options: Any) -> AsyncIterator["Producer"]:
-        """A producer over a session of its own; only in a command marked `concurrently`.
+        """Open a producer with its own session; only in a command marked `concurrently`.
 
         `options` are those of `mq.client.Producer`.
         """
@@ -113,20 +112,21 @@ class Call:
 
     @cached_property
     def changes(self) -> "Changes":
-        """What this call would change: see `dry_run`."""
+        """The changes that this call would make: see `dry_run`."""
         from mq.client.operations.changes import Changes
 
         return Changes()
 
     def would(self, what: str, path: "str | Path", detail: str = "") -> None:
-        """Record what is not done to a file because of `dry_run`: `would("write", path, …)`."""
+        """Record a change to a file that `dry_run` prevents: `would("write", path, …)`."""
         self.changes.local(str(path), what, detail)
 
     def credentials(self) -> "AccessKey | None":
-        """What requests are signed with: --acl-file, else MQ_ACCESS_KEY with MQ_SECRET_KEY, else
-        the file of MQ_ACL_FILE, of the context or of Java's tools.
+        """Return the access key: --acl-file, else MQ_ACCESS_KEY with MQ_SECRET_KEY, else the file
+        of
+        MQ_ACL_FILE, of the context or of Java's tools.
 
-        Raises CommandError for a file that has no access key, and for half a key.
+        Raises CommandError for a file without an access key, and for half a key.
         """
         variables = self.environment.variables
         if not self.given_acl_file and (
@@ -142,7 +142,7 @@ class Call:
         return credentials(self.acl_file, may_be_blank=not self.acl_file_chosen)
 
     def tls(self) -> "ssl.SSLContext | None":
-        """How connections are encrypted. Raises CommandError for files that cannot be used."""
+        """Return the TLS context of connections. Raises CommandError for unusable files."""
         if self.tls_config is None:
             return None
         from mq.cli.runtime.secrets import tls_context
@@ -151,7 +151,7 @@ class Call:
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator["Admin"]:
-        """The administrator's calls over a session of their own."""
+        """Open the administrator's client with its own session."""
         from mq.client.admin import Admin
 
         async with self.session() as session:
@@ -159,10 +159,10 @@ class Call:
 
 
 def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call:
-    """Build the call from the shared options, the environment's variables and the context.
+    """Build the call from the shared options, environment variables and the context.
 
-    The nearest statement wins: option, then an explicit context, then NAMESRV_ADDR, then the
-    current context, then 127.0.0.1:9876. Raises CommandError for a setting that cannot be.
+    The order of precedence is: option, explicit context, NAMESRV_ADDR, current context,
+    127.0.0.1:9876. Raises CommandError for an invalid setting.
     """
     context = _context(environment, values)
     address, origin = _name_servers(environment, values, context)
@@ -192,10 +192,10 @@ def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call
 
 
 def _context(environment: Environment, values: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """Name and settings of the context that counts; an empty name where none does.
+    """Return name and settings of the context to use; without one the name is empty.
 
-    An address given with -n, or in NAMESRV_ADDR while no context is asked for, leaves the current
-    one aside: its secrets are for its own cluster.
+    With -n, or NAMESRV_ADDR and no chosen context, the current context is ignored: its secrets
+    belong to its own cluster.
     """
     variables = environment.variables
     chosen = values.get("context") or variables.get("MQ_CONTEXT")
@@ -229,7 +229,7 @@ def _chosen(
     context: tuple[str, dict[str, str]],
     names: tuple[str, str, str],
 ) -> str | None:
-    """The option, else the variable, else what the context has."""
+    """Return the option, else the variable, else the context's value."""
     option, variable, setting = names
     return values.get(option) or environment.variables.get(variable) or context[1].get(setting)
 
@@ -237,12 +237,12 @@ def _chosen(
 def _acl_file(
     environment: Environment, values: dict[str, Any], context: tuple[str, dict[str, str]]
 ) -> tuple[str | None, bool]:
-    """The file with the access key, and whether somebody chose it."""
+    """Return the file with the access key, and whether the user chose it."""
     chosen = _chosen(environment, values, context, ("acl_file", "MQ_ACL_FILE", "aclFile"))
     home = environment.variables.get("ROCKETMQ_HOME")
     if chosen or not home:
         return chosen, True
-    # What Java's mqadmin signs with (MQAdminStartup.main0).
+    # The file that Java's mqadmin uses (MQAdminStartup.main0).
     tools = os.path.join(home, "conf", "tools.yml")
     return (tools if os.path.exists(tools) else None), False
 
@@ -256,7 +256,7 @@ def _split(address: str, origin: str) -> list[str]:
         if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
             raise UsageError(
                 f"{server!r} is not an address (from {origin})",
-                hint="write HOST:PORT, several with semicolons: 10.0.0.1:9876;10.0.0.2:9876",
+                hint="HOST:PORT, separated by semicolons: 10.0.0.1:9876;10.0.0.2:9876",
             )
     if not servers:
         raise UsageError(f"no name server (from {origin})", hint="give one: -n HOST:9876")
@@ -264,7 +264,7 @@ def _split(address: str, origin: str) -> list[str]:
 
 
 def _listed(url: str) -> str:
-    """The list that an address server has. Raises CommandError when it cannot be had."""
+    """Return the list of an address server. Raises CommandError if it cannot be fetched."""
     from mq.client.address_server import fetch_text
 
     try:
@@ -303,7 +303,7 @@ def _timeout(environment: Environment, given: float | None) -> float:
                 f"MQ_TIMEOUT is {variable!r}, not a number of seconds", status=Status.CONFIG
             ) from None
     if not 0 < given < 86_400:
-        raise UsageError(f"a timeout of {given:g} s; 0 to 86400 are accepted")
+        raise UsageError(f"a timeout of {given:g} s: must be 0 to 86400")
     return given
 
 
@@ -319,12 +319,14 @@ def _view(values: dict[str, Any]) -> View:
         from mq.cli.show.record_format import BodyFormat, RecordFormat
 
         if view.chosen or values.get("output") is not None:
-            raise UsageError("--format says all of how messages look: leave out other layouts")
+            raise UsageError(
+                "--format defines the whole layout: leave out the other layout options"
+            )
         return replace(view, format=RecordFormat(format, body or BodyFormat.AUTO))
     return view if body is None else replace(view, body=body)
 
 
 def _period(given: float | None) -> float | None:
     if given is not None and not 0.1 <= given <= 86_400:
-        raise UsageError(f"--watch {given:g}: 0.1 to 86400 seconds are accepted")
+        raise UsageError(f"--watch {given:g}: must be 0.1 to 86400 seconds")
     return given

@@ -1,7 +1,7 @@
-"""Asks before data is destroyed, where somebody is there to answer.
+"""Asks for confirmation before data is destroyed, if a user can answer.
 
-Only where stdin, stdout and stderr are all terminals: a script that worked with mqadmin never
-meets a question.
+It asks only if stdin, stdout and stderr are all terminals: a script that worked with mqadmin is
+never asked.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from mq.cli.runtime.status import Status
 
 
 def confirm(call: Call, question: str, own: dict[str, Any]) -> None:
-    """Ask whether to do what `question` says. Raises CommandError when the answer is not yes."""
+    """Ask whether to do what `question` says. Raises CommandError unless the answer is yes."""
     environment = call.environment
     if not environment.interactive:
         return
@@ -28,14 +28,14 @@ def confirm(call: Call, question: str, own: dict[str, Any]) -> None:
     if answer not in ("y", "yes"):
         raise CommandError(
             "nothing was done",
-            hint="to do it without being asked: --yes; to see what it would do: --dry-run",
+            hint="without confirmation: --yes; to see the changes only: --dry-run",
             status=Status.INTERRUPTED,
         )
 
 
 @contextmanager
 def line_of_its_own(environment: Environment) -> Iterator[None]:
-    """Where a signal ends a question, what is told of it stands below the question."""
+    """If a signal ends a question, start a new line, so that its message is below the question."""
     try:
         yield
     except KeyboardInterrupt:
@@ -44,7 +44,7 @@ def line_of_its_own(environment: Environment) -> Iterator[None]:
 
 
 def _shown(value: Any) -> str:
-    """A value in the question; one that could paint the terminal is quoted."""
+    """Return a value for the question; one with control characters is quoted."""
     if value is None:
         return "all"
     if isinstance(value, list):

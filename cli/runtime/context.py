@@ -21,12 +21,13 @@ class Contexts:
 
     @classmethod
     def load(cls, directory: Path) -> "Contexts":
-        """Read the user's file; no file means no contexts. Raises CommandError for a broken one."""
+        """Read the user's file; without a file there are no contexts. Raises CommandError."""
         return cls.of_file(directory / "contexts.json")
 
     @classmethod
     def of_file(cls, path: Path) -> "Contexts":
-        """Read a file; no file means no contexts. Raises CommandError for a broken one."""
+        """Read a file; without a file there are no contexts. Raises CommandError for invalid
+        ones."""
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -43,7 +44,7 @@ class Contexts:
             current = read.get("current")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CommandError(
-                f"{path} is not a file of contexts: {error}",
+                f"{path} is not a contexts file: {error}",
                 hint=f"correct it, or remove it and add the contexts again: rm {path}",
                 status=Status.CONFIG,
             ) from error
@@ -54,14 +55,14 @@ class Contexts:
         try:
             return self.contexts[name]
         except KeyError:
-            known = ", ".join(sorted(self.contexts)) or "there are none"
+            known = ", ".join(sorted(self.contexts)) or "none"
             raise NotFound(
                 f"no context {name!r} (known: {known})",
                 hint=f"add it: mq context add {name} -n HOST:9876",
             ) from None
 
     def save(self) -> None:
-        """Write the file so that a reader sees the old content or the new, never half."""
+        """Write the file atomically."""
         import json
 
         from mq.client.operations import local_files
@@ -69,7 +70,7 @@ class Contexts:
         text = json.dumps({"current": self.current, "contexts": self.contexts}, indent=2)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Only the owner reads it: a context may come to hold secrets.
+            # Private, because a context may hold secrets one day.
             local_files.put(self.path, f"{text}\n".encode(), mode=0o600)
         except OSError as error:
             raise CommandError(

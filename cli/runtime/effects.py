@@ -1,7 +1,7 @@
-"""What a command does to a cluster, and what it gives back.
+"""The effects of a command on a cluster, and the shape of its results.
 
-Reads can be repeated (`--watch`). Writes can be shown without being done (`--dry-run`). What
-destroys data asks first, where somebody is there to answer (`--yes` answers beforehand).
+Reads can be repeated (`--watch`). Writes can be shown without being made (`--dry-run`). A command
+that destroys data asks first if a user can answer (`--yes` skips that).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Columns = tuple[Column, ...]
 
 
 class Effect(NamedTuple):
-    """What is declared about a command. `destroys` is the question's text, or empty."""
+    """The declared effects of a command. `destroys` is the text of the question, or empty."""
 
     writes: bool = False
     destroys: str = ""
@@ -33,14 +33,14 @@ class ResultShape(NamedTuple):
 
 
 def writes(function: F) -> F:
-    """Mark a command that changes something: in a cluster, or in files (see `Call.would`)."""
+    """Mark a command that changes a cluster or files (see `Call.would`)."""
     return _mark(function, writes=True)
 
 
 def destroys(what: str) -> Callable[[F], F]:
-    """Mark a command that changes something for good, such as `delete topic {topic}`.
+    """Mark a command with an irreversible change, such as `delete topic {topic}`.
 
-    The braces name parameters of the command; the text is what the user is asked about.
+    The braces name parameters of the command; the user is asked about the text.
     """
 
     def mark(function: F) -> F:
@@ -50,12 +50,12 @@ def destroys(what: str) -> Callable[[F], F]:
 
 
 def endless(function: F) -> F:
-    """Mark a command that goes on by itself until it is stopped: it has no `--watch`."""
+    """Mark a command that runs until it is stopped: it has no `--watch`."""
     return _mark(function, endless=True)
 
 
 def of_tube(function: F) -> F:
-    """Mark a command for clusters of TubeMQ: its options say which one (`shared_options.tube`)."""
+    """Mark a command for TubeMQ clusters, which has the options of `shared_options.tube`."""
     return _mark(function, tube=True)
 
 
@@ -65,14 +65,14 @@ def shows_messages(function: F) -> F:
 
 
 def gives(*tables: Columns, totals: Columns = (), data: Columns | str = ()) -> Callable[[F], F]:
-    """Declare the columns of a command's results: a tuple per table that it may give.
+    """Declare the columns of a command's results: a tuple for each table that it may return.
 
-    `totals` are columns, too: each total's name, what it is, its kind. `data` is for a command
-    whose JSON is not the rows: the fields of each item as columns, or a sentence where it is no
-    list of items. From this derive docs/json-output.md, the check of `--columns` before a command
-    runs, and the contract test.
+    `totals` are columns, too: name, description and kind of each total. `data` is for a command
+    whose JSON differs from the rows: the fields of each item as columns, or a sentence if it is not
+    a list of items. docs/json-output.md, the check of `--columns` before a command runs, and the
+    contract test derive from it.
 
-        @gives(COLUMNS, totals=(number("diffTotal", "Messages that wait"),))
+        @gives(COLUMNS, totals=(number("diffTotal", "Total lag in messages"),))
     """
 
     def mark(function: F) -> F:
@@ -83,13 +83,13 @@ def gives(*tables: Columns, totals: Columns = (), data: Columns | str = ()) -> C
 
 
 def effect_of(function: Callable[..., Any]) -> Effect:
-    """What the command is marked with."""
+    """Return the marks of the command."""
     found: Effect = function.__dict__.get("effect", Effect())
     return found
 
 
 def given_by(function: Callable[..., Any]) -> ResultShape | None:
-    """What `gives` declared, if anything."""
+    """Return the declaration of `gives`, or None."""
     found: ResultShape | None = function.__dict__.get("gives")
     return found
 

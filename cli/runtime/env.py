@@ -1,6 +1,6 @@
-"""The surroundings of a command: streams, terminal, variables, clock.
+"""The environment of a command: streams, terminal, variables, clock.
 
-Commands use these instead of `sys` and `os.environ`, so that tests run `mq` in process.
+Commands use it instead of `sys` and `os.environ`, so that tests can run `mq` in process.
 """
 
 import codecs
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class ClosedStream(OSError):
-    """Something was to be written to a standard stream that was closed before the process began."""
+    """A write to a standard stream that was closed before the process started."""
 
     def __init__(self) -> None:
         super().__init__(EBADF, "standard output is closed")
 
 
 class Closed(TextIOBase):
-    """Such a stream. What a command has to say must not vanish there: to write fails, as in C."""
+    """A closed standard stream. As in C, writes fail, so that output is not lost silently."""
 
     def __init__(self) -> None:
-        # Its number stays taken: a socket or a file of ours must not be standard output to anybody.
+        # Its descriptor stays in use: a socket or file must not become standard output.
         self._place = open(os.devnull, "w")
 
     def write(self, text: str) -> int:
-        """Raises ClosedStream, unless there is nothing to write."""
+        """Raise ClosedStream, unless the text is empty."""
         if text:
             raise ClosedStream
         return 0
@@ -57,8 +57,8 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 class Environment:
     """Streams, variables and clock of one run of `mq`.
 
-    `clock` returns seconds since the epoch. `terminal` says that stdout is one; `columns` and
-    `lines` are its size now. `error_terminal` says that stderr is one, `input_terminal` stdin.
+    `clock` returns seconds since the epoch. `terminal` is whether stdout is one; `columns` and
+    `lines` are its current size. `error_terminal` is whether stderr is one, `input_terminal` stdin.
     """
 
     def __init__(
@@ -89,8 +89,11 @@ class Environment:
 
     @classmethod
     def of_process(cls) -> "Environment":
-        """The surroundings of this process. Standard input that is closed is empty, standard error
-        takes all, and standard output is `Closed`."""
+        """Return the environment of this process.
+
+        A closed standard input is empty, a closed standard error accepts everything, and a closed
+        standard output is `Closed`.
+        """
         stdin = sys.stdin or open(os.devnull)
         stdout = sys.stdout or cast("TextIO", Closed())
         _escape_unencodable(stdout)
@@ -111,34 +114,36 @@ class Environment:
         return found
 
     def writing_to(self, stdout: TextIO, stderr: TextIO) -> "Environment":
-        """The same surroundings, but for where output goes; nobody sees progress there."""
+        """Return the same environment with other outputs, which show no progress."""
         other = copy(self)
         other.stdout, other.stderr, other.error_terminal = stdout, stderr, False
         return other
 
     def with_options(self, words: tuple[str, ...]) -> "Environment":
-        """The same surroundings, in which these options stand before each command."""
+        """Return the same environment with these options before each command."""
         other = copy(self)
         other.before = words
         return other
 
     def with_input(self, stdin: TextIO) -> "Environment":
-        """The same surroundings, but for where input comes from: no terminal."""
+        """Return the same environment with another input, which is not a terminal."""
         other = copy(self)
         other.stdin, other.input_terminal = stdin, False
         return other
 
     def say(self, text: str) -> None:
-        """Write to standard output; a terminal is shown control characters and obeys none."""
+        """Write to standard output; control characters are escaped at a terminal."""
         if self.terminal:
             from mq.cli.show.visible import visible
 
             text = visible(text)
         self.stdout.write(text)
 
-    def tell(self, line: str) -> None:
-        """Write a line to standard error, likewise. Where that cannot be written, as after the
-        terminal has gone, nobody is there to be told: the status is what the command came to."""
+    def report(self, line: str) -> None:
+        """Write a line to standard error; control characters are escaped at a terminal.
+
+        Errors of the write are ignored, as after the terminal is closed: the exit status remains.
+        """
         if self.error_terminal:
             from mq.cli.show.visible import visible
 
@@ -148,46 +153,46 @@ class Environment:
 
     @property
     def shown(self) -> "TextIO | Visible":
-        """Standard output for what others have written, such as messages: all that a pipe gets is
-        exact."""
+        """Standard output for untrusted text, such as messages: escaped at a terminal, exact in a
+        pipe."""
         from mq.cli.show.visible import Visible
 
         return Visible(self.stdout) if self.terminal else self.stdout
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines of the terminal, as they are now."""
+        """Current columns and lines of the terminal."""
         if self._measured is not None:
             try:
                 size = os.get_terminal_size(self._measured.fileno())
                 return size.columns, size.lines
-            except OSError:  # it has gone meanwhile
+            except OSError:  # it was closed meanwhile
                 pass
         return self._size
 
     @property
     def columns(self) -> int:
-        """The width of the terminal, 80 where there is none."""
+        """The width of the terminal, 80 without one."""
         return self.size[0] or 80
 
     @property
     def lines(self) -> int:
-        """The height of the terminal, 24 where there is none."""
+        """The height of the terminal, 24 without one."""
         return self.size[1] or 24
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody is there who can be asked: a script never is."""
+        """Whether a user can be asked; in scripts always False."""
         return self.input_terminal and self.terminal and self.error_terminal
 
     @property
     def color(self) -> bool:
-        """Whether output may be coloured: on a terminal, unless NO_COLOR is set (no-color.org)."""
+        """Whether to use color: at a terminal, unless NO_COLOR is set (no-color.org)."""
         return self.terminal and not self.variables.get("NO_COLOR")
 
     @property
     def config_directory(self) -> Path:
-        """Where the user's settings of mq lie: MQ_CONFIG_DIR, or `mq` under XDG_CONFIG_HOME."""
+        """The directory of mq's configuration: MQ_CONFIG_DIR, or `mq` under XDG_CONFIG_HOME."""
         chosen = self.variables.get("MQ_CONFIG_DIR")
         if chosen:
             return Path(chosen)
@@ -197,7 +202,7 @@ class Environment:
 
     @property
     def cache_directory(self) -> Path:
-        """Where mq keeps what it can ask for again: MQ_CACHE_DIR, or `mq` in XDG_CACHE_HOME."""
+        """The directory of mq's cache: MQ_CACHE_DIR, or `mq` in XDG_CACHE_HOME."""
         chosen = self.variables.get("MQ_CACHE_DIR")
         if chosen:
             return Path(chosen)
@@ -207,5 +212,5 @@ class Environment:
 
     @property
     def state_directory(self) -> Path:
-        """Where mq keeps what it may lose, such as message bodies written to files."""
+        """The directory of files that may be lost, such as message bodies."""
         return Path(self.variables.get("MQ_STATE_DIR", "/tmp/rocketmq"))

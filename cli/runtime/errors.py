@@ -1,11 +1,11 @@
-"""What goes wrong in a command, as the user sees it.
+"""The errors of a command, as the user sees them.
 
-CommandError      one line that names the cause, a hint that names the next step, a status
-└── UsageError    the command line itself is wrong
+CommandError      a line with the cause, a hint with the next step, an exit status └── UsageError
+the command line is wrong
 
-Commands raise these, or let the errors of `mq.client` and `mq.protocol` pass, among them those of
-`mq.client.operations.errors`, such as NotFound: `explain` turns every other exception into a
-CommandError at one place.
+Commands raise these, or pass on errors of `mq.client` and `mq.protocol`, among them those of
+`mq.client.operations.errors`, such as NotFound: `explain` converts all other exceptions into
+CommandErrors at one place.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from mq.cli.runtime.status import Status
 
 
 class CommandError(Exception):
-    """Ends the command: `message` in one line, `hint` with the next step, `status`."""
+    """Ends the command: `message` is one line, `hint` the next step, `status` the exit status."""
 
     def __init__(self, message: str, *, hint: str = "", status: Status = Status.INTERNAL) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class UsageError(CommandError):
 
 
 def legal(check: Callable[[str], object], name: str) -> None:
-    """Check the name of a topic or group. Raises UsageError that quotes it."""
+    """Check the name of a topic or group. Raises UsageError with the name."""
     try:
         check(name)
     except ValueError as error:

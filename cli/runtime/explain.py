@@ -1,4 +1,4 @@
-"""Turns errors of operations, client and protocol into one line, a next step and a status."""
+"""Turns errors of operations, client and protocol into one line, a hint and an exit status."""
 
 from collections.abc import Sequence
 from errno import EDQUOT, EFBIG, ENOSPC
@@ -12,9 +12,9 @@ from mq.client.operations.errors import NextStep
 from mq.protocol.errors import ProtocolError
 from mq.protocol.names import RETRY_PREFIX, IllegalName
 
-_ASK_LIST = "list what there is: mq topicList"
+_ASK_LIST = "list topics: mq topicList"
 
-# What a peer's refusal means for the caller; any other code is UNAVAILABLE.
+# The exit status and hint of a peer's refusal; any other code is UNAVAILABLE.
 _REFUSALS: dict[type[client.BrokerError], tuple[Status, str]] = {
     client.SystemBusy: (Status.TRY_AGAIN, "try again; the broker is overloaded"),
     client.FlowControl: (Status.TRY_AGAIN, "try again, slower"),
@@ -34,8 +34,8 @@ _REFUSALS: dict[type[client.BrokerError], tuple[Status, str]] = {
     client.SubscriptionNotExist: (Status.NOT_FOUND, ""),
     client.ConsumerNotOnline: (
         Status.NOT_FOUND,
-        "start a consumer of the group and try again; a broker that has just started hears of "
-        "those that run within 30 s",
+        "start a consumer of the group and try again; running consumers register with a restarted "
+        "broker within 30 s",
     ),
     client.MessageIllegal: (Status.BAD_DATA, ""),
     client.SubscriptionParseFailed: (Status.USAGE, "write tags as 'TagA || TagB'"),
@@ -58,36 +58,33 @@ _OPERATIONS: dict[type[operations.OperationError], Status] = {
 
 _NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
 
-_NAME_SERVER_HINT = "check that it runs there, or give the name server: -n HOST:9876"
-_OTHER_HINT = "check that it runs there; the brokers there are: mq clusterList"
-_MIXED_UP_HINT = (
-    "-n wants a name server, usually HOST:9876, and -b a broker: is this the other one?"
-)
+_NAME_SERVER_HINT = "check that it is running, or give the name server: -n HOST:9876"
+_OTHER_HINT = "check that it is running; for the brokers see: mq clusterList"
+_MIXED_UP_HINT = "-n takes a name server, usually HOST:9876, and -b a broker: they may be swapped"
 
-# The options by which parameters of operations are given, where they have another name.
+# The options of operations' parameters, if the names differ.
 _OPTIONS = {"tags": "--tag"}
 
-# What next steps are at the command line. {} is the error's subject.
+# The next steps as commands. {} is the error's subject.
 _NEXT_STEPS: dict[str, str] = {
     NextStep.LIST_CLUSTERS: "see: mq clusterList",
-    NextStep.LIST_GROUPS: "list what there is: mq group list",
+    NextStep.LIST_GROUPS: "list groups: mq group list",
     NextStep.LIST_TOPICS: _ASK_LIST,
     NextStep.LIST_DEAD_LETTERS: "see: mq dlq list",
     NextStep.SHOW_DEAD_LETTERS: "see: mq dlq show -g GROUP",
     NextStep.LOOK_AT_ROUTE: "see: mq topicRoute -t {}",
-    NextStep.LOOK_AT_QUEUES: "what each queue holds: mq topicStatus -t {}",
-    NextStep.NAME_QUEUES: "write [BROKER:]QUEUE=[BROKER:]QUEUE; see: mq topicRoute",
-    NextStep.BEGIN_AGAIN: "remove it, or leave --resume out, to begin again",
-    NextStep.GO_ON_LATER: "go on when its brokers are back (see mq topicRoute); to begin again "
-    "with the queues that there are now, remove the state",
-    NextStep.CORRECT_THE_LINE: "the lines before it are sent; correct it and go on with --resume",
-    NextStep.SEND_THE_REST: "the lines before it are sent; correct it, and send it and those "
-    "after it by another mq message import -",
+    NextStep.LOOK_AT_QUEUES: "for the offsets of each queue see: mq topicStatus -t {}",
+    NextStep.NAME_QUEUES: "use [BROKER:]QUEUE=[BROKER:]QUEUE; see: mq topicRoute",
+    NextStep.BEGIN_AGAIN: "to start over, remove it, or leave out --resume",
+    NextStep.GO_ON_LATER: "continue when its brokers are back (see mq topicRoute); to start over "
+    "with the current queues, remove the state",
+    NextStep.CORRECT_THE_LINE: "the lines before it are sent; correct it, and use --resume",
+    NextStep.SEND_THE_REST: "the lines before it are sent; correct it, and send it and the lines "
+    "after it with another mq message import -",
     NextStep.SEND_FROM_A_FILE: "the lines before it are sent, and maybe some after it: import from "
-    "a file, which can go on with --resume",
-    NextStep.MAKE_ROOM: "make room, and go on with --resume",
-    NextStep.EXPORT_OFFSETS: "nothing was done; a file of offsets is made by: "
-    "mq offset export FILE",
+    "a file, which supports --resume",
+    NextStep.MAKE_ROOM: "free disk space, and continue with --resume",
+    NextStep.EXPORT_OFFSETS: "nothing was done; to create a file of offsets: mq offset export FILE",
     NextStep.RESET_AT_BROKERS: "to set its offsets without consumers: mq resetOffsetByTimeOld",
     NextStep.RESET_WHOLE_TOPIC: "stop them first, or reset the whole topic: without -b and -q",
 }
@@ -121,16 +118,15 @@ def _explain_refusal(error: client.BrokerError) -> CommandError:
 
 
 def note_peer(error: Exception, name_servers: Sequence[str]) -> None:
-    """Note whether the peer that an error is about is a name server: `explain` gives other hints
-    then."""
+    """Note whether the peer of an error is a name server: `explain` then gives other hints."""
     if isinstance(error, client.MQError) and (address := getattr(error, "address", None)):
         error.__dict__["of_name_server"] = address in name_servers
 
 
 def explain(error: Exception, environment: Environment) -> CommandError:
-    """What the user is told of an exception that is not a CommandError.
+    """Return the CommandError for another exception.
 
-    With MQ_DEBUG set, what nobody foresaw is raised again, so that its trace is seen.
+    With MQ_DEBUG set, unexpected exceptions are raised again, so that the traceback is printed.
     """
     if isinstance(error, operations.OperationError):
         return _explain_operation(error)
@@ -150,34 +146,34 @@ def explain(error: Exception, environment: Environment) -> CommandError:
         )
     if isinstance(error, client.RouteNotFound):
         group = error.topic.removeprefix(RETRY_PREFIX)
-        if group != error.topic:  # nobody who asked for a group wrote this name
+        if group != error.topic:  # the user asked for a group, not for its retry topic
             return CommandError(
-                f"no name server knows a consumer group {group}",
-                hint="list the groups there are: mq consumerProgress",
+                f"no name server has consumer group {group}",
+                hint="list groups: mq consumerProgress",
                 status=Status.NOT_FOUND,
             )
         is_there = " in its route" in str(error)
         hint = f"see: mq topicRoute -t {error.topic}" if is_there else _ASK_LIST
         return CommandError(str(error), hint=hint, status=Status.NOT_FOUND)
     if isinstance(error, client.BadAnswer | ProtocolError):
-        return CommandError(str(error), hint="is that a RocketMQ port?", status=Status.PROTOCOL)
+        return CommandError(
+            str(error), hint="check that it is a RocketMQ port", status=Status.PROTOCOL
+        )
     if isinstance(error, client.ClientError | IllegalName):
         return CommandError(str(error), status=Status.USAGE)
-    if isinstance(error, client.MQError):  # a server of TubeMQ refuses, with words of its own
+    if isinstance(error, client.MQError):  # a refusal of a TubeMQ server, with its own text
         status = Status.TRY_AGAIN if error.retriable else Status.UNAVAILABLE
         return CommandError(str(error), hint=getattr(error, "hint", ""), status=status)
     if isinstance(error, OSError):
         named = f"{error.filename}: " if error.filename else ""
-        if not named and error.errno in _NO_ROOM:  # a stream: files are named
-            named = "the output cannot be written: "
-        hint = (
-            "where its output is of no use: >/dev/null" if isinstance(error, ClosedStream) else ""
-        )
+        if not named and error.errno in _NO_ROOM:  # a stream; a file would be named
+            named = "cannot write the output: "
+        hint = "to discard the output: >/dev/null" if isinstance(error, ClosedStream) else ""
         return CommandError(f"{named}{error.strerror or error}", hint=hint, status=Status.IO_ERROR)
     if environment.variables.get("MQ_DEBUG"):
         raise error
     return CommandError(
         f"a bug in mq: {type(error).__name__}: {error}",
-        hint="run it again with MQ_DEBUG=1 and report the trace",
+        hint="run it again with MQ_DEBUG=1 and report the traceback",
         status=Status.INTERNAL,
     )

@@ -1,8 +1,8 @@
 """Options before the command: `mq --context dev topicList`.
 
-They are the shared ones (`shared_options`), and mean there what they mean behind it: `-o` before a
-command is `--output`, also where the command has a `-o` of its own. What stands behind the command
-wins, as with kubectl: an alias of the shell, such as mq='mq --context dev', is overruled by a line.
+They are the shared ones (`shared_options`), with the same meaning as after the command: `-o` before
+a command is `--output`, even if the command has its own `-o`. As in kubectl, options after the
+command win, so that a line can override a shell alias such as mq='mq --context dev'.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from mq.cli.runtime.errors import UsageError
 
 
 class GlobalOption(NamedTuple):
-    """An option before the command: `flag` as it was written, its long forms, its value.
+    """An option before the command: the `flag` as written, its long forms, its value.
 
-    One of a whole `mq shell` is not `needed`: commands that do not take it go without.
+    Options of a whole `mq shell` are not `needed`: commands without them ignore them.
     """
 
     flag: str
@@ -25,12 +25,12 @@ class GlobalOption(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The option as it is written."""
+        """The option as written."""
         return (self.flag,) if isinstance(self.value, bool) else (self.flag, self.value)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[GlobalOption], list[str]]:
-    """The options before the command, and what follows. Raises UsageError without a value."""
+    """Return the options before the command, and the rest. Raises UsageError without a value."""
     given: list[GlobalOption] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -47,19 +47,19 @@ def split(arguments: Sequence[str]) -> tuple[list[GlobalOption], list[str]]:
             continue
         if value is None:
             if not rest:
-                raise UsageError(f"{flag} needs a value", hint=f"write: mq {flag} VALUE COMMAND")
+                raise UsageError(f"{flag} needs a value", hint=f"mq {flag} VALUE COMMAND")
             value = rest.pop(0)
         given.append(GlobalOption(flag, longs, value))
     return given, rest
 
 
 def of_session(before: Sequence[str]) -> list[GlobalOption]:
-    """The options of a `mq shell`, for each of its commands. What must not be lost stays needed."""
+    """Return the options of a `mq shell` for each of its commands. --dry-run stays needed."""
     return [item._replace(needed="--dry-run" in item.longs) for item in split(before)[0]]
 
 
-def behind(words: Sequence[str]) -> list[str]:
-    """The words from the command on; none where an option before it lacks its value."""
+def after(words: Sequence[str]) -> list[str]:
+    """Return the words from the command on; none if an option before it has no value."""
     try:
         return split(words)[1]
     except UsageError:
@@ -67,7 +67,7 @@ def behind(words: Sequence[str]) -> list[str]:
 
 
 def _flag(word: str) -> tuple[str, str | None]:
-    """The option that a word is, as it is declared, and the value that is in the word."""
+    """Return the option of a word as it is declared, and the value within the word."""
     flag, equals, value = word.partition("=")
     if flag in command_table.SHARED_OPTIONS:
         return flag, value if equals else None

@@ -1,8 +1,8 @@
 """The text of `mq COMMAND --help`, from the declarations of the command.
 
-What a command has of its own stands first, with what is required at its head. The options that
-it shares with others are one line, unless all are asked for (`--help --all`): whoever looks for
-`--last` should not have to read about TLS.
+The command's own options come first, required ones at the top. The shared options are one line,
+unless all are requested (`--help --all`): a user who looks up `--last` should not have to read
+about TLS.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mq.cli.runtime.options import CommandParser
 
 WIDTH = 80
-_COLUMN = 30  # where the texts of options begin
+_COLUMN = 30  # the column of the options' descriptions
 
 
 def command_text(declared: "CommandParser", *, everything: bool = False) -> str:
-    """The help of a command; with `everything` the shared options are explained, too."""
+    """Return the help of a command; `everything` includes the descriptions of shared options."""
     command, name = describe_declared(declared), declared.called
     lines = [*_usage(command, name), "", *paragraph(command.summary)]
     for text in command.paragraphs:
@@ -48,7 +48,7 @@ def command_text(declared: "CommandParser", *, everything: bool = False) -> str:
 
 
 def _usage(command: CommandDescription, name: str) -> Iterator[str]:
-    """The forms of the command: with its subjects as words, and with flags."""
+    """Yield the forms of the command: with positional subjects, and with flags."""
     arguments = [option.usage for option in command.own if not option.flags]
     subjects = sorted(
         (option for option in command.own if option.subject), key=lambda option: option.subject
@@ -65,7 +65,7 @@ def _usage(command: CommandDescription, name: str) -> Iterator[str]:
 
 
 def _choice(one_of: list[Option], *, words: bool) -> list[str]:
-    """`(HOST:PORT | -c CLUSTER)`, of which one must be given."""
+    """Return `(HOST:PORT | -c CLUSTER)`, of which one is required."""
     forms = [
         option.metavar if words and option.subject else f"{option.flags[0]} {option.metavar}"
         for option in one_of
@@ -85,7 +85,7 @@ def _form(before: str, name: str, parts: list[str]) -> str:
 
 
 def paragraph(text: str) -> list[str]:
-    """Lines of text."""
+    """Wrap a paragraph."""
     return wrap(text, WIDTH, break_on_hyphens=False)
 
 
@@ -94,7 +94,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def listed(options: Iterable[Option]) -> Iterator[str]:
-    """Options with their texts beside them, those that are required before the others."""
+    """Yield options with their descriptions, required ones first."""
     for option in sorted(options, key=lambda option: not option.required):
         head = f"  {_head(option)}"
         lines = wrap(option.words, WIDTH - _COLUMN, break_on_hyphens=False)
@@ -113,5 +113,5 @@ def _head(option: Option) -> str:
 def _folded(command: CommandDescription, name: str) -> list[str]:
     names = ", ".join("/".join(option.flags) for option in command.common)
     text = f"Common options: {names}."
-    see = f"What they mean: mq help options, or mq {name} --help --all."
+    see = f"Their meaning: mq help options, or mq {name} --help --all."
     return [*wrap(text, WIDTH, break_on_hyphens=False, subsequent_indent="  "), *paragraph(see)]

@@ -1,12 +1,12 @@
-"""How a command ends when somebody wants it to: by Ctrl-C, SIGTERM or SIGHUP.
+"""The end of a command by Ctrl-C, SIGTERM or SIGHUP.
 
-The first signal interrupts it. Where plain code runs it raises Interrupted; what an event loop runs
-is cancelled. Then the command gives back what it holds, says how to go on, and ends with 128 and
-the number of the signal, or with 0 where Ctrl-C is how one ends it. The second signal ends the
-process at once, after the terminal has been given back, unless it comes with the first.
+The first signal interrupts it. In plain code it raises Interrupted; work of an event loop is
+cancelled. Then the command cleans up, prints how to continue, and exits with 128 plus the signal's
+number, or with 0 if Ctrl-C is its normal end. A second signal ends the process at once, after the
+terminal is restored, unless it is a duplicate of the first.
 
-Signals are the main thread's: a command in another one never sees any, nor changes what becomes of
-those of the main thread's.
+Signals are delivered to the main thread: a command in another thread receives none, and does not
+change their handling.
 """
 
 import os
@@ -29,21 +29,21 @@ STATUS = {
 WORDS = {
     signal.SIGINT: "interrupted",
     signal.SIGTERM: "terminated",
-    signal.SIGHUP: "its terminal has gone",
+    signal.SIGHUP: "its terminal was closed",
 }
 
 
-# Who starts us may pass on a signal that has come to us as well (timeout, containers): so soon
-# behind the first it is the same one. Nobody presses a key twice in that time.
+# A parent may pass on a signal that we have received, too (timeout, containers). A second one
+# within this time, in seconds, is a duplicate; no user presses a key twice that fast.
 SAME_SECONDS = 0.05
-_IMPORT_SECONDS = 0.01  # until it is looked again whether an import is through
+_IMPORT_SECONDS = 0.01  # the interval of checks whether an import has finished
 
 
 T = TypeVar("T")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal, its `number`, is to end the command; `late` when that had done its work."""
+    """The signal `number` ends the command; `late` if the command had finished its work."""
 
     def __init__(self, number: int, *, late: bool = False) -> None:
         super().__init__()
@@ -52,19 +52,19 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """The signals of one run of a command: `number` is the one that came, if any."""
+    """The signals of one run of a command: `number` is the received one, if any."""
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
-        self.interrupt: Callable[[], None] | None = None  # instead of raising
+        self.interrupt: Callable[[], None] | None = None  # called instead of raising
         self.at = 0.0
-        self.again: threading.Timer | None = None  # the signal was deferred, and comes again
-        self.comes_again = False  # the next one is that
+        self.again: threading.Timer | None = None  # sends the deferred signal again
+        self.comes_again = False  # the next signal is the deferred one
         self.has_ended = False
-        self.is_late = False  # it came then
+        self.is_late = False  # it came after the end
 
     def come_again(self) -> None:
-        """Send the deferred signal; for its timer."""
+        """Send the deferred signal; called by the timer."""
         if self.number is not None:
             self.comes_again = True
             os.kill(os.getpid(), self.number)
@@ -72,39 +72,41 @@ class Signals:
 
 class _Runs(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Signals] = []  # the last is the one that signals are for: mq shell
+        self.stack: list[Signals] = []  # the last one receives signals: mq shell
 
 
-_local = _Runs()  # only the main thread's are ever filled
-_restore: list[tuple[Signals, Callable[[], None]]] = []  # what gives the terminal back
+_local = _Runs()  # only that of the main thread is ever filled
+_restore: list[tuple[Signals, Callable[[], None]]] = []  # functions that restore the terminal
 
 
 def number_of(error: KeyboardInterrupt) -> signal.Signals:
-    """The signal behind an interrupt."""
+    """Return the signal of an interrupt."""
     return error.number if isinstance(error, Interrupted) else signal.SIGINT
 
 
 def received() -> signal.Signals | None:
-    """The signal that has come to the command that runs."""
+    """Return the signal that the running command has received."""
     return _local.stack[-1].number if _local.stack else None
 
 
-def end_if_told() -> None:
-    """Raise Interrupted if a signal has come, for what goes on behind work that had ended then: an
-    event loop that is being closed has nothing left to cancel."""
+def raise_if_received() -> None:
+    """Raise Interrupted if a signal has been received, before further work.
+
+    An event loop that is being closed has nothing left to cancel.
+    """
     number = received()
     if number is not None:
         raise Interrupted(number)
 
 
 def is_ctrl_c() -> bool:
-    """Whether it is Ctrl-C that ends what runs: how one ends what would go on for ever."""
+    """Return whether Ctrl-C ends the command, which is the normal end of an endless one."""
     return received() is signal.SIGINT
 
 
 @contextmanager
 def signals() -> Iterator[Signals]:
-    """Take the signals for one run of a command; those that are ignored stay so (nohup)."""
+    """Handle the signals during one run of a command; ignored ones stay ignored (nohup)."""
     run = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield run
@@ -122,7 +124,7 @@ def signals() -> Iterator[Signals]:
             yield run
         finally:
             run.has_ended = True
-    finally:  # where only what comes first could raise: in the line before
+    finally:  # a signal in the inner finally could raise
         run.has_ended = True
         if run.again is not None:
             run.again.cancel()
@@ -133,7 +135,7 @@ def signals() -> Iterator[Signals]:
         if run in _local.stack:
             _local.stack.remove(run)
         if run.is_late and run.number is not None:
-            os.kill(os.getpid(), run.number)  # it is for who comes next
+            os.kill(os.getpid(), run.number)  # for the next run
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
@@ -159,8 +161,10 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported. Compiled ones do not look whether what they import
-    themselves was cut: orjson ends the process with a segmentation fault then."""
+    """Return whether a module is being imported.
+
+    Compiled modules do not check whether their own imports were interrupted: orjson then crashes.
+    """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -169,10 +173,10 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 def _give_back(run: Signals) -> None:
-    """Give back what is not: a signal may come as a block is left, before that does anything."""
+    """Restore the terminal where a block has not: a signal may come as a block is left."""
     for held in reversed([held for held in _restore if held[0] is run]):
         _restore.remove(held)
-        with suppress(Exception):  # whatever state it was found in
+        with suppress(Exception):  # the terminal may be in any state
             held[1]()
 
 
@@ -181,12 +185,12 @@ def _end(number: int) -> None:
         _give_back(run)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    os._exit(128 + number)  # the first process of a container survives its own signals
+    os._exit(128 + number)  # the init process of a container survives its own signals
 
 
 @contextmanager
 def interrupting(by: Callable[[], None] | None) -> Iterator[None]:
-    """Have the signal call `by` while the block lasts; raise Interrupted in it for None."""
+    """Let the signal call `by` during the block; with None it raises Interrupted there."""
     run = _current()
     before, run.interrupt = run.interrupt, by
     try:
@@ -201,7 +205,7 @@ def _current() -> Signals:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Have the first signal wait until the block ends."""
+    """Defer the first signal to the end of the block."""
     run = _current()
     came: list[bool] = []
     with interrupting(lambda: came.append(True)):
@@ -214,10 +218,12 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def whole(manager: AbstractContextManager[T]) -> Iterator[T]:
-    """Enter and leave a manager with no signal in between: one that has begun to change a terminal
-    and was cut does not change it back."""
+    """Enter and leave a manager without an interruption.
+
+    A manager that is interrupted while it changes a terminal would not restore it.
+    """
     stack = ExitStack()
-    with stack:  # again, if the signal comes before the rest: there is only one first
+    with stack:  # leaves it if the signal comes earlier; there is only one first signal
         try:
             with uninterrupted():
                 value = stack.enter_context(manager)
@@ -229,12 +235,12 @@ def whole(manager: AbstractContextManager[T]) -> Iterator[T]:
 
 @contextmanager
 def giving_back(restore: Callable[[], None]) -> Iterator[None]:
-    """Have `restore` called should a signal end the block, or the process while it lasts."""
+    """Call `restore` if a signal ends the block, or the process during the block."""
     held = (_current(), restore)
     _restore.append(held)
     try:
         yield
-    except KeyboardInterrupt:  # what was cut may believe that it has, and keep it in a buffer
+    except KeyboardInterrupt:  # interrupted code may have restored it only in a buffer
         with suppress(Exception):
             restore()
         raise
@@ -244,10 +250,10 @@ def giving_back(restore: Callable[[], None]) -> Iterator[None]:
 
 
 def screen_back(stream: TextIO) -> None:
-    """Leave the screen of one's own, and show the cursor: past the stream, which may be in use."""
+    """Leave the alternate screen and show the cursor, bypassing the stream, which may be in use."""
     os.write(stream.fileno(), b"\x1b[?1049l\x1b[?25h")
 
 
 def cursor_back(stream: TextIO) -> None:
-    """Show the cursor, at the beginning of a line."""
+    """Show the cursor, at the start of a line."""
     os.write(stream.fileno(), b"\r\x1b[K\x1b[?25h")

@@ -1,9 +1,8 @@
-"""What a call of a command gives, driven to its end and printed as it comes.
+"""Runs a command to its end and passes on its results as they come.
 
-Most commands ask one question and wait for the answer. They run on plain blocking sockets
-(`mq.client.blocking`), without an event loop: importing asyncio costs 30 ms, a third of such a
-command.
-Commands that do several things at once say so with `concurrently` and run under asyncio.
+Most commands send one request and wait for the reply. They use plain blocking sockets
+(`mq.client.blocking`), without an event loop: importing asyncio takes 30 ms, a third of such a
+command. Commands that do several things at once are marked `concurrently` and run under asyncio.
 """
 
 import inspect
@@ -20,13 +19,13 @@ from mq.cli.show.output import Printer
 from mq.cli.show.result import Result
 
 Drive = Callable[[Coroutine[Any, Any, Any]], Any]
-Take = Callable[[Result], bool]  # says whether to go on
+Take = Callable[[Result], bool]  # returns whether to continue
 
 
 def show_all(
     invocation: "Invocation", printer: Printer, shown: Callable[[], None] = lambda: None
 ) -> int:
-    """Print every result as it comes, call `shown` after each; the status is the worst of them."""
+    """Print every result as it comes, and call `shown` after each. Returns the worst status."""
     status = 0
 
     def show(result: Result) -> bool:
@@ -41,7 +40,7 @@ def show_all(
 
 
 class Invocation:
-    """What calling a command gave: a result, or something that gives results when it is driven."""
+    """The return value of a command's call: a result, or a source of results that must be run."""
 
     def __init__(self, function: Callable[..., Any], call: Call, own: dict[str, Any]) -> None:
         self._given = function(call, **own)
@@ -51,14 +50,14 @@ class Invocation:
 
     @property
     def ongoing(self) -> bool:
-        """Whether there may be more results than one."""
+        """Whether there may be more than one result."""
         return inspect.isasyncgen(self._given)
 
     def give(self, take: Take) -> None:
-        """Give `take` each result as soon as it is there, until it says no; then end the command.
+        """Pass each result to `take` as it comes, until `take` returns False; then end the command.
 
-        All of them are taken in one run of the event loop, in which signals cancel what is awaited.
-        Raises Interrupted.
+        All are taken in one run of the event loop, in which signals cancel the awaited work. Raises
+        Interrupted.
         """
         if isinstance(self._given, Result):
             take(self._given)
@@ -74,7 +73,7 @@ class Invocation:
                     coroutine.close()
         finally:
             if inspect.iscoroutine(self._given):
-                self._given.close()  # a signal may come before it is begun
+                self._given.close()  # a signal may come before it is started
 
     def _driver(self) -> AbstractContextManager[Drive]:
         if self._concurrent:
@@ -94,8 +93,10 @@ class Invocation:
 
 
 def _interruptible(take: Take) -> Take:
-    """Let a signal end also what `take` waits for, as for who reads what it prints: that of the
-    event loop only cancels what is awaited."""
+    """Let a signal also interrupt blocking in `take`, such as writes to a slow reader.
+
+    The event loop's handler only cancels awaited work.
+    """
 
     def taking(result: Result) -> bool:
         with interrupting(None):
@@ -105,14 +106,14 @@ def _interruptible(take: Take) -> Take:
 
 
 class _EventLoop(AbstractContextManager[Drive]):
-    """An event loop, which no signal interrupts amid what begins or ends it."""
+    """An event loop; no signal interrupts its start or end."""
 
     def __init__(self, *, bulk: bool, reader: int | None) -> None:
-        """`reader` is a pipe without whose reader the command is of no use."""
+        """`reader` is a pipe; if its reader exits, the command ends."""
         self._bulk = bulk
         self._reader = reader
-        self._alone = False  # the reader has gone
-        self._ended = False  # what was driven
+        self._alone = False  # the reader has exited
+        self._ended = False  # the coroutine has finished
         self._signals: int | None = None
         self._cancel: Callable[[], None] | None = None
         self._parts = ExitStack()
@@ -122,12 +123,12 @@ class _EventLoop(AbstractContextManager[Drive]):
 
         factory = None
         if self._bulk:
-            with suppress(ImportError):  # uvloop is not for every platform
+            with suppress(ImportError):  # uvloop does not support every platform
                 import uvloop
 
                 factory = uvloop.new_event_loop
         self._parts.enter_context(interrupting(self._interrupt))
-        if factory is None:  # uvloop wakes itself
+        if factory is None:  # uvloop wakes up by itself
             self._signals = self._parts.enter_context(woken())
         self._runner = self._parts.enter_context(asyncio.Runner(loop_factory=factory))
         return self._drive
@@ -151,10 +152,10 @@ class _EventLoop(AbstractContextManager[Drive]):
 
             def cancel() -> None:
                 task.cancel()
-                loop.call_soon_threadsafe(_nothing)  # a loop that waits for files wakes up
+                loop.call_soon_threadsafe(_nothing)  # wakes a loop that waits for files
 
             self._cancel = cancel
-            if received() is not None:  # before there was anything to cancel
+            if received() is not None:  # a signal came earlier
                 task.cancel()
 
             def alone() -> None:
@@ -164,7 +165,7 @@ class _EventLoop(AbstractContextManager[Drive]):
                 task.cancel()
 
             if reader is not None:
-                loop.add_reader(reader, alone)  # all that can come from there is its end
+                loop.add_reader(reader, alone)  # only its end can make it readable
             try:
                 result = await coroutine
                 self._ended = True
@@ -188,11 +189,11 @@ class _EventLoop(AbstractContextManager[Drive]):
 
 
 def _pipe(stream: TextIO) -> int | None:
-    """The descriptor of a stream that is a pipe."""
+    """Return the descriptor of a stream that is a pipe."""
     try:
         descriptor = stream.fileno()
         return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
-    except (OSError, ValueError):  # no file at all
+    except (OSError, ValueError):  # not a file
         return None
 
 

@@ -3,12 +3,11 @@
     @option_group
     class Narrowing:
         # Which messages of a topic.
-
         tag: Annotated[str | None, typer.Option("--tag", …)] = None
         key: Annotated[str | None, typer.Option("--key", …)] = None
 
-A command takes them as one keyword, `narrowing: Narrowing`. They stand in its place among the
-command's options, as if each were a parameter of its own.
+A command takes them as one keyword, `narrowing: Narrowing`. They appear in its place among the
+command's options, as separate parameters.
 """
 
 import inspect
@@ -30,12 +29,12 @@ def option_group(declared: type[T]) -> type[T]:
 
 
 def is_option_group(annotation: object) -> TypeGuard[type[Any]]:
-    """Whether a parameter stands for several options."""
+    """Return whether a parameter is a group of options."""
     return isinstance(annotation, type) and hasattr(annotation, _MARK)
 
 
 def parameters_of(group: type[Any]) -> list[inspect.Parameter]:
-    """The options of a group, as parameters of a command."""
+    """Return the options of a group as parameters of a command."""
     hints = typing.get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
@@ -49,7 +48,7 @@ def parameters_of(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def gathered(groups: Mapping[str, type[Any]], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a command's options by the names of its parameters."""
+    """Return the values of a command's options by its parameters' names."""
     rest = dict(values)
     made = {
         name: group(**{item.name: rest.pop(item.name) for item in fields(group)})
@@ -59,7 +58,7 @@ def gathered(groups: Mapping[str, type[Any]], values: Mapping[str, Any]) -> dict
 
 
 def spread(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of all options by name: what `gathered` was given."""
+    """Return the values of all options by name: the inverse of `gathered`."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         found |= vars(value) if is_option_group(type(value)) else {name: value}

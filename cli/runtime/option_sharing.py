@@ -1,4 +1,4 @@
-"""The shared options of a command: which it has, and under which names."""
+"""The shared options of a command, and their names."""
 
 import inspect
 import typing
@@ -13,11 +13,11 @@ from mq.cli.runtime.values import declarations, plain_type
 
 Function = Callable[..., Any]
 
-SHARED = "shared_"  # before the names of the shared options among all parameters of a command
+SHARED = "shared_"  # the prefix of shared options among the parameters of a command
 
 
 def sources(function: Function) -> list[Function]:
-    """The shared options of a command: which ones goes by what it does to the cluster."""
+    """Return the sources of a command's shared options, which depend on its effects."""
     effect = effect_of(function)
     cluster = shared_options.tube if effect.tube else shared_options.cluster
     found: list[Function] = [cluster, shared_options.layout]
@@ -30,7 +30,7 @@ def sources(function: Function) -> list[Function]:
 
 
 def kind_of(long: str) -> Any:
-    """The type of a shared option's value, by its long form."""
+    """Return the type of a shared option's value, by its long form."""
     for source in shared_options.SOURCES:
         hints = typing.get_type_hints(source, include_extras=True)
         for name, parameter in inspect.signature(source).parameters.items():
@@ -40,9 +40,9 @@ def kind_of(long: str) -> Any:
 
 
 def free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The options of `source` without the flags that `taken` declare.
+    """Return the options of `source` without the flags that `taken` declare.
 
-    Their names begin with SHARED, so that none meets a parameter of the command.
+    Their names start with SHARED, so that they differ from the command's parameters.
     """
     used = {flag for parameter in taken for flag in declarations(parameter)}
     hints = typing.get_type_hints(source, include_extras=True)

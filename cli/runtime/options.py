@@ -1,18 +1,17 @@
-"""From a command's function to its options, by typer.
+"""From a command's function to its options, with typer.
 
-A command is a function; its parameters after the first, declared as typer declares them, are its
-options and arguments. The first parameter says what the command needs:
+A command is a function. Its parameters after the first, declared for typer, are its options and
+arguments. The first parameter declares what the command needs:
 
-- `call: Call`: it talks to a cluster or prints a result, and also takes those of the options in
-  `mq.cli.runtime.shared_options` that go with what it does;
-- `environment: Environment`: it takes only its own (the daemons).
+- `call: Call`: it connects to a cluster or prints a result, and also has the options of
+  `mq.cli.runtime.shared_options` for its effects;
+- `environment: Environment`: it has only its own options (the daemons).
 
-The rule for flags that meet: **the command's own flag wins**. `-o` is `--output` wherever the
-command has no `-o` of its own; where mqadmin gave `-o` another meaning (`updateTopic -o`,
-`queryMsgByOffset -o`), only the long `--output`, `-o` before the command and MQ_OUTPUT choose the
-format.
+The rule for equal flags: **the command's own flag wins**. `-o` is `--output` if the command has no
+`-o` of its own; where mqadmin gives `-o` another meaning (`updateTopic -o`, `queryMsgByOffset -o`),
+only the long `--output`, `-o` before the command and MQ_OUTPUT select the format.
 
-Typer declares, parses and explains; `mq.cli.runtime.values` converts.
+Typer declares, parses and documents; `mq.cli.runtime.values` converts.
 """
 
 import inspect
@@ -34,7 +33,7 @@ from mq.cli.runtime.values import convert, metavar_of, plain_type
 
 
 class Truth(Enum):
-    """The value of the options that mqadmin spells `-o true`."""
+    """The value of options that mqadmin writes as `-o true`."""
 
     TRUE = "true"
     FALSE = "false"
@@ -45,7 +44,7 @@ class Truth(Enum):
 
 Function = Callable[..., Any]
 
-# click's UsageError, which typer has inside and does not export.
+# click's UsageError, which typer contains and does not export.
 _ClickError: Any = typer.BadParameter.__bases__[0]
 
 F = TypeVar("F", bound=Function)
@@ -62,7 +61,7 @@ def one_of(*names: str) -> Callable[[F], F]:
 
 
 def at_most_one_of(*names: str) -> Callable[[F], F]:
-    """Declare that these parameters exclude each other, and that none is needed."""
+    """Declare that at most one of these parameters may be given."""
 
     def mark(function: F) -> F:
         function.__dict__["at_most_one_of"] = names
@@ -72,10 +71,10 @@ def at_most_one_of(*names: str) -> Callable[[F], F]:
 
 
 def subject(*names: str) -> Callable[[F], F]:
-    """Declare that these parameters, which have flags, may be given as words in this order, too.
+    """Declare that these parameters, which have flags, may also be positional, in this order.
 
-    `mq topicStatus Orders` is `mq topicStatus -t Orders`. Words go to those that no flag gives:
-    after `-t Orders` the first word of a command about a group and a topic is the group.
+    `mq topicStatus Orders` is `mq topicStatus -t Orders`. Words are assigned to parameters without
+    a flag: after `-t Orders` the first word of a command about a group and a topic is the group.
     """
 
     def mark(function: F) -> F:
@@ -88,7 +87,7 @@ def subject(*names: str) -> Callable[[F], F]:
 def bare(flag: str, instead: str) -> Callable[[F], F]:
     """Declare that `flag` without a value means the option `instead`.
 
-    For a flag that took no value in 4.9 and takes one in 5.x (resetOffsetByTime -c).
+    It is for a flag that had no value in 4.9 and has one in 5.x (resetOffsetByTime -c).
     """
 
     def mark(function: F) -> F:
@@ -101,9 +100,9 @@ def bare(flag: str, instead: str) -> Callable[[F], F]:
 def widened(
     by: Callable[[Sequence[str]], list[inspect.Parameter]], cases: Sequence[str]
 ) -> Callable[[F], F]:
-    """Declare that its first argument, one of `cases`, decides which options a command has more.
+    """Declare that the first argument, one of `cases`, adds options to the command.
 
-    `by` makes parameters of the arguments; the command takes their values as `**` something.
+    `by` returns parameters for the arguments; the command receives their values as keywords (`**`).
     """
 
     def mark(function: F) -> F:
@@ -115,7 +114,7 @@ def widened(
 
 
 class CommandParser:
-    """A command with its options: parses arguments, knows its help."""
+    """A command with its options: parses arguments and has its help."""
 
     def __init__(
         self, name: str, function: Function, arguments: Sequence[str] = (), called: str = ""
@@ -124,8 +123,8 @@ class CommandParser:
         parameters = list(own.parameters.values())
         hints = typing.get_type_hints(function, include_extras=True)
         self.name = name
-        self.called = called or name  # which of its names is used
-        self.notes: list[str] = []  # what `parse` ignored
+        self.called = called or name  # the name by which it was called
+        self.notes: list[str] = []  # words that `parse` ignored
         self.function = function
         self.needs_call = hints[parameters[0].name] is Call
         self._groups: dict[str, type[Any]] = {}
@@ -153,7 +152,7 @@ class CommandParser:
         )
         options = self.command.get_params(self.context)
         by_name = {option.name: option for option in options}
-        # Words of typer come first: what the parser leaves is for those that have flags.
+        # Positional arguments of typer come first; the parser's remaining words belong to subjects.
         arguments_first = [item for item in options if item.param_type_name == "argument"]
         self.subjects: tuple[str, ...] = function.__dict__.get("subjects", ())
         self.words = [
@@ -175,7 +174,7 @@ class CommandParser:
     def _build(self, merged: list[inspect.Parameter]) -> Any:
         def declared(**_: object) -> None: ...
 
-        # As keywords they may be in any order: one that is required after one with a default.
+        # Keyword-only parameters may be in any order: a required one after one with a default.
         by_name = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in merged]
         declared.__dict__["__signature__"] = inspect.Signature(by_name)
         application = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -183,24 +182,23 @@ class CommandParser:
         return typer.main.get_command(application)
 
     def flags(self, name: str) -> str:
-        """How the user writes parameter `name`: `-t/--topic`."""
+        """Return parameter `name` as users write it: `-t/--topic`."""
         return "/".join(self._flags[name])
 
     def parameter(self, name: str) -> inspect.Parameter:
-        """The declaration of a parameter."""
+        """Return the declaration of a parameter."""
         return self._parameters[name]
 
     def kind(self, name: str) -> Any:
-        """The type of a parameter's value: `str` of `Annotated[str | None, …]`."""
+        """Return the type of a parameter's value: `str` for `Annotated[str | None, …]`."""
         return plain_type(self._parameters[name].annotation)
 
     def parse(
         self, arguments: Sequence[str], before: Sequence[GlobalOption] = ()
     ) -> dict[str, Any] | None:
-        """The values of all parameters by name; None when help was asked for.
+        """Return the values of all parameters by name; None for a request of help.
 
-        `before` are the options that stand before the command. Raises UsageError with the option at
-        fault.
+        `before` are the options before the command. Raises UsageError with the wrong option.
         """
         given, rest = self._split(arguments)
         if given.get("help"):
@@ -212,7 +210,7 @@ class CommandParser:
         return {name: self._value(parameter, given) for name, parameter in self._parameters.items()}
 
     def split(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The command's own values by parameter, and those of the shared options by name."""
+        """Return the command's own values by parameter, and those of the shared options by name."""
         own = gathered(self._groups, {name: values[name] for name in self.own_names})
         shared = {
             name.removeprefix(SHARED): value
@@ -222,10 +220,10 @@ class CommandParser:
         return own, shared
 
     def _split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        if self.name == "broker" and "-pc" in arguments:  # of release 5: not -p -c
+        if self.name == "broker" and "-pc" in arguments:  # release 5; it does not mean -p -c
             raise self._wrong(
-                "-pc names the settings of Java's proxy, which mq does not have; to print the "
-                "settings of a broker's file write -p -c FILE"
+                "-pc is for the settings of Java's proxy, which mq does not have; to print the "
+                "settings of a broker's file use -p -c FILE"
             )
         parser = self.command.make_parser(self.context)
         try:
@@ -243,11 +241,12 @@ class CommandParser:
         return given, rest
 
     def _normalized(self, given: Sequence[str]) -> Iterator[str]:
-        """The words with options as declared; what follows an option that takes a value is one."""
+        """Yield the words with options as declared; the word after an option with a value is a
+        value."""
         is_value = ended = False
         flag, instead = self._bare
         for word, following in zip(given, [*given[1:], "-"], strict=False):
-            if ended or (word == "--" and not is_value):  # behind it are no options
+            if ended or (word == "--" and not is_value):  # no options follow it
                 ended = True
                 yield word
                 continue
@@ -258,7 +257,7 @@ class CommandParser:
             yield normal
 
     def _normal(self, word: str) -> str:
-        """Write an option as declared: Java takes `-topic` too, and we take `--broker-addr`."""
+        """Return an option as declared: Java accepts `-topic`, too, and mq `--broker-addr`."""
         if len(word) < 3 or word[0] != "-":
             return word
         flag, equals, value = word.partition("=")
@@ -273,7 +272,7 @@ class CommandParser:
         return word
 
     def _of_before(self, before: Sequence[GlobalOption]) -> dict[str, Any]:
-        """Values of options before the command, by parameter: the last of each."""
+        """Return values of options before the command, by parameter: the last of each."""
         found: dict[str, Any] = {}
         for option in before:
             names = [
@@ -285,21 +284,21 @@ class CommandParser:
             if not names:
                 if not option.needed:
                     continue
-                raise self._wrong(f"it takes no {option.longs[0]}, so none before the command")
+                raise self._wrong(f"the command has no option {option.longs[0]}")
             name = names[0]
             repeated = bool(getattr(self._options[name], "multiple", False))
             found[name] = [option.value] if repeated else option.value
         return found
 
     def _is_shared(self, name: str, long: str) -> bool:
-        """Whether an option is the shared one, or the command's own of the same meaning.
+        """Return whether an option is the shared one, or the command's own with the same meaning.
 
-        A daemon's `--namesrvAddr` is. The `--body` of sendMessage is text, and no way to show it.
+        A daemon's `--namesrvAddr` is. The `--body` of sendMessage is a text, not a format.
         """
         return name.startswith(SHARED) or self.kind(name) is kind_of(long)
 
     def _take_words(self, given: dict[str, Any], rest: list[str]) -> None:
-        """Give the words to the subjects that no flag gives."""
+        """Assign the words to the subjects without a flag."""
         by_flag = [word for word in self.words if word.name in given]
         if rest:
             self._check_values(given)
@@ -308,14 +307,14 @@ class CommandParser:
         left = positionals.take(self.words, given, rest)
         for word in self.words:
             if given.get(word.name) == "" and word.name not in {item.name for item in by_flag}:
-                # Of "$BROKER", and nothing is in it: all brokers were not meant.
+                # An empty "$BROKER" does not mean all brokers.
                 if word.name not in ("value", "body"):
-                    raise self._wrong(f"the word for the {word.noun} is empty")
+                    raise self._wrong(f"the argument for the {word.noun} is empty")
         if left:
             why = f"unexpected argument {left[0]!r}"
-            from mq.cli.did_you_mean import behind
+            from mq.cli.did_you_mean import with_surplus
 
-            if meant := behind(self.called, left):
+            if meant := with_surplus(self.called, left):
                 raise UsageError(why, hint=f"did you mean mq {meant[0]}?")
             if self._ignores(left, given):
                 return
@@ -325,10 +324,10 @@ class CommandParser:
             raise self._wrong(why, form=self.form(given))
 
     def _ignores(self, left: Sequence[str], given: Mapping[str, Any]) -> bool:
-        """Whether surplus words are ignored, as Java's commands ignore all of them; notes say so.
+        """Return whether surplus words are ignored, as in Java's commands; notes report them.
 
-        A surplus word may be half of a value that lacks quotes. So a command that changes something
-        ignores only its own name, and any other command only words next to options.
+        A surplus word may be half of a value without quotes. So a command that changes something
+        ignores only its own name, and any other command only words besides options.
         """
         is_daemon = "config_item" in self._parameters
         changes = effect_of(self.function).writes
@@ -340,14 +339,14 @@ class CommandParser:
                 settings.append(f"--set {word}")
             elif not own_name and (changes or not flags):
                 return False
-        hint = f"; write {' '.join(settings)}, or use the configuration file" if settings else ""
+        hint = f"; use {' '.join(settings)}, or the configuration file" if settings else ""
         self.notes.append(f"ignored: {' '.join(map(repr, left))}{hint}")
         return True
 
     def _check_values(self, given: Mapping[str, Any]) -> None:
-        """Refuse an option for a value where there are words, too.
+        """Refuse an option as a value if there are words, too.
 
-        In `-g $GROUP -t Orders` without a group, `-t` would be one, and Orders a word.
+        In `-g $GROUP -t Orders` with an empty variable, `-t` would be the group, and Orders a word.
         """
         flags = {flag for options in self._flags.values() for flag in options}
         for name, value in given.items():
@@ -355,7 +354,7 @@ class CommandParser:
                 raise self._wrong(f"{self.flags(name)} needs a value, and {value} is an option")
 
     def form(self, given: Mapping[str, Any]) -> str:
-        """The command as it is to be written, with what was given and what it needs."""
+        """Return the correct form of the command, with the given values and the required ones."""
         needed = [
             positionals.Positional(
                 name, tuple(self._flags[name]), self.metavar(name), required=True
@@ -367,7 +366,7 @@ class CommandParser:
         return positionals.form(f"mq {self.called}", self.words, needed, given)
 
     def metavar(self, name: str) -> str:
-        """What stands for the value of a parameter: TOPIC; empty for a flag without a value."""
+        """Return the placeholder of a parameter's value, such as TOPIC; empty for a flag."""
         return metavar_of(self._options[name], self.kind(name))
 
     def _check_groups(self, given: dict[str, Any]) -> None:
@@ -397,12 +396,12 @@ class CommandParser:
     def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError:
         for word in self.words:
             if word.name == name:
-                return self._wrong(f"which {word.noun}? {self.form(given)}")
+                return self._wrong(f"missing {word.noun}", form=self.form(given))
         return self._wrong(f"{self.flags(name)} is required", form=self.form(given))
 
     def _wrong(self, message: str, *, form: str = "") -> UsageError:
         see = f"see: mq {self.called} --help"
-        return UsageError(message, hint=f"write: {form}; {see}" if form else see)
+        return UsageError(message, hint=f"usage: {form}; {see}" if form else see)
 
 
 def _word(option: Any, parameter: inspect.Parameter) -> positionals.Positional:

@@ -1,7 +1,7 @@
-"""The words of a command line that no flag introduces: `Orders` of `mq tail Orders`.
+"""The positional arguments of a command line: `Orders` in `mq tail Orders`.
 
-They go to the subjects of the command (`options.subject`) in order, leaving out those that a flag
-has given. What is wrong with them is answered with the command as it is to be written.
+They are assigned to the subjects of the command (`options.subject`) in order, without those that
+flags give. Errors are answered with the correct form of the command.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,23 +11,23 @@ from mq.cli.runtime.errors import UsageError
 
 
 class Positional(NamedTuple):
-    """A parameter that a word may give. `flags` are empty where only a word can."""
+    """A parameter that may be positional. `flags` are empty if it can only be positional."""
 
     name: str
     flags: tuple[str, ...]
     metavar: str
     required: bool
-    repeated: bool = False  # takes all words that are left
+    repeated: bool = False  # takes all remaining words
 
     @property
     def usage(self) -> str:
-        """`TOPIC`, or `[TOPIC]` where it may be left out."""
+        """`TOPIC`, or `[TOPIC]` if it is optional."""
         shown = f"{self.metavar}…" if self.repeated else self.metavar
         return shown if self.required else f"[{shown}]"
 
     @property
     def noun(self) -> str:
-        """What a question calls it: `topic`."""
+        """The noun for messages: `topic`."""
         if self.metavar.isalpha() and self.metavar.isupper() and self.metavar not in _VAGUE:
             return self.metavar.lower()
         long = max(self.flags, key=len, default=self.name).lstrip("-")
@@ -49,7 +49,7 @@ _NOUNS = {
 }
 
 
-# Dashes that word processors and web pages put where "-" was typed.
+# Dashes that word processors and web pages substitute for "-".
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 
 
@@ -60,12 +60,14 @@ def check_dashes(words: Iterable[str]) -> None:
         if word[:1] in _DASHES and bare[:1].isalpha() and " " not in word:
             dashes = "-" if len(bare.partition("=")[0]) == 1 else "--"
             raise UsageError(
-                f"{word!r} begins with a dash that is not '-'", hint=f"write: {dashes}{bare}"
+                f"{word!r} starts with a dash that is not '-'", hint=f"use: {dashes}{bare}"
             )
 
 
 def take(words: Sequence[Positional], given: dict[str, Any], rest: Sequence[str]) -> list[str]:
-    """Put `rest` into `given`, for each of `words` that is not there one; return what is left."""
+    """Put words of `rest` into `given`, for each of `words` that is missing. Returns the remaining
+    words.
+    """
     left = list(rest)
     for word in words:
         if not left:
@@ -85,7 +87,7 @@ def form(
     needed: Iterable[Positional],
     given: Mapping[str, Any],
 ) -> str:
-    """The command with all that it needs: the values that were given, and names for the others."""
+    """Return the command with all required parts: the given values, and placeholders."""
     parts = [command]
     for word in words:
         parts += _values(word, given) or [word.usage]
@@ -102,7 +104,7 @@ def _values(word: Positional, given: Mapping[str, Any]) -> list[str]:
     from mq.client.operations.masking import is_secret
 
     if any(map(is_secret, word.flags)):
-        return [word.metavar]  # what stands in a log is no secret any more
+        return [word.metavar]  # the hint may be logged
     from shlex import quote
 
     values = found if isinstance(found, list | tuple) else [found]

@@ -1,12 +1,12 @@
-"""Progress of long work: a bar on the standard error of a terminal, silence in a pipe.
+"""Progress of long work: a bar on the standard error of a terminal, nothing in a pipe.
 
     with progress(call.environment, "exporting", total=count, unit="messages") as step:
         for batch in batches:
             write(batch)
             step(len(batch))
 
-`step(n)` adds what was done, `step(n, "broker-a:3")` also says at what. It costs next to nothing
-where nothing is shown, and a terminal is drawn ten times a second at most.
+`step(n)` adds finished work, `step(n, "broker-a:3")` also shows a note. Without a terminal it costs
+almost nothing; a terminal is redrawn at most ten times a second.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Step(Protocol):
-    """Says that more is done."""
+    """Reports more finished work."""
 
     def __call__(self, done: int = 1, note: str = "", /) -> None: ...
 
@@ -33,9 +33,9 @@ class Step(Protocol):
 def progress(
     environment: Environment, what: str, *, total: int | None = None, unit: str = ""
 ) -> Iterator[Step]:
-    """Show how far `what` has come; without `total` only how much is done, and how fast.
+    """Show the progress of `what`; without `total` only the amount and speed.
 
-    `unit` names what is counted; "bytes" are shown in kB, MB and so on.
+    `unit` is the unit of the count; "bytes" are shown in kB, MB and so on.
     """
     if not environment.error_terminal:
         yield _silent
@@ -67,7 +67,7 @@ def progress(
 
 
 def of_messages(environment: Environment, what: str) -> "Progress":
-    """The progress of an operation that counts messages."""
+    """Return the progress of an operation that counts messages."""
     return lambda total: progress(environment, what, total=total, unit="messages")
 
 
@@ -89,7 +89,7 @@ def _columns(unit: str, *, known: bool) -> list["ProgressColumn"]:
     from rich.text import Text
 
     class Speed(ProgressColumn):
-        """Things per second."""
+        """Units per second."""
 
         def render(self, task: RichTask) -> Text:
             speed = task.finished_speed or task.speed

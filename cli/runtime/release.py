@@ -1,4 +1,4 @@
-"""What only brokers of RocketMQ 5 can do, and how a broker that is older is told of."""
+"""Errors of brokers that are too old, or too new, for a request."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class OlderBroker(RequestNotSupported):
-    """The broker at `address` does not know a request that came with RocketMQ 5."""
+    """The broker at `address` does not support a request of RocketMQ 5."""
 
     def __init__(self, address: str, command: str) -> None:
         super().__init__(None, address)
@@ -23,22 +23,22 @@ class OlderBroker(RequestNotSupported):
 
 
 class NewerBroker(RequestNotSupported):
-    """The broker at `address` no longer knows the accounts of 4.9."""
+    """The broker at `address` no longer supports the accounts of 4.9."""
 
     def __init__(self, address: str) -> None:
         super().__init__(None, address)
 
     def __str__(self) -> str:
         return (
-            f"{self.address}: the broker has no accounts as 4.9 has them; since RocketMQ 5.3 there "
-            "are users and policies: mq listUser, mq listAcl"
+            f"{self.address}: the broker does not support the accounts of 4.9; RocketMQ 5.3 "
+            "replaced them by users and policies: mq listUser, mq listAcl"
         )
 
 
 def until_5(
     act: Callable[["Admin", str], Coroutine[Any, Any, T]],
 ) -> Callable[["Admin", str], Coroutine[Any, Any, T]]:
-    """`act`, for `cluster.at_each`, raising NewerBroker where the request is not known."""
+    """Return `act`, for `cluster.at_each`, raising NewerBroker if the request is not supported."""
 
     async def guarded(admin: "Admin", address: str) -> T:
         try:
@@ -52,7 +52,7 @@ def until_5(
 def since_5(
     command: str, act: Callable[["Admin", str], Coroutine[Any, Any, T]]
 ) -> Callable[["Admin", str], Coroutine[Any, Any, T]]:
-    """`act`, for `cluster.at_each`, raising OlderBroker where the request is not known."""
+    """Return `act`, for `cluster.at_each`, raising OlderBroker if the request is not supported."""
 
     async def guarded(admin: "Admin", address: str) -> T:
         try:

@@ -27,7 +27,7 @@ ResultSource = Coroutine[Any, Any, Result] | AsyncIterator[Result]
 def repeatedly(
     call: Call, interval: float | None, once: Callable[[], Coroutine[Any, Any, Result]]
 ) -> ResultSource:
-    """`once`, or with an interval what it gives again and again. Raises UsageError."""
+    """Return `once`, or with an interval its results repeatedly. Raises UsageError."""
     if interval is None:
         return once()
     if interval < 0:
@@ -39,5 +39,5 @@ def repeatedly(
 async def _again(interval: float, once: Callable[[], Awaitable[Result]]) -> AsyncIterator[Result]:
     while True:
         yield await once()
-        # Nothing else runs in this process: blocking is what waiting means here.
+        # Nothing else runs in this process, so blocking is harmless.
         time.sleep(interval)  # noqa: ASYNC251

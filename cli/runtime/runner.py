@@ -1,4 +1,4 @@
-"""Runs a command: once, dry, or again and again."""
+"""Runs a command: once, dry, or repeatedly."""
 
 import signal
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def concurrently(function: F) -> F:
 
 
 def in_bulk(function: F) -> F:
-    """Mark a command that moves much data: its event loop is uvloop's, twice as fast with it."""
+    """Mark a command that moves much data: it uses uvloop's event loop, which is twice as fast."""
     function.__dict__["bulk"] = True
     return concurrently(function)
 
@@ -32,7 +32,7 @@ def in_bulk(function: F) -> F:
 def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
     """Call the command with its options, print its results, return its exit status.
 
-    Raises KeyboardInterrupt where a signal has ended it, unless Ctrl-C is how one ends it.
+    Raises KeyboardInterrupt if a signal ended it, unless Ctrl-C is its normal end.
     """
     given = given_by(function)
     if given is not None and given.tables:
@@ -40,7 +40,7 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
     call.until_stopped = call.until_stopped or effect_of(function).endless
     with signals() as ended:
         try:
-            status = _run_or_tell(function, call, own)
+            status = _run_or_report(function, call, own)
         except KeyboardInterrupt as error:
             number = number_of(error)
             if call.until_stopped and number is signal.SIGINT:
@@ -53,22 +53,22 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
             ) from None
         except CommandError as error:
             if error.status is Status.INTERRUPTED and ended.number is not None:
-                error.status = STATUS[ended.number]  # it has put in order what it was at
+                error.status = STATUS[ended.number]  # the command has cleaned up
             raise
         if ended.number is None or (call.until_stopped and ended.number is signal.SIGINT):
             left = left_by(function, call, own) if status == Status.PARTLY else None
             if left is not None and left.words:
-                call.environment.tell(f"hint: {line(call, left)}")
+                call.environment.report(f"hint: {line(call, left)}")
             return status
         return STATUS[ended.number]
 
 
-def _run_or_tell(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
+def _run_or_report(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
     try:
         return _run(function, call, own)
     except BaseException as error:
         for shortfall in call.shortfalls:
-            call.environment.tell(f"mq {call.name}: {shortfall}")
+            call.environment.report(f"mq {call.name}: {shortfall}")
         if isinstance(error, Exception) and not isinstance(error, CommandError):
             from mq.cli.runtime.explain import note_peer
 
@@ -102,10 +102,10 @@ def _run(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
 
 
 def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
-    """Let the command go on as if it changed things, and print what it would have changed.
+    """Run the command without making changes, and print the changes.
 
-    Its own results tell of what was not done: they are shown only where it would change nothing.
-    What they say could not be done, because a part is missing, would fail without a dry run, too.
+    The command's own results describe changes that were not made: they are shown only if there are
+    no changes. Its failures, such as missing parts, would also occur without a dry run.
     """
     from mq.cli.show import changes_text
 
@@ -118,7 +118,7 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
         if not call.changes:
             results.append(result)
             return True
-        return not effect_of(function).endless  # what follows would be the same again
+        return not effect_of(function).endless  # later rounds would repeat the changes
 
     invocation = Invocation(function, call, own)
     ongoing = invocation.ongoing
@@ -140,6 +140,6 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
     shown = failed if isinstance(failed, CommandError) else explain(failed, call.environment)
     raise CommandError(
         f"the dry run ends here: {shown.message}",
-        hint="the changes above came before; what follows may need the answer to one of them",
+        hint="the changes above come first; the next step may need the reply to one of them",
         status=shown.status,
     ) from failed

@@ -1,4 +1,4 @@
-"""Files with secrets that a command uses: access keys and TLS. Loaded only where there are some."""
+"""Files with secrets: access keys and TLS. Imported only if there are any."""
 
 import ssl
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from mq.client.errors import ClientError
 
 
 def credentials(path: str, *, may_be_blank: bool = False) -> AccessKey | None:
-    """The access key in a YAML file; None in a blank one, where that may be.
+    """Return the access key in a YAML file; None in a blank one with `may_be_blank`.
 
     Raises CommandError that names the file, and does not show its content.
     """
@@ -22,25 +22,25 @@ def credentials(path: str, *, may_be_blank: bool = False) -> AccessKey | None:
     except (ClientError, OSError) as error:
         raise CommandError(
             str(error),
-            hint="write two lines: accessKey: … and secretKey: …",
+            hint="it needs two lines: accessKey: … and secretKey: …",
             status=Status.CONFIG,
         ) from None
 
 
 def key_of_variables(variables: Mapping[str, str]) -> AccessKey:
-    """The access key in MQ_ACCESS_KEY, MQ_SECRET_KEY, MQ_SECURITY_TOKEN. CommandError for half."""
+    """Return the key of MQ_ACCESS_KEY, MQ_SECRET_KEY, MQ_SECURITY_TOKEN. Raises CommandError."""
     access_key = variables.get("MQ_ACCESS_KEY", "").strip()
     secret_key = variables.get("MQ_SECRET_KEY", "").strip()
     if not (access_key and secret_key):
         missing = "MQ_SECRET_KEY" if access_key else "MQ_ACCESS_KEY"
         raise CommandError(
-            f"half an access key in the environment: {missing} is not set", status=Status.CONFIG
+            f"incomplete access key in the environment: {missing} is not set", status=Status.CONFIG
         )
     return AccessKey(access_key, secret_key, variables.get("MQ_SECURITY_TOKEN") or None)
 
 
 def tls_context(path: str) -> ssl.SSLContext:
-    """The TLS of a tls.properties file. Raises CommandError that names what is wrong."""
+    """Return the TLS context of a tls.properties file. Raises CommandError with the cause."""
     from mq.client.tls import client_context
 
     try:
@@ -50,30 +50,26 @@ def tls_context(path: str) -> ssl.SSLContext:
 
 
 def tls_properties(path: str) -> dict[str, str]:
-    """What a tls.properties file says. Raises CommandError for one that cannot be read."""
+    """Return the properties of a tls.properties file. Raises CommandError if it is unreadable."""
     from mq.daemons.properties import read_properties
 
     try:
         return read_properties(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise CommandError(
-            f"{path} cannot be read: {error.strerror}", status=Status.CONFIG
-        ) from None
+        raise CommandError(f"cannot read {path}: {error.strerror}", status=Status.CONFIG) from None
     except ValueError as error:
         raise CommandError(f"{path}: {error}", status=Status.CONFIG) from None
 
 
 def check_private(path: Path) -> None:
-    """Raises CommandError unless only its owner can read a file with secrets."""
+    """Raise CommandError unless a file with secrets is readable for its owner only."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise CommandError(
-            f"{path} cannot be read: {error.strerror}", status=Status.CONFIG
-        ) from None
+        raise CommandError(f"cannot read {path}: {error.strerror}", status=Status.CONFIG) from None
     if mode & 0o077:
         raise CommandError(
-            f"{path} holds a secret key and others may read it",
+            f"{path} holds a secret key and is readable for other users",
             hint=f"chmod 600 {path}",
             status=Status.CONFIG,
         )

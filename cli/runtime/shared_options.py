@@ -1,9 +1,8 @@
 """The options that commands share, declared once.
 
-`cluster` is for every command that gets a `Call`, `tube` for those of TubeMQ, and `layout` with
-either. `reads` is for those that
-change nothing, `writes` for those that do, `destroys` for those that do it for good
-(`mq.cli.runtime.effects`). A command's own flag wins over the same flag here.
+`cluster` is for every command with a `Call`, `tube` for those of TubeMQ, and `layout` for both.
+`reads` is for commands that change nothing, `writes` for those that do, `destroys` for irreversible
+changes (`mq.cli.runtime.effects`). A command's own flag overrides the same flag here.
 """
 
 from typing import Annotated
@@ -19,7 +18,7 @@ _Output = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="Format. Default: MQ_OUTPUT; else table on a terminal, plain elsewhere.",
+        help="Format. Default: MQ_OUTPUT; else table at a terminal, plain elsewhere.",
     ),
 ]
 _Timeout = Annotated[
@@ -28,7 +27,7 @@ _Timeout = Annotated[
         "--timeout",
         metavar="SECONDS",
         parser=seconds,
-        help="Seconds to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
+        help="Seconds to wait for each reply: 2, 500ms. Default: MQ_TIMEOUT, 5.",
     ),
 ]
 
@@ -40,7 +39,7 @@ def cluster(
             "-n",
             "--namesrvAddr",
             metavar="HOST:PORT[;…]",
-            help="Name servers. Default: the context named with --context or MQ_CONTEXT, "
+            help="Name servers. Default: the context of --context or MQ_CONTEXT, "
             "NAMESRV_ADDR, the current context, 127.0.0.1:9876.",
         ),
     ] = None,
@@ -63,12 +62,12 @@ def cluster(
         typer.Option(
             "--tls-config",
             metavar="FILE",
-            help="Use TLS as this tls.properties says. Default: MQ_TLS_CONFIG, the context.",
+            help="Use TLS with this tls.properties file. Default: MQ_TLS_CONFIG, the context.",
         ),
     ] = None,
     timeout: _Timeout = None,
 ) -> None:
-    """Which cluster, and in which format."""
+    """The cluster, and the format."""
 
 
 def tube(
@@ -104,12 +103,12 @@ def tube(
         typer.Option(
             "--tls-config",
             metavar="FILE",
-            help="Use TLS as this tls.properties says. Default: MQ_TLS_CONFIG.",
+            help="Use TLS with this tls.properties file. Default: MQ_TLS_CONFIG.",
         ),
     ] = None,
     timeout: _Timeout = None,
 ) -> None:
-    """Which cluster of TubeMQ, and in which format."""
+    """The TubeMQ cluster, and the format."""
 
 
 def layout(
@@ -122,17 +121,17 @@ def layout(
         typer.Option(
             "--sort",
             metavar="[-]NAME,…",
-            help="Sort rows by these columns; with -, the greatest first.",
+            help="Sort rows by these columns; with -, in descending order.",
         ),
     ] = None,
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="Print the rows without the names of columns.")
+        bool, typer.Option("--no-header", help="Print the rows without column names.")
     ] = False,
     utc: Annotated[
-        bool, typer.Option("--utc", help="Show times in UTC and ISO 8601, in tables too.")
+        bool, typer.Option("--utc", help="Show times in UTC and ISO 8601, in tables, too.")
     ] = False,
 ) -> None:
-    """How rows are shown."""
+    """The layout of rows."""
 
 
 def messages(
@@ -141,14 +140,14 @@ def messages(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help=r"What to print of each message, such as '%T %q %o %k %b\n' (see man mq).",
+            help=r"Print each message in this format, such as '%T %q %o %k %b\n' (see man mq).",
         ),
     ] = None,
     body: Annotated[
         BodyFormat | None,
         typer.Option(
             "--body",
-            help="How to write bodies. Default: text, or base64 where a body is not UTF-8.",
+            help="Form of bodies. Default: text, or base64 if a body is not UTF-8.",
         ),
     ] = None,
 ) -> None:
@@ -171,7 +170,7 @@ def reads(
 
 def writes(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be changed, but change nothing.")
+        bool, typer.Option("--dry-run", help="Show the changes without making them.")
     ] = False,
 ) -> None:
     """Options of commands that change something."""
@@ -180,10 +179,12 @@ def writes(
 def destroys(
     yes: Annotated[
         bool,
-        typer.Option("--yes", help="Do not ask first. Without a terminal nobody is asked."),
+        typer.Option(
+            "--yes", help="Do not ask for confirmation. Without a terminal it never asks."
+        ),
     ] = False,
 ) -> None:
-    """Options of commands that change something for good."""
+    """Options of commands with irreversible changes."""
 
 
 SOURCES = (cluster, layout, tube, messages, reads, writes, destroys)

@@ -1,7 +1,8 @@
-"""A signal wakes what waits.
+"""Lets a signal wake a waiting call.
 
-Python handles a signal between two steps of its own. One that comes right before a call that waits,
-or in another thread, is only noted: the call goes on waiting, whatever the handler would do.
+Python handles a signal between two of its own instructions. A signal that comes right before a
+blocking call, or in another thread, is only noted: the call continues to wait, whatever the handler
+does.
 """
 
 import os
@@ -13,8 +14,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def woken() -> Iterator[int | None]:
-    """A descriptor that has something to read when a signal has come in the block. None outside the
-    main thread, which no signal is for."""
+    """Yield a descriptor that becomes readable when a signal comes in the block.
+
+    Yields None outside the main thread, which receives no signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield None
         return
@@ -31,8 +34,8 @@ def woken() -> Iterator[int | None]:
 
 
 def quieten(reader: int) -> None:
-    """Read what has come, which has done its work: each signal is one byte."""
+    """Discard the bytes of handled signals; each signal is one byte."""
     try:
-        os.read(reader, 65536)  # all that a pipe holds
+        os.read(reader, 65536)  # the capacity of a pipe
     except BlockingIOError:
         pass

@@ -1,10 +1,10 @@
-"""What `mq` ends with: 0 done, 1 partly done, the numbers of sysexits.h, and 79 behind them."""
+"""The exit statuses of `mq`: 0 done, 1 partly done, the numbers of sysexits.h, then 79."""
 
 from enum import IntEnum
 
 
 class Status(IntEnum):
-    """Exit statuses. Scripts rely on them: never renumber. `MEANINGS` says when each is used."""
+    """Exit statuses. Scripts rely on them: never renumber. `MEANINGS` describes each."""
 
     DONE = 0
     PARTLY = 1
@@ -28,24 +28,24 @@ class Status(IntEnum):
 
 
 MEANINGS = {
-    Status.DONE: "All was done.",
-    Status.PARTLY: "Some brokers or items were done, others were not: standard error says which. "
-    "Of mq doctor: something is not as it should be.",
-    Status.CRITICAL: "mq doctor --nagios: something is critical.",
-    Status.UNKNOWN: "mq doctor --nagios: something could not be looked at.",
+    Status.DONE: "Success.",
+    Status.PARTLY: "Some brokers or items failed, others succeeded: see standard error. mq doctor: "
+    "there are problems.",
+    Status.CRITICAL: "mq doctor --nagios: a check is critical.",
+    Status.UNKNOWN: "mq doctor --nagios: a check could not be completed.",
     Status.USAGE: "The command line is wrong.",
-    Status.BAD_DATA: "What was given or stored cannot be read.",
-    Status.NOT_FOUND: "There is no such topic, group, message, cluster, broker or file.",
+    Status.BAD_DATA: "Input or stored data cannot be read.",
+    Status.NOT_FOUND: "A topic, group, message, cluster, broker or file does not exist.",
     Status.UNAVAILABLE: "A name server or broker cannot be reached, or refuses.",
     Status.INTERNAL: "A bug in mq.",
     Status.CANNOT_CREATE: "An output file cannot be written.",
     Status.IO_ERROR: "Reading or writing failed.",
     Status.TRY_AGAIN: "Busy or timed out: the same command may succeed later.",
-    Status.PROTOCOL: "The peer answered something that is not RocketMQ's protocol.",
-    Status.NO_PERMISSION: "The broker or the system does not permit it.",
+    Status.PROTOCOL: "The peer's reply is not RocketMQ's protocol.",
+    Status.NO_PERMISSION: "The broker or the system denied permission.",
     Status.CONFIG: "A configuration file or an environment variable is wrong.",
-    Status.LOCKED: "Another mq is at work on the same file.",
-    Status.HUNG_UP: "Ended by SIGHUP: its terminal has gone.",
-    Status.INTERRUPTED: "Ended with Ctrl-C, or with an answer other than yes to a question.",
+    Status.LOCKED: "Another mq process uses the same file.",
+    Status.HUNG_UP: "Ended by SIGHUP: the terminal was closed.",
+    Status.INTERRUPTED: "Ended with Ctrl-C, or a question was not answered with yes.",
     Status.TERMINATED: "Ended by SIGTERM.",
 }

@@ -1,7 +1,7 @@
-"""What a declared option is: flags, metavar, the type of its value; and the value of a text.
+"""Declared options: flags, metavar, value type; and conversion of texts to values.
 
-Typer converts with pydantic, whose import costs as much as all else of a command together (55 ms).
-The types of our options are few.
+Typer converts with pydantic, whose import takes as long as the rest of a command (55 ms). Our
+options have few types.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def metavar_of(option: Any, kind: Any) -> str:
-    """What stands for the value of an option of click; empty for a flag without a value."""
+    """Return the placeholder for the value of a click option; empty for a flag without a value."""
     if getattr(option, "is_flag", False):
         return ""
     if option.metavar:
@@ -23,15 +23,15 @@ def metavar_of(option: Any, kind: Any) -> str:
 
 
 def declarations(parameter: inspect.Parameter) -> list[str]:
-    """The flags of a parameter; none for an argument."""
+    """Return the flags of a parameter; none for an argument."""
     option = typing.get_args(parameter.annotation)[1]
-    # In Annotated, typer keeps the first flag where a default would be.
+    # In Annotated, typer keeps the first flag in the place of a default.
     flags = [option.default, *(option.param_decls or ())]
     return [flag for flag in flags if isinstance(flag, str)]
 
 
 def plain_type(annotation: Any) -> Any:
-    """`int` of `Annotated[int | None, …]`."""
+    """Return `int` for `Annotated[int | None, …]`."""
     kind = typing.get_args(annotation)[0]
     if isinstance(kind, types.UnionType):
         kind = next(member for member in kind.__args__ if member is not type(None))
@@ -39,7 +39,7 @@ def plain_type(annotation: Any) -> Any:
 
 
 def convert(raw: Any, kind: Any) -> Any:
-    """The value of an option. Java trims every value. Raises ValueError with the reason."""
+    """Return the value of an option, trimmed as in Java. Raises ValueError with the reason."""
     if kind is bool:
         return bool(raw)
     if typing.get_origin(kind) is list:

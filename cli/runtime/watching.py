@@ -1,11 +1,11 @@
-"""`--watch SECONDS`: a command again and again.
+"""`--watch SECONDS`: repeats a command.
 
-On a terminal every round is drawn over the last one, as watch(1) does it, without flicker. In a
-pipe the results follow each other; in JSON one document a line.
+At a terminal every round replaces the last one, as in watch(1), without flicker. In a pipe the
+results follow each other; in JSON one document per line.
 
-Ctrl-C is the way to end it and no failure: as with watch(1) the status is 0, unless the last round
-itself had failed, whose status it then is. A round that fails does not end it, because brokers come
-back; only the first round's wrong command line or configuration does.
+Ctrl-C is the normal end: as with watch(1) the exit status is 0, unless the last round failed, whose
+status it then is. A failed round does not end it, because brokers may come back; an error of the
+command line or configuration does.
 """
 
 import io
@@ -18,23 +18,24 @@ from typing import Any
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.interruption import end_if_told, giving_back, screen_back, whole
+from mq.cli.runtime.interruption import giving_back, raise_if_received, screen_back, whole
 from mq.cli.runtime.invocation import Invocation, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
 from mq.client.operations.plurals import counted
 
-# Characters of a round that a screen keeps: it shows a few lines of them, and a topic has no end.
-MOST_KEPT = 1024 * 1024
+# The number of characters that a screen keeps of a round, which may be a whole topic; it shows only
+# a few lines.
+MAX_KEPT = 1024 * 1024
 
-_CUT_CODE = re.compile(r"\x1b(\[[\d;]*)?\Z")  # of a style
+_CUT_CODE = re.compile(r"\x1b(\[[\d;]*)?\Z")  # an incomplete style sequence
 
-# What does not get better by itself.
+# Errors that a further round cannot resolve.
 _FINAL = frozenset((Status.USAGE, Status.CONFIG, Status.INTERNAL))
 
 
 def watch(start: Callable[[], Invocation], call: Call) -> int:
-    """Run rounds until Ctrl-C, and return the status of the last one that ended."""
+    """Run rounds until Ctrl-C, and return the status of the last complete one."""
     period = call.watch
     assert period is not None
     status = 0
@@ -44,7 +45,7 @@ def watch(start: Callable[[], Invocation], call: Call) -> int:
             due = time.monotonic()
             while True:
                 status = screen.round(start)
-                end_if_told()
+                raise_if_received()
                 due = max(due + period, time.monotonic())
                 _wait_until(due)
     except KeyboardInterrupt:
@@ -62,8 +63,11 @@ def _round(
     environment: Environment,
     shown: Callable[[], None] = lambda: None,
 ) -> int:
-    """One round; `shown` is called after each result. An error that may pass is printed; not that
-    of the output itself, where half a round is lost, and the next would stand behind the rest."""
+    """Run one round; `shown` is called after each result. Transient errors are printed.
+
+    Errors of the output itself are raised: half of a round is lost, and the next one would be
+    appended to the rest.
+    """
     try:
         return show_all(start(), printer, shown)
     except BrokenPipeError:
@@ -73,15 +77,15 @@ def _round(
             raise
         from mq.cli.runtime.explain import explain
 
-        told = error if isinstance(error, CommandError) else explain(error, environment)
-        if told.status in _FINAL:
-            raise told from error
-        environment.tell(f"mq: {told.message}")
-        return told.status
+        shown_error = error if isinstance(error, CommandError) else explain(error, environment)
+        if shown_error.status in _FINAL:
+            raise shown_error from error
+        environment.report(f"mq: {shown_error.message}")
+        return shown_error.status
 
 
 class _Stream(nullcontext[None]):
-    """Rounds one after the other."""
+    """Prints rounds one after the other."""
 
     def __init__(self, call: Call) -> None:
         super().__init__()
@@ -95,15 +99,17 @@ class _Stream(nullcontext[None]):
 
 
 class _Beginning(io.StringIO):
-    """Keeps the first of what is written, and counts the lines of the rest, that of what is cut
-    amid a line as well."""
+    """Keeps the start of the written text, and counts the lines of the rest.
+
+    A line that is cut in the middle is counted, too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._left = MOST_KEPT
+        self._left = MAX_KEPT
         self._is_cut = False
         self._ends = 0
-        self._is_open = False  # the last line of the rest has no end yet
+        self._is_open = False  # the last line of the rest is incomplete
 
     def write(self, text: str) -> int:
         kept = text[: self._left]
@@ -116,18 +122,18 @@ class _Beginning(io.StringIO):
         return len(text)
 
     def text(self) -> str:
-        """What was kept, with a line about the rest."""
+        """Return the kept text, with a line about the rest."""
         if not self._is_cut:
             return self.getvalue()
         kept = self.getvalue()
-        if "\x1b" in kept:  # a style may be on, or cut itself
+        if "\x1b" in kept:  # a style may be active, or cut
             kept = f"{_CUT_CODE.sub('', kept)}\x1b[0m"
-        rest = f"{counted(self._ends + self._is_open, 'line')} more; all of it: without --watch"
+        rest = f"{counted(self._ends + self._is_open, 'line')} more; for all, leave out --watch"
         return f"{kept}\n… {rest}\n"
 
 
 class _Screen(AbstractContextManager[None]):
-    """Rounds drawn over each other on a screen of their own; the last one stays afterwards."""
+    """Draws rounds over each other on the alternate screen; the last one stays afterwards."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -185,7 +191,7 @@ class _Screen(AbstractContextManager[None]):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call.environment.clock()))
         lines = self._text.splitlines()
         if len(lines) > height - 2:
-            lines = [*lines[: height - 3], f"… {len(lines) - height + 3} lines more"]
+            lines = [*lines[: height - 3], f"… {len(lines) - height + 3} more lines"]
         gap = max(1, width - len(head) - len(when) - 1)
         text = Text(f"{head}{' ' * gap}{when}\n", no_wrap=True, overflow="crop")
         for line in lines:

@@ -1,1 +1,1 @@
-"""How results look: tables, JSON, CSV, and the Java tool's own text."""
+"""The display of results: tables, JSON, CSV, and the Java tool's own text."""

@@ -1,4 +1,4 @@
-"""How long ago something was, in two units at most."""
+"""Ages in at most two units."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 def age(millis: int | None, now: int) -> str | None:
-    """`3d 4h`, `2m 5s`, `0s`; None of what is not known. Times are in ms."""
+    """Return `3d 4h`, `2m 5s`, `0s`; None if unknown. Times are in ms."""
     if millis is None:
         return None
     left = max(0, now - millis) // 1000
@@ -19,5 +19,5 @@ def age(millis: int | None, now: int) -> str | None:
 
 
 def seconds(millis: int | None, now: int) -> float | None:
-    """The same in seconds, for programs."""
+    """Return the same in seconds, for programs."""
     return None if millis is None else max(0, now - millis) / 1000

@@ -1,4 +1,4 @@
-"""Bodies as text. One that is long is a text in pieces: the same characters as of the whole."""
+"""Bodies as text. A long one is a text in pieces, with the same characters as the whole."""
 
 from base64 import b64encode
 from codecs import getincrementaldecoder
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def body_text(message: "StoredMessage") -> tuple[Text, str]:
-    """The body as text and how it is written: utf-8 or base64."""
+    """Return the body as text, and its encoding: utf-8 or base64."""
     return text_of(message.body)
 
 
 def text_of(body: bytes) -> tuple[Text, str]:
-    """A body as text and how it is written: utf-8 or base64."""
+    """Return a body as text, and its encoding: utf-8 or base64."""
     if len(body) <= PIECE:
         return documents.text_of(body)
     if documents.is_utf8(body):
@@ -28,14 +28,14 @@ def text_of(body: bytes) -> tuple[Text, str]:
 
 
 def decoded(body: bytes, charset: str) -> Text:
-    """The body in a character set; U+FFFD stands for what is not of it."""
+    """Return the body decoded with a character set; invalid bytes become U+FFFD."""
     if len(body) <= PIECE:
         return bytes(body).decode(charset, "replace")
     return LongText(partial(_decoded, body, charset))
 
 
-# Python decodes these otherwise in pieces than as a whole: without a mark of their order, with
-# sequences that are none.
+# Python decodes these differently in pieces than as a whole: without a byte order mark, or with
+# invalid sequences.
 _WHOLE = ("utf-16", "utf-32", "unicode-escape", "raw-unicode-escape", "punycode", "idna")
 
 
@@ -50,17 +50,17 @@ def _decoded(body: bytes, charset: str) -> Iterator[str]:
 
 
 def base64(body: bytes) -> Text:
-    """The body in base64."""
+    """Return the body in base64."""
     return _by_piece(body, lambda piece: b64encode(piece).decode())
 
 
 def hexadecimal(body: bytes) -> Text:
-    """The body in hex."""
+    """Return the body in hex."""
     return _by_piece(body, bytes.hex)
 
 
 def signed_bytes(body: bytes) -> Text:
-    """Arrays.toString of the body, whose bytes have a sign in Java."""
+    """Return Arrays.toString of the body, whose bytes are signed in Java."""
     if len(body) <= PIECE:
         return f"[{_signed(body)}]"
     return LongText(partial(_signed_array, body))

@@ -1,4 +1,4 @@
-"""The lines above what brokers of a cluster say, as mqadmin writes them."""
+"""The lines above each broker's output, as mqadmin prints them."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 async def broker_heads(admin: "Admin", name: str) -> dict[str, str]:
-    """The line above each broker's settings, by address: every master, then its replicas."""
+    """Return the line above each broker's settings, by address: every master, then its replicas."""
     groups: dict[str, list[str]] = {}
     for broker in cluster.brokers(await cluster.clusters(admin.session), name):
         ids = sorted(broker.broker_addrs)

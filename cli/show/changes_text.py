@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: the changes that were not made."""
+"""The output of `--dry-run`: the changes that were not made."""
 
 from mq.cli.show.result import Result, Row, nested, number, text
 from mq.client.operations.changes import Changes, PlannedChange
@@ -12,17 +12,17 @@ COLUMNS = (
 )
 
 DATA = (
-    number("step", "its place in the order of changes, from 1"),
+    number("step", "position in the order of changes, from 1"),
     text("target", "address of the broker or name server, or path of the file"),
-    text("request", "name of the request, or what is done to the file"),
+    text("request", "name of the request, or the change to the file"),
     number("code", "number of the request; null for a file"),
     nested("header", "fields of the request by name, secrets masked"),
-    nested("body", "body of the request: JSON where it is, else text, else base64; null for none"),
+    nested("body", "body of the request as JSON, else text, else base64; null without a body"),
 )
 
 
 def result(changes: Changes, failures: list[str] | None = None) -> Result:
-    """All of it, to be shown; `failures` are what would be left undone."""
+    """Return the result with all changes; `failures` are parts that would not be done."""
     rows: list[Row] = []
     data = []
     plain = ""
@@ -42,7 +42,7 @@ def result(changes: Changes, failures: list[str] | None = None) -> Result:
         plain += _plain(change)
     total = changes.counts.total()
     if total > len(changes.kept):
-        plain += "".join(f"{name}: {count} in all\n" for name, count in changes.counts.items())
+        plain += "".join(f"{name}: {count} in total\n" for name, count in changes.counts.items())
     plain += "dry run: nothing was changed\n"
     notes = ["dry run: nothing was changed"]
     totals = {"changes": total}

@@ -1,7 +1,6 @@
-"""JSON, YAML and CSV of results, in pieces: item by item, long texts a piece at a time.
+"""JSON, YAML and CSV of results, in pieces: item by item, long texts piece by piece.
 
-A long text has a mark in its place while the rest of its item is written, and is put there after
-that.
+A mark replaces a long text while its item is formatted; the text is then inserted for the mark.
 """
 
 import re
@@ -10,20 +9,20 @@ from typing import Any
 
 from mq.cli.show.lazy import LongText, Mapped, Text, converted, pieces_of
 
-JSON_INDENT = 4  # of an item in the list of an indented document
+JSON_INDENT = 4  # indentation of list items in an indented document
 
-# Characters of a text that YAML is given in its own layout, folded. (That takes a second for a
-# million of them.) A longer one is in double quotes, in one line; it reads the same.
-MOST_FOLDED = 1024 * 1024
+# The longest text, in characters, that YAML folds in its own layout, which takes a second for a
+# million characters. A longer one is in double quotes, on one line, with the same meaning.
+MAX_FOLDED = 1024 * 1024
 
 
 def json_pieces(document: dict[str, Any], *, indent: bool) -> Iterator[str]:
-    """A document as JSON, whose `data` may be a sequence that is made where it is looked at."""
+    """Yield a document as JSON; its `data` may be a lazy sequence."""
     head, items, tail = _opened(document, lambda value: _json(value, indent=indent), '"')
     yield head
     margin = "\n" + " " * JSON_INDENT if indent else ""
     between = ""
-    for item in items:  # enumerate() would hold one while the next is made
+    for item in items:  # enumerate() would hold an item while the next one is made
         yield between
         marks = _Marks('"', json_quoted)
         text = _json(marks.put(item), indent=indent).removesuffix("\n")
@@ -39,14 +38,14 @@ def _json(value: Any, *, indent: bool) -> str:
     option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indent else 0)
     try:
         return orjson.dumps(value, option=option).decode()
-    except orjson.JSONEncodeError:  # a number beyond 64 bits: clients commit any offset they like
+    except orjson.JSONEncodeError:  # a number over 64 bits: clients may commit any offset
         import json
 
         return json.dumps(value, ensure_ascii=False, indent=2 if indent else None) + "\n"
 
 
 def json_quoted(text: Text) -> Iterator[str]:
-    """A text as JSON."""
+    """Yield a text as a JSON string."""
     import orjson
 
     yield '"'
@@ -55,12 +54,12 @@ def json_quoted(text: Text) -> Iterator[str]:
 
 
 def yaml_pieces(document: dict[str, Any], *, explicit: bool) -> Iterator[str]:
-    """A document as YAML, likewise."""
+    """Yield a document as YAML, in the same way."""
     head, items, tail = _opened(document, lambda value: _yaml(value, explicit=explicit), "- ", "\n")
     yield head
     for item in items:
         marks = _Marks("", _yaml_quoted)
-        yield from marks.filled(_yaml([marks.put(item, MOST_FOLDED)], explicit=False))
+        yield from marks.filled(_yaml([marks.put(item, MAX_FOLDED)], explicit=False))
         del item, marks
     yield tail
 
@@ -72,7 +71,7 @@ def _yaml(value: Any, *, explicit: bool) -> str:
     return text
 
 
-# Ends of lines to YAML, and what it has only as an escape, that JSON has as they are.
+# Characters that end lines in YAML, or that it escapes, and that JSON leaves as they are.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
@@ -84,7 +83,7 @@ def _yaml_quoted(text: LongText) -> Iterator[str]:
 
 
 def csv_pieces(head: Sequence[str], rows: Iterable[list[Any]]) -> Iterator[str]:
-    """A line of names, if there are any, and a line for each row."""
+    """Yield a line of names, if any, and a line for each row."""
     from mq.client.operations.csv_text import csv_text
 
     if head:
@@ -106,19 +105,21 @@ def _csv_quoted(text: LongText) -> Iterator[str]:
 
 
 class _Marks:
-    """What stands for the long texts of an item until they are written: a word that nobody can
-    guess who has sent the rest of it."""
+    """Random words that replace the long texts of an item while it is formatted.
+
+    The sender of the other texts cannot guess them.
+    """
 
     def __init__(self, quote: str, write: Callable[[LongText], Iterator[str]]) -> None:
-        """`quote` is around the word where it is written, `write` gives the pieces of a text."""
+        """`quote` surrounds the formatted word, `write` yields the pieces of a text."""
         self._quote = quote
         self._write = write
         self._word = ""
         self._texts: list[LongText] = []
 
     def put(self, item: Any, least: int = 0) -> Any:
-        """The item, a dict or a list, with marks for the long texts right in it: those of `least`
-        characters and more."""
+        """Return the item, a dict or a list, with marks for its long texts of at least `least`
+        characters."""
         if isinstance(item, dict):
             return {key: self._mark(value, least) for key, value in item.items()}
         if isinstance(item, list):
@@ -135,15 +136,15 @@ class _Marks:
         return self._word
 
     def filled(self, text: str) -> Iterator[str]:
-        """The pieces of the written item, with the long texts where their marks are."""
+        """Yield the pieces of the formatted item, with the long texts in place of their marks."""
         if not self._texts:
             yield text
             return
         first, *others = text.split(f"{self._quote}{self._word}{self._quote}")
         yield first
-        for long, behind in zip(self._texts, others, strict=True):
+        for long, after in zip(self._texts, others, strict=True):
             yield from self._write(long)
-            yield behind
+            yield after
 
 
 def _word() -> str:
@@ -153,10 +154,12 @@ def _word() -> str:
 
 
 def _opened(
-    document: dict[str, Any], write: Callable[[Any], str], before: str, behind: str | None = None
+    document: dict[str, Any], write: Callable[[Any], str], before: str, after: str | None = None
 ) -> tuple[str, Iterable[Any], str]:
-    """What stands before the items of `data`, the items, and what stands behind them; all is before
-    them unless they are made where they are looked at."""
+    """Return the text before the items of `data`, the items, and the text after them.
+
+    Items that are not lazy are part of the text before.
+    """
     data = document["data"]
     if not isinstance(data, Mapped) or not len(data):
         if isinstance(data, Mapped):
@@ -164,5 +167,5 @@ def _opened(
         return write(document), (), ""
     word = _word()
     text = write({**document, "data": [word]})
-    head, tail = text.split(f"{before}{word}{before if behind is None else behind}")
+    head, tail = text.split(f"{before}{word}{before if after is None else after}")
     return head, data, tail

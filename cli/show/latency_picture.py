@@ -1,4 +1,4 @@
-"""A picture of latencies: an SVG whose curve tells how long the slowest so many percent took."""
+"""A diagram of latencies by percentile, as SVG."""
 
 from collections.abc import Mapping
 
@@ -10,8 +10,8 @@ _NINES = 5  # a curve ends at 99.999 %
 
 
 def draw(title: str, curves: Mapping[str, Latencies]) -> str:
-    """The SVG; latencies upwards on a logarithmic scale, percentiles to the right."""
-    # As far from each other in the picture: each nine has as many points.
+    """Return the SVG; latencies are logarithmic upwards, percentiles to the right."""
+    # Evenly spaced in the diagram: each nine has as many points.
     percents = [100 - 100 / 10 ** (_NINES * step / _STEPS) for step in range(_STEPS + 1)]
     series = {
         _legend(name, curve): [(percent, curve.at(percent)) for percent in percents]

@@ -1,7 +1,7 @@
-"""What is made when it is printed: rows and documents one by one, long texts piece by piece.
+"""Values that are made when they are printed: rows and documents one by one, long texts in pieces.
 
-What one message stands for may be a thousand times what somebody has sent: a command holds and
-computes what it prints of it, and that once.
+A message may be a thousand times larger decompressed than sent: a command holds and computes only
+what it prints, and only once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,13 +10,13 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 S = TypeVar("S")
 
-PIECE = 96 * 1024  # bytes of a body at a time: whole groups of three, as base64 has them
+PIECE = 96 * 1024  # bytes of a body per piece: a multiple of three, for base64
 
 
 class LongText:
-    """A text that is made in pieces, anew each time that it is gone through.
+    """A text that is made in pieces, again in each iteration.
 
-    `str()` makes it whole, for who cannot do with pieces.
+    `str()` returns the whole text.
     """
 
     __slots__ = ("_make",)
@@ -31,7 +31,7 @@ class LongText:
         return "".join(self)
 
     def is_longer_than(self, size: int) -> bool:
-        """Whether it has more characters."""
+        """Return whether it has more than `size` characters."""
         for piece in self:
             size -= len(piece)
             if size < 0:
@@ -39,7 +39,7 @@ class LongText:
         return False
 
     def beginning(self, size: int) -> str:
-        """Its first characters."""
+        """Return its first `size` characters."""
         found = ""
         for piece in self:
             found += piece[: size - len(found)]
@@ -52,13 +52,15 @@ Text = str | LongText
 
 
 def pieces_of(text: Text) -> Iterable[str]:
-    """The pieces of a text."""
+    """Return the pieces of a text."""
     return (text,) if isinstance(text, str) else text
 
 
 def converted(pieces: Iterable[S], convert: Callable[[S], str]) -> Iterator[str]:
-    """Each piece converted. One that is as the one before is not converted again: what a few bytes
-    were decompressed to is much of the same."""
+    """Yield each piece converted. Equal successive pieces are converted once.
+
+    A few compressed bytes often become many equal pieces.
+    """
     last: S | None = None
     text = ""
     for piece in pieces:
@@ -68,8 +70,7 @@ def converted(pieces: Iterable[S], convert: Callable[[S], str]) -> Iterator[str]
 
 
 class Mapped(Sequence[T], Generic[T]):
-    """A sequence whose items are made of those of another one where they are looked at, every time
-    anew; none is held here."""
+    """A sequence whose items are made from another sequence at each access; none is kept."""
 
     def __init__(self, function: Callable[[Any], T], items: Sequence[Any]) -> None:
         self._function = function
@@ -92,7 +93,7 @@ class Mapped(Sequence[T], Generic[T]):
 
 
 def mapped(function: Callable[[S], T], items: Sequence[S]) -> Sequence[T]:
-    """Items made of others: at once, unless those are made where they are looked at."""
+    """Return items made from others: at once, unless those are lazy."""
     if isinstance(items, Mapped):
         return Mapped(function, items)
     return [function(item) for item in items]

@@ -1,7 +1,7 @@
-"""Messages in the words of the Java tool, and as rows.
+"""Messages as the Java tool prints them, and as rows.
 
-The bodies of messages go to files as QueryMsgByIdSubCommand does it, below the state directory
-(/tmp/rocketmq/msgbodys unless MQ_STATE_DIR says otherwise).
+Message bodies are written to files as in QueryMsgByIdSubCommand, below the state directory
+(/tmp/rocketmq/msgbodys unless MQ_STATE_DIR is set).
 """
 
 import errno
@@ -43,35 +43,33 @@ COLUMNS = (
 )
 
 DOCUMENT = (
-    text("messageId", "unique id, or the offset id where there is none"),
+    text("messageId", "unique id, or the offset id without one"),
     text("offsetId", "offset id"),
     text("topic", "topic"),
     text("tags", "tag"),
-    text("keys", "keys, with blanks between them"),
-    text("brokerName", "broker, where it is known"),
+    text("keys", "keys, separated by blanks"),
+    text("brokerName", "broker, if it is known"),
     number("queueId", "queue"),
     number("queueOffset", "offset in the queue"),
-    number("commitLogOffset", "offset in the log of the broker"),
+    number("commitLogOffset", "offset in the broker's log"),
     number("storeSize", "bytes in the log"),
-    number("sysFlag", "flags of the system"),
-    number("bodyCrc", "checksum of the body as it is stored"),
-    number("reconsumeTimes", "how many times it was consumed in vain"),
+    number("sysFlag", "system flags"),
+    number("bodyCrc", "checksum of the stored body"),
+    number("reconsumeTimes", "number of failed deliveries"),
     number("preparedTransactionOffset", "offset of its half message, in a transaction"),
-    time("bornTime", "when the producer made it"),
-    text("bornHost", "where the producer runs"),
+    time("bornTime", "when the producer created it"),
+    text("bornHost", "address of the producer"),
     time("storeTime", "when the broker stored it"),
     text("storeHost", "address of the broker"),
     nested("properties", "every property by name"),
-    nested("body", "the body, as bodyEncoding says"),
+    nested("body", "the body, in the form of bodyEncoding"),
     text("bodyEncoding", "utf-8 or base64; with --body also json and hex"),
-    text(
-        "bodyError", "why the body is as it is stored: it cannot be decompressed; null if it is not"
-    ),
+    text("bodyError", "why the stored body is shown: it cannot be decompressed; else null"),
 )
 
 
 def row(message: "StoredMessage") -> Row:
-    """A message under COLUMNS; a body that is not text in UTF-8 is shown in base64."""
+    """Return a message under COLUMNS; a body that is not UTF-8 is in base64."""
     properties = message.properties
     return (
         message.message_id,
@@ -90,7 +88,7 @@ def row(message: "StoredMessage") -> Row:
 
 
 def document(message: "StoredMessage") -> "dict[str, Any]":
-    """A message whole under DOCUMENT."""
+    """Return a whole message under DOCUMENT."""
     return documents.document(message, body_text)
 
 
@@ -99,9 +97,9 @@ def result(
     line: "Callable[[StoredMessage], Iterable[str]]" = lambda message: (),
     head: str = "",
 ) -> Result:
-    """Messages to be shown, each of which is made to what is printed when its turn comes.
+    """Return a result of messages; each is formatted only when it is printed.
 
-    `line` gives the pieces of a message's plain text, `head` stands before all. `messages` may be
+    `line` returns the pieces of a message's plain text, `head` comes first. `messages` may be
     `Unpacked`: then one body at a time is held.
     """
 
@@ -109,14 +107,14 @@ def result(
         yield head
         for message in messages:
             yield from line(message)
-            del message  # before the next is decompressed
+            del message  # before the next one is decompressed
 
     rows, data = Mapped(row, messages), Mapped(document, messages)
     return Result(COLUMNS, rows, LongText(lines), data=data, messages=messages)
 
 
 def queue_text(queue: "MessageQueue") -> str:
-    """MessageQueue.toString."""
+    """Return MessageQueue.toString."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
@@ -124,7 +122,7 @@ def queue_text(queue: "MessageQueue") -> str:
 
 
 def send_result_text(result: "SendResult") -> str:
-    """SendResult.toString of 4.9."""
+    """Return SendResult.toString of 4.9."""
     return (
         f"SendResult [sendStatus={result.status}, msgId={result.message_id}, "
         f"offsetMsgId={result.offset_message_id}, "
@@ -136,21 +134,21 @@ def send_result_text(result: "SendResult") -> str:
 def properties_text(
     message: "StoredMessage", extra: dict[str, str] | None = None, capacity: int = 16
 ) -> str:
-    """The properties in the order of Java's map; `extra` are those a pull adds.
+    """Return the properties in the order of Java's map; `extra` are those of a pull.
 
-    `capacity` is the map's first size: release 5 begins with 128.
+    `capacity` is the map's initial size: 128 in release 5.
     """
     properties = {**message.properties, **(extra or {})}
     return java_text.map_text(properties, java_order.hash_order(properties, capacity=capacity))
 
 
 def pulled_properties(minimum: int, maximum: int) -> dict[str, str]:
-    """What a pull adds to each message (PullAPIWrapper.processPullResult)."""
+    """Return the properties that a pull adds to each message (PullAPIWrapper.processPullResult)."""
     return {"MIN_OFFSET": str(minimum), "MAX_OFFSET": str(maximum)}
 
 
 def message_text(message: "StoredMessage", extra: dict[str, str] | None = None) -> "Iterator[str]":
-    """MessageExt.toString, which tells the body as signed bytes; in pieces."""
+    """Yield the pieces of MessageExt.toString, which prints the body as signed bytes."""
     head, tail = _extended_text(message, properties_text(message, extra))
     yield head
     yield from pieces_of(bodies.signed_bytes(message.body))
@@ -158,13 +156,13 @@ def message_text(message: "StoredMessage", extra: dict[str, str] | None = None) 
 
 
 def record_text(message: "StoredMessage") -> str:
-    """MessageExt.toString of release 5 for a message that was read without its body."""
+    """Return MessageExt.toString of release 5 for a message that was read without its body."""
     head, tail = _extended_text(message, properties_text(message, capacity=128))
     return f"{head}null{tail}"
 
 
 def _extended_text(message: "StoredMessage", properties: str) -> tuple[str, str]:
-    """MessageExt.toString, up to the body and from behind it."""
+    """Return MessageExt.toString in two parts, before and after the body."""
     prepared = message.properties.get("TRAN_MSG", "").lower() == "true"
     transaction = message.properties.get("UNIQ_KEY") if prepared else None
     return (
@@ -182,7 +180,7 @@ def _extended_text(message: "StoredMessage", properties: str) -> tuple[str, str]
 
 
 def line(message: "StoredMessage", extra: dict[str, str], body: Text) -> "Iterator[str]":
-    """A line of printMsg and consumeMessage, in pieces."""
+    """Yield the pieces of a line of printMsg and consumeMessage."""
     yield f"MSGID: {message.message_id} "
     yield from message_text(message, extra)
     yield " BODY: "
@@ -193,7 +191,7 @@ def line(message: "StoredMessage", extra: dict[str, str], body: Text) -> "Iterat
 def detail(
     message: "StoredMessage", path: str, *, offset_id: bool, extra: dict[str, str] | None = None
 ) -> str:
-    """The page on one message of the queryMsgBy… commands."""
+    """Return the page of one message of the queryMsgBy… commands."""
     properties = message.properties
     entries = [
         ("OffsetID:", message.offset_id),
@@ -216,10 +214,10 @@ def detail(
 
 
 def write_body(environment: Environment, message: "StoredMessage", suffix: str = "") -> str:
-    """Write the body to a file of its own and return the path: not to disk, it may be lost.
+    """Write the body to a file and return its path. It is not synced to the disk.
 
-    The unique id comes from the producer: unless it is letters and digits the offset id, which we
-    made, names the file. Raises CommandError.
+    The unique id comes from the producer: if it is not alphanumeric, the file is named after the
+    offset id, which the broker made. Raises CommandError.
     """
     name = message.message_id
     if not (name.isascii() and name.isalnum()):
@@ -227,24 +225,24 @@ def write_body(environment: Environment, message: "StoredMessage", suffix: str =
     path = environment.state_directory / "msgbodys" / f"{name}{suffix}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink():  # to nobody's file, in a folder that may be everybody's
+        if path.is_symlink():  # the directory may be shared: follow no other user's link
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         local_files.put(path, message.body, mode=0o644, durable=False)
     except OSError as error:
         raise CommandError(
             f"cannot write the body to {path}: {error.strerror}",
-            hint="choose a directory with MQ_STATE_DIR, or a format that shows it: --output json",
+            hint="choose a directory with MQ_STATE_DIR, or print the body: --output json",
             status=Status.CANNOT_CREATE,
         ) from error
     return str(path)
 
 
 def codec(name: str) -> str:
-    """Python's name of a character set. Raises UsageError for one that it does not know."""
+    """Return Python's name of a character set. Raises UsageError for an unknown one."""
     import codecs
 
     try:
-        "".encode(name)  # what is no character set, such as zlib, has a codec, too
+        "".encode(name)  # codecs that are not character sets, such as zlib, fail here
         return codecs.lookup(name).name
     except (LookupError, UnicodeError):
         raise UsageError(f"no character set {name!r}") from None

@@ -1,16 +1,17 @@
-"""The one place that prints results.
+"""Prints all results.
 
-table   for people: rich, fits the terminal, names are folded, never cut; of a body of more than
-        96 KB the beginning
-plain   the text of the Java mqadmin, byte for byte; where it has none, columns without frames
-json    {"version": 1, "command": …, "status": …, "data": [{…}], "totals": {…}, "failures": […]};
-        a command that goes on prints one such object per line
-yaml    the same as json; a command that goes on prints one document each; a text of more than a
-        million characters is in one line
-csv     a line of column names, then the rows
-markdown  a table for a report, an issue or a page; of long bodies the beginning, too
-Times are local in table and plain, unless UTC is asked for, and UTC in ISO 8601 elsewhere; null
-where not known.
+table   rich tables that fit the terminal; names are wrapped, never cut; bodies of more than 96 KB
+        are cut
+plain   the text of the Java mqadmin, byte for byte; without one, columns without frames json
+{"version": 1, "command": …, "status": …, "data": [{…}], "totals": {…}, "failures": […]};
+        a continuous command prints one object per line
+yaml    the same as json; a continuous command prints one document per result; a text of more than
+        a million characters is on one line
+csv     a line of column names, then the rows markdown  a table for reports, issues or pages; long
+bodies are cut, too
+
+Times are local in table and plain, unless --utc is given, and UTC in ISO 8601 elsewhere; null if
+unknown.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,8 +49,8 @@ class Format(Enum):
 class Printer:
     """Prints the results of one command to the standard output of `environment`.
 
-    `ongoing` says that more results than one may come; with `every` also those are shown that
-    hold nothing. `view` chooses among columns and rows.
+    `ongoing` means that several results may come; with `every` also empty ones are printed. `view`
+    selects columns and rows.
     """
 
     def __init__(
@@ -69,12 +70,12 @@ class Printer:
         self._ongoing = ongoing
         self._every = every
         self._shown_columns: tuple[Column, ...] = ()
-        self._too_large: int | None = None  # bytes of the first body that was to be JSON and is not
-        self._told_of_size = False
-        self.failed = False  # standard output could not be written
+        self._too_large: int | None = None  # bytes of the first body that is too large for JSON
+        self._reported_size = False
+        self.failed = False  # writing to standard output failed
 
     def show(self, result: Result) -> None:
-        """Print `result` on stdout, piece by piece as it is made, its failures on stderr."""
+        """Print `result` on stdout, piece by piece as it is made, and its failures on stderr."""
         if self._is_silent(result):
             return
         messages = result.messages
@@ -85,9 +86,9 @@ class Printer:
             self.failed = True
             raise
         for failure in result.failures:
-            self._environment.tell(f"mq {self._command}: {failure}")
-        self._tell_of_damage(messages)
-        self._tell_of_size()
+            self._environment.report(f"mq {self._command}: {failure}")
+        self._report_damage(messages)
+        self._report_size()
 
     def _print(self, result: Result) -> None:
         if self._view.format is not None and result.messages is not None:
@@ -100,42 +101,41 @@ class Printer:
             self._laid_out(result)
         self._environment.stdout.flush()
 
-    def _tell_of_damage(self, messages: "Sequence[StoredMessage] | None") -> None:
-        """Say of which messages the bodies are no bodies, but what is stored in their place."""
+    def _report_damage(self, messages: "Sequence[StoredMessage] | None") -> None:
+        """Report the messages whose bodies cannot be decompressed."""
         if messages is None:
             return
         from mq.client.operations.messages.unpacking import Unpacked
 
         if isinstance(messages, Unpacked):
             for message_id, why in messages.damaged.items():
-                self._environment.tell(
-                    f"mq {self._command}: message {message_id}: "
-                    f"its body is shown as it is stored: {why}"
+                self._environment.report(
+                    f"mq {self._command}: message {message_id}: the stored body is shown: {why}"
                 )
 
     def _note_size(self, size: int) -> None:
         if self._too_large is None:
             self._too_large = size
 
-    def _tell_of_size(self) -> None:
-        """Say once that what was to be JSON is text, because it is too large."""
-        if self._too_large is None or self._told_of_size:
+    def _report_size(self) -> None:
+        """Report once that a body is too large for JSON and is printed as text."""
+        if self._too_large is None or self._reported_size:
             return
         from mq.client.operations.messages.json_bodies import MOST_JSON
 
-        self._told_of_size = True
-        self._environment.tell(
-            f"mq {self._command}: a body of {self._too_large} bytes is text, not a value: "
-            f"JSON is read up to {MOST_JSON} bytes"
+        self._reported_size = True
+        self._environment.report(
+            f"mq {self._command}: a body of {self._too_large} bytes is printed as text: "
+            f"JSON is limited to {MOST_JSON} bytes"
         )
-        self._environment.tell("hint: print it as it is: --format %b --body text")
+        self._environment.report("hint: to print only the body: --format %b --body text")
 
     def _write(self, pieces: Iterable[str]) -> None:
         for piece in pieces:
             self._environment.say(piece)
 
     def _pieces(self, result: Result) -> Iterable[str] | None:
-        """The text of formats that need not know all of it to write its beginning."""
+        """Return the pieces for formats that can be written incrementally."""
         if self._format is Format.JSON:
             return json_pieces(self._document(result), indent=not self._ongoing)
         if self._format is Format.YAML:
@@ -156,7 +156,7 @@ class Printer:
             self._table(result)
 
     def _needs_header(self, result: Result) -> bool:
-        """Whether the names of columns are printed: where several results come, not each time."""
+        """Return whether to print column names; with several results only if they change."""
         needed = self._view.header and self._shown_columns != result.columns
         self._shown_columns = result.columns
         return needed
@@ -169,13 +169,13 @@ class Printer:
         return plain_table(result, header=self._needs_header(result), utc=self._view.utc)
 
     def _is_silent(self, result: Result) -> bool:
-        """Between the messages of a command that goes on, plain has lines that others have not."""
+        """Return whether to skip a result: a plain line between messages has no rows."""
         people = self._format in (Format.PLAIN, Format.CSV)
         empty = not (people or result.rows or result.failures)
         return self._ongoing and empty and not self._every
 
     def _document(self, result: Result) -> dict[str, Any]:
-        """The JSON and YAML form. Its shape is a contract: add fields, never change one."""
+        """Return the JSON and YAML form. Its shape is a contract: add fields, never change one."""
         data = result.data
         if data is None:
             names = [column.name for column in result.columns]
@@ -193,7 +193,7 @@ class Printer:
         }
 
     def _page(self, result: Result) -> None:
-        """The parts of a page, one below the other."""
+        """Print the parts of a page, one after the other."""
         from mq.cli.show import page
 
         view = self._view
@@ -238,7 +238,9 @@ def _csv(result: Result, *, header: bool) -> Iterator[str]:
 
 
 def _cells(columns: Sequence[Column]) -> Callable[[Row], list[Any]]:
-    """What makes a row to what programs read: times in ISO 8601, other values as they are."""
+    """Return a function that converts a row for programs: times in ISO 8601, other values
+    unchanged.
+    """
     times = [index for index, column in enumerate(columns) if column.kind is Kind.TIME]
 
     def cells(row: Row) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Pages of several parts: facts and tables, one below the other, in each format for people."""
+"""Pages of several parts, facts and tables, in each format for users."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def print_parts(console: "Console", parts: Iterable[Part], *, header: bool, utc: bool) -> None:
-    """For people at a terminal."""
+    """Print the parts at a terminal."""
     from rich.text import Text
 
     for place, part in enumerate(parts):
@@ -28,7 +28,7 @@ def print_parts(console: "Console", parts: Iterable[Part], *, header: bool, utc:
 
 
 def plain(parts: Iterable[Part], *, header: bool, utc: bool) -> str:
-    """Titles, facts and columns without frames."""
+    """Return titles, facts and columns without frames."""
     blocks = []
     for part in parts:
         text = f"{part.title}\n" + "".join(f"{line}\n" for line in _fact_lines(part, utc=utc))
@@ -39,7 +39,7 @@ def plain(parts: Iterable[Part], *, header: bool, utc: bool) -> str:
 
 
 def markdown(parts: Iterable[Part], *, header: bool, utc: bool) -> str:
-    """Headings, lists and tables."""
+    """Return headings, lists and tables."""
     blocks = []
     for part in parts:
         text = f"### {part.title}\n\n"

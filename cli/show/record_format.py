@@ -1,7 +1,6 @@
-"""Formats for messages, as kcat has them: `--format '%T %q %o %k %s\\n'`.
+"""Message formats as in kcat: `--format '%T %q %o %k %s\\n'`.
 
-`MEANINGS` says what each sign stands for. As in kcat, a message ends with a line only where the
-format says so.
+`MEANINGS` describes each sign. As in kcat, a line end after a message must be part of the format.
 """
 
 import re
@@ -23,7 +22,7 @@ Part = Callable[["StoredMessage"], Text]
 
 
 class BodyFormat(Enum):
-    """How `--body` writes a body: auto is text where it is UTF-8, else base64."""
+    """The form of bodies for `--body`: auto is text if the body is UTF-8, else base64."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -35,7 +34,7 @@ class BodyFormat(Enum):
 class RecordFormat:
     """A format, compiled once to a list of functions.
 
-    Raises UsageError for a format that has an unknown letter or escape.
+    Raises UsageError for an unknown letter or escape.
     """
 
     def __init__(self, text: str, body: BodyFormat = BodyFormat.AUTO) -> None:
@@ -49,11 +48,12 @@ class RecordFormat:
         self.has_bodies = body_part in self._parts
 
     def __call__(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> str:
-        """The message as the format says; what is its own, and not the format's, made `clean`."""
+        """Return the formatted message; its own text, not the format's, is passed through
+        `clean`."""
         return "".join(self.pieces(message, clean))
 
     def pieces(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> Iterator[str]:
-        """The same in pieces: a body may be long."""
+        """Yield the same in pieces: a body may be long."""
         for part in self._parts:
             if isinstance(part, str):
                 yield part
@@ -62,12 +62,12 @@ class RecordFormat:
 
 
 def decoder(body: BodyFormat) -> Callable[[bytes], Text]:
-    """What turns a body into text; bytes that are not UTF-8 become � in text and JSON."""
+    """Return the converter of bodies to text; invalid UTF-8 becomes � in text and JSON."""
     return _DECODERS[body]
 
 
 def value_of(data: bytes, body: BodyFormat) -> tuple[Any, str]:
-    """A body as a value in JSON, and the name of how it is written."""
+    """Return a body as a JSON value, and the name of its form."""
     if body is BodyFormat.JSON:
         try:
             return _value(data), "json"
@@ -79,7 +79,7 @@ def value_of(data: bytes, body: BodyFormat) -> tuple[Any, str]:
 
 
 def _json(data: bytes) -> Text:
-    """JSON in one line, whatever its layout; a body that is not JSON as a JSON string."""
+    """Return JSON in one line, whatever its layout; a body that is not JSON as a JSON string."""
     from mq.client.operations.messages import json_bodies
 
     try:
@@ -91,11 +91,13 @@ def _json(data: bytes) -> Text:
 
 
 def _value(data: bytes) -> Any:
-    """A body as the value that it is in JSON. Raises ValueError where it is none that stays what it
-    is when it is written again, or is larger than MOST_JSON."""
+    """Return the JSON value of a body.
+
+    Raises ValueError if it is not JSON that can be written back unchanged, or is over MOST_JSON.
+    """
     from mq.client.operations.messages import json_bodies
 
-    if len(data) > json_bodies.MOST_JSON:  # bytes that are no UTF-8 take three each
+    if len(data) > json_bodies.MOST_JSON:  # invalid UTF-8 takes three bytes for each
         raise ValueError
     return json_bodies.value_of(bytes(data).decode("utf-8", "replace").encode())
 
@@ -132,24 +134,24 @@ _LETTERS: dict[str, Part] = {
 MEANINGS = {
     "%t": "Topic name.",
     "%q": "Queue id.",
-    "%p": "Queue id: what kcat calls the partition.",
+    "%p": "Queue id: the partition of kcat.",
     "%o": "Offset in the queue.",
-    "%k": "Keys, with blanks between them.",
+    "%k": "Keys, separated by blanks.",
     "%K": "Size of the keys in bytes, -1 without keys.",
-    "%b": "Body, written as --body says.",
-    "%s": "Body, too, as in kcat.",
+    "%b": "Body, in the form of --body.",
+    "%s": "The same as %b, as in kcat.",
     "%S": "Size of the body in bytes.",
     "%T": "Store time in milliseconds since 1970.",
     "%D": "Store time in UTC, ISO 8601.",
     "%B": "Born time in milliseconds since 1970.",
-    "%h": "Properties as name=value, with commas between them.",
-    "%P{name}": "One property; nothing where the message has none of that name.",
+    "%h": "Properties as name=value, separated by commas.",
+    "%P{name}": "One property; empty if the message does not have it.",
     "%g": "Tag of the message.",
     "%i": "Message id: the unique id of the producer, else the offset id.",
     "%I": "Offset id.",
     "%n": "Name of the broker.",
-    "%H": "Host that the message was born at.",
-    "%r": "How many times it was consumed in vain.",
+    "%H": "Born host of the message.",
+    "%r": "Number of failed deliveries.",
     "%%": "A percent sign.",
     "\\n \\t \\r \\0 \\\\ \\xHH": "As in C: end of line, tab, return, zero, backslash, a code.",
 }
@@ -187,7 +189,7 @@ def _known(table: dict[str, Any], key: str, shown: str) -> Any:
         return table[key]
     except KeyError:
         raise UsageError(
-            f"--format: {shown!r} means nothing",
+            f"--format: {shown!r} is unknown",
             hint="letters: " + " ".join(f"%{letter}" for letter in [*_LETTERS, "b", "P{name}"]),
         ) from None
 

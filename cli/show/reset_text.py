@@ -1,4 +1,4 @@
-"""Resets of offsets, as the Java tool writes them."""
+"""Offset resets, as the Java tool prints them."""
 
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, number, text
@@ -15,22 +15,22 @@ COLUMNS = (
 
 
 def result(rows: list[ResetOutcome], plain: str, failures: list[str]) -> Result:
-    """The result of a command that resets."""
+    """Return the result of a reset command."""
     return Result(COLUMNS, [tuple(row) for row in rows], plain, failures=failures)
 
 
 def heading(wanted: OffsetReset, timestamp: str, online: bool) -> str:
-    """The line above the table."""
-    who = "group" if online else "consumerGroup"
+    """Return the line above the table."""
+    label = "group" if online else "consumerGroup"
     return (
-        f"rollback consumer offset by specified {who}[{wanted.group}], topic[{wanted.topic}], "
+        f"rollback consumer offset by specified {label}[{wanted.group}], topic[{wanted.topic}], "
         f"force[{java_text.truth(wanted.force)}], timestamp(string)[{timestamp}], "
         f"timestamp(long)[{wanted.timestamp}]\n"
     )
 
 
 def table(rows: list[ResetOutcome], online: bool) -> str:
-    """The table that mqadmin prints: of three columns when consumers were told, else of six."""
+    """Return mqadmin's table: three columns if consumers were notified, else six."""
     if online:
         width = "{:<40}  {:<40}  {:<40}\n"
         lines = [width.format("#brokerName", "#queueId", "#offset")]

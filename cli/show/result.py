@@ -1,8 +1,8 @@
-"""What a command gives back: rows under named columns, and the text that mqadmin prints.
+"""The result of a command: rows under named columns, and the text that mqadmin prints.
 
-A command never prints. `mq.cli.show.output` prints its result in the format asked for and the main
-entry ends with its status. A command that goes on for long (`printMsg`, `clusterList -i`) is an
-async generator: every result that it yields is printed at once.
+A command never prints. `mq.cli.show.output` prints its result in the selected format, and the main
+program exits with its status. A long-running command (`printMsg`, `clusterList -i`) is an async
+generator: each result that it yields is printed at once.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """How the values of a column are shown."""
+    """The kind of a column's values."""
 
     TEXT = "text"
     NUMBER = "number"
-    TIME = "time"  # milliseconds since the epoch; 0 and None mean: not known
-    FLAG = "flag"  # a boolean, shown to people as * or nothing
-    NESTED = "nested"  # an object or a list, in JSON alone
+    TIME = "time"  # milliseconds since the epoch; 0 and None mean unknown
+    FLAG = "flag"  # a boolean, displayed as * or nothing
+    NESTED = "nested"  # an object or a list, only in JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: `name` is the JSON field (camelCase, as on the wire), `title` heads the table.
+    """A column: `name` is the JSON field (camelCase, as on the wire), `title` the table heading.
 
-    An empty `title` leaves the column out of tables, which have little room.
+    A column with an empty `title` is not in tables, which have little room.
     """
 
     name: str
@@ -40,27 +40,27 @@ class Column:
 
 
 def text(name: str, title: str) -> Column:
-    """A column of text."""
+    """Return a column of text."""
     return Column(name, title)
 
 
 def number(name: str, title: str) -> Column:
-    """A column of numbers, aligned at the right."""
+    """Return a right-aligned column of numbers."""
     return Column(name, title, Kind.NUMBER)
 
 
 def time(name: str, title: str) -> Column:
-    """A column of points in time."""
+    """Return a column of points in time."""
     return Column(name, title, Kind.TIME)
 
 
 def flag(name: str, title: str) -> Column:
-    """A column of booleans."""
+    """Return a column of booleans."""
     return Column(name, title, Kind.FLAG)
 
 
 def nested(name: str, title: str) -> Column:
-    """A field of JSON that holds an object or a list."""
+    """Return a JSON field that holds an object or a list."""
     return Column(name, title, Kind.NESTED)
 
 
@@ -69,9 +69,9 @@ Row = tuple[Any, ...]
 
 @dataclass(slots=True)
 class Part:
-    """A part of a page: facts, a line each, or a table; below it lines of text.
+    """A part of a page: facts, one per line, or a table; then lines of text.
 
-    Facts are a column for the kind and the name of each, and its value; one that is None has none.
+    A fact is a column with its kind and name, and a value; None is not printed.
     """
 
     title: str
@@ -85,19 +85,18 @@ class Part:
 class Result:
     """The outcome of a command.
 
-    `plain` is the exact text of the Java mqadmin for the same state; None where mqadmin has no such
+    `plain` is the exact text of the Java mqadmin for the same state; None if mqadmin has no such
     command, and `mq` then lays out `rows` itself. `totals` are facts about the whole, by JSON name.
     `failures` are the parts that failed, one line each, printed on stderr; a result with failures
-    is PARTLY done unless `status` says otherwise. `data` replaces the rows in JSON and YAML where
-    the thing itself is not tabular. `notes` stand below a table: what to know besides.
-    `messages` are those that the rows (and the items of `data`) stand for, one by one, in a command
-    that `shows_messages`; None in a result that is about something else. `parts` are a page for
-    people, one below the other; `columns` and `rows` are then the part that csv gives, and that is
-    left where columns or an order are asked for.
+    is PARTLY done unless `status` is set. `data` replaces the rows in JSON and YAML if they are not
+    tabular. `notes` are lines below a table. `messages` are those of the rows (and of the items of
+    `data`), in a command that `shows_messages`; None in other results. `parts` are a page for
+    users; `columns` and `rows` are then the part for csv, and for a selection of columns or an
+    order.
 
-    What is large, as messages may be, is made when it is printed, and only what is printed:
-    `plain` may be a text in pieces, `rows`, `data` and `messages` what `mq.cli.show.lazy` maps. Who
-    yields such a result keeps what it is made of until it is shown.
+    Large values, such as messages, are made when they are printed, and only if they are: `plain`
+    may be a text in pieces, and `rows`, `data` and `messages` sequences of `mq.cli.show.lazy`. The
+    creator of such a result keeps its sources until it is printed.
     """
 
     columns: tuple[Column, ...] = ()
@@ -113,7 +112,7 @@ class Result:
 
     @property
     def final_status(self) -> Status:
-        """The status `mq` ends with."""
+        """The exit status of `mq`."""
         if self.failures and self.status is Status.DONE:
             return Status.PARTLY
         return self.status

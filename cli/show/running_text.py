@@ -1,4 +1,4 @@
-"""What consumers say of themselves, in the words of the Java tool (ConsumerRunningInfo)."""
+"""The status of consumers, as the Java tool prints it (ConsumerRunningInfo)."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ _RATES_LINE = "{:<32}  {:>14} {:>14} {:>14} {:>14} {:>18} {:>25}\n"
 
 
 def page(info: "ConsumerRunningInfo") -> str:
-    """ConsumerRunningInfo.formatString of 4.9; what 5.x added follows where a consumer has it."""
+    """Return ConsumerRunningInfo.formatString of 4.9, followed by the fields of 5.x if present."""
     parts = [_properties(info), _subscriptions(info), _offsets(info), _details(info)]
     if info.mq_pop_table:
         parts.append(_popping(info))
@@ -62,7 +62,7 @@ def _details(info: "ConsumerRunningInfo") -> str:
 
 
 def _process_queue(held: "ProcessQueueInfo") -> str:
-    """ProcessQueueInfo.toString."""
+    """Return ProcessQueueInfo.toString."""
     when = java_text.digits_text
     return (
         f"ProcessQueueInfo [commitOffset={held.commit_offset}, "

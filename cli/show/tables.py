@@ -11,15 +11,15 @@ from mq.cli.show.visible import on_one_line, visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Characters of a long text in a table with frames, or in a report: they are for people, and are
-# laid out as a whole.
-MOST_SHOWN = 4096
+# The longest text, in characters, in a table with frames or a report, which are laid out as a
+# whole.
+MAX_SHOWN = 4096
 
 
 def rich_table(
     columns: Sequence[Column], rows: Iterable[Row], *, header: bool, utc: bool
 ) -> "Table":
-    """A table for people."""
+    """Return a table for a terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -33,20 +33,20 @@ def rich_table(
     for row in rows:
         texts = [visible(text) for text in _texts(columns, row, utc=utc)]
         table.add_row(*(texts[index] for index in shown))
-        del row  # before the next is made
+        del row  # before the next one is made
     return table
 
 
 def plain_table(result: Result, *, header: bool, utc: bool) -> Iterator[str]:
-    """Columns without frames; their names begin with #, as those of the Java mqadmin. In pieces:
-    rows are gone through twice, first for how wide the columns are.
+    """Yield columns without frames; as in the Java mqadmin, their names start with #.
 
-    By hand: tabulate takes longer to import than most commands take for all the rest.
+    Rows are iterated twice, first for the widths of the columns. tabulate is not used: its import
+    takes longer than most commands.
     """
     shown = [index for index, column in enumerate(result.columns) if column.title]
     columns = [result.columns[index] for index in shown]
     at_right = [column.kind is Kind.NUMBER for column in columns]
-    # Titles stand a little apart, as tabulate did it, which these columns were laid out by.
+    # Titles have extra space, as in tabulate, whose layout this keeps.
     widths = [_width(f"#{column.title}  ") if header else 0 for column in columns]
 
     def lines() -> Iterator[list[Text]]:
@@ -76,7 +76,7 @@ def _on_one_line(text: LongText) -> LongText:
 
 
 def _line(cells: Sequence[Text], widths: list[int], at_right: list[bool]) -> Iterator[str]:
-    """A line of columns, without blanks at its end."""
+    """Yield a line of columns, without trailing blanks."""
 
     def padded() -> Iterator[str]:
         between = ""
@@ -88,7 +88,7 @@ def _line(cells: Sequence[Text], widths: list[int], at_right: list[bool]) -> Ite
             yield "" if right else gap
             between = "  "
 
-    held: list[str] = []  # blanks, until something comes behind them
+    held: list[str] = []  # blanks, until other text follows
     for piece in padded():
         kept = piece.rstrip()
         if kept:
@@ -100,7 +100,7 @@ def _line(cells: Sequence[Text], widths: list[int], at_right: list[bool]) -> Ite
 
 
 def _width(text: Text) -> int:
-    """How many places of a terminal a text takes: letters of East Asia take two."""
+    """Return the width of a text at a terminal: East Asian characters take two columns."""
     if isinstance(text, LongText):
         return sum(map(_width, text))
     if text.isascii():
@@ -113,7 +113,7 @@ def _width(text: Text) -> int:
 
 
 def markdown_table(result: Result, *, header: bool, utc: bool) -> str:
-    """A table of GitHub's Markdown; a result without columns as preformatted text."""
+    """Return a table of GitHub's Markdown; a result without columns as preformatted text."""
     if not result.columns:
         return f"```\n{str(result.plain).rstrip()}\n```\n" if result.plain else ""
     from tabulate import tabulate
@@ -139,7 +139,7 @@ def markdown_table(result: Result, *, header: bool, utc: bool) -> str:
 
 
 def _texts(columns: Sequence[Column], row: Row, *, utc: bool) -> list[str]:
-    """A row as people read it."""
+    """Return the texts of a row."""
     pairs = zip(columns, row, strict=True)
     return [cell_text(column.kind, value, utc=utc) for column, value in pairs]
 
@@ -149,6 +149,6 @@ def cell_text(kind: Kind, value: Any, *, utc: bool) -> str:
         return (iso(value) or "") if utc else local(value)
     if kind is Kind.FLAG:
         return "*" if value else ""
-    if isinstance(value, LongText) and value.is_longer_than(MOST_SHOWN):
-        return f"{value.beginning(MOST_SHOWN)}… (all of it: -o plain, json, yaml or csv)"
+    if isinstance(value, LongText) and value.is_longer_than(MAX_SHOWN):
+        return f"{value.beginning(MAX_SHOWN)}… (for all: -o plain, json, yaml or csv)"
     return "" if value is None else on_one_line(str(value))

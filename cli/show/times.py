@@ -1,10 +1,10 @@
-"""Points in time, in ms since 1970, as results show them."""
+"""The display of points in time, in ms since 1970."""
 
 from mq.client.operations.times import iso as iso
 
 
 def local(milliseconds: int | None) -> str:
-    """A point in time in the local zone, for people; empty where it is not known."""
+    """Return a point in time in the local zone; empty if unknown."""
     if not milliseconds:
         return ""
     import time

@@ -1,7 +1,7 @@
-"""Which columns of a result are shown, in what order, with or without their names.
+"""The selection, order and headings of a result's columns.
 
-What `--columns`, `--sort`, `--no-header` and `--utc` ask for. Each of them also replaces the text
-of the Java mqadmin in plain by columns of our own: who asks for them does not parse that text.
+It implements `--columns`, `--sort`, `--no-header` and `--utc`. With each of them plain output has
+columns instead of the Java mqadmin's text: a script that parses that text does not use them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_COMPARED = 4096  # characters of a long text by which rows are sorted: those of all are held
+MAX_COMPARED = 4096  # characters of a long text that are compared in sorts and held meanwhile
 
 
-# Is told the bytes of each body that was to be JSON and is too large to be read so.
+# Called with the size of each body that is too large to be parsed as JSON.
 TooLarge = Callable[[int], None]
 
 
-def _nobody(size: int) -> None:
+def _ignore(size: int) -> None:
     pass
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`columns` and `sort` are names or titles of columns; a leading - sorts the greatest first.
+    """`columns` and `sort` are names or titles of columns; a leading - means descending order.
 
-    `format` and `body` are for messages: with `format` only they are printed, as it says.
+    `format` and `body` are for messages: with `format` only they are printed.
     """
 
     columns: tuple[str, ...] = ()
@@ -45,18 +45,20 @@ class View:
 
     @property
     def chosen(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether a layout option was given."""
         return bool(self.columns or self.sort or self.utc or not self.header)
 
-    def apply(self, result: Result, too_large: TooLarge = _nobody) -> Result:
-        """The result as asked for; `too_large` is called when it is gone through. Raises UsageError
-        for columns that it does not have."""
+    def apply(self, result: Result, too_large: TooLarge = _ignore) -> Result:
+        """Return the result with the layout. `too_large` is called when it is iterated.
+
+        Raises UsageError for unknown columns.
+        """
         if self.body is not None and result.messages is not None:
             result = _with_bodies(result, self.body, too_large)
         if not self.chosen or not result.columns:
             return result
         if result.parts and not (self.columns or self.sort):
-            return result  # in other times, or without heads
+            return result  # only other times, or no headings
         rows, data = result.rows, result.data
         if self.sort:
             order = self._order(result.columns, rows)
@@ -75,23 +77,23 @@ class View:
         self,
         messages: Iterable["StoredMessage"],
         clean: Callable[[str], str] = str,
-        too_large: TooLarge = _nobody,
+        too_large: TooLarge = _ignore,
     ) -> Iterator[str]:
-        """The messages as `format` says, with what is theirs made `clean`, in pieces."""
+        """Yield the formatted messages in pieces, with their own text passed through `clean`."""
         assert self.format is not None
         for message in messages:
-            _looked_at(message.body, self.format.body, too_large)
+            _checked(message.body, self.format.body, too_large)
             yield from self.format.pieces(message, clean)
-            del message  # before the next is made
+            del message  # before the next one is made
 
     def check(self, variants: Iterable[Sequence[Column]]) -> None:
-        """Raises UsageError for a column that none of these tables has: before anything is done."""
+        """Raise UsageError for a column that none of these tables has, before anything is done."""
         known = {column.name: column for columns in variants for column in columns}
         for name in (*self.columns, *(name.removeprefix("-") for name in self.sort)):
             find(tuple(known.values()), name)
 
     def fits(self, columns: Sequence[Column]) -> bool:
-        """Whether a table has all the columns that are chosen or sorted by."""
+        """Return whether a table has all selected and sorted columns."""
         try:
             self.check([columns])
         except UsageError:
@@ -100,20 +102,20 @@ class View:
 
     def _order(self, columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
         order = list(range(len(rows)))
-        for name in reversed(self.sort):  # sorting is stable: the first name counts most
+        for name in reversed(self.sort):  # sorting is stable: the first name has precedence
             index = find(columns, name.removeprefix("-"))
             values = [_comparable(columns[index].kind, row[index]) for row in rows]
             if not _alike(values):
                 values = [None if value is None else str(value) for value in values]
             known = [place for place in order if values[place] is not None]
             known.sort(key=lambda place: values[place], reverse=name.startswith("-"))
-            # What is not known comes last, whichever way.
+            # Unknown values come last in either order.
             order = known + [place for place in order if values[place] is None]
         return order
 
 
 def _with_bodies(result: Result, body: "BodyFormat", too_large: TooLarge) -> Result:
-    """The rows and items with their bodies written as `--body` says."""
+    """Return the rows and items with their bodies in the form of `--body`."""
     from mq.cli.show.record_format import decoder, value_of
 
     text = decoder(body)
@@ -126,16 +128,16 @@ def _with_bodies(result: Result, body: "BodyFormat", too_large: TooLarge) -> Res
 
         def row(index: int) -> Row:
             made = list(before[index])
-            made[place] = None  # it holds a body
-            made[place] = text(_looked_at(messages[index].body, body, too_large))
+            made[place] = None  # the old one holds a body
+            made[place] = text(_checked(messages[index].body, body, too_large))
             return tuple(made)
 
         before, rows = rows, Mapped(row, every)
     if isinstance(data, list | Mapped) and len(data) == len(messages):
 
         def item(index: int) -> dict[str, Any]:
-            made = {**items[index], "body": None}  # it holds a body
-            stored = _looked_at(messages[index].body, body, too_large)
+            made = {**items[index], "body": None}  # the old one holds a body
+            stored = _checked(messages[index].body, body, too_large)
             made["body"], made["bodyEncoding"] = value_of(stored, body)
             return made
 
@@ -143,31 +145,31 @@ def _with_bodies(result: Result, body: "BodyFormat", too_large: TooLarge) -> Res
     return replace(result, rows=rows, data=data, plain=None)
 
 
-def _looked_at(data: bytes, body: "BodyFormat", too_large: TooLarge) -> bytes:
-    """The body, of which is told if it is too large for what is asked for."""
+def _checked(data: bytes, body: "BodyFormat", too_large: TooLarge) -> bytes:
+    """Return the body; report it if it is too large for the requested form."""
     if body.value == "json":
         from mq.client.operations.messages.json_bodies import MOST_JSON
 
-        begin = bytes(data[:64]).lstrip()[:1]  # of a value that somebody may look into
+        begin = bytes(data[:64]).lstrip()[:1]  # of an object or array
         if len(data) > MOST_JSON and begin in (b"{", b"["):
             too_large(len(data))
     return data
 
 
 def parse(columns: str | None, sort: str | None, *, no_header: bool, utc: bool) -> View:
-    """The view that the options ask for. Raises UsageError for an empty list of names."""
+    """Return the view of the options. Raises UsageError for an empty list of names."""
     return View(_names("--columns", columns), _names("--sort", sort), not no_header, utc)
 
 
 def find(columns: Sequence[Column], name: str) -> int:
-    """The index of the column called `name`, in JSON or as a title, in any case. UsageError."""
+    """Return the index of a column by JSON name or title, in any case. Raises UsageError."""
     wanted = _fold(name)
     for spellings in ([column.name for column in columns], [column.title for column in columns]):
         for index, spelling in enumerate(spellings):
             if _fold(spelling) == wanted:
                 return index
     known = ", ".join(column.name for column in columns)
-    raise UsageError(f"no column {name!r}", hint=f"its columns are {known}")
+    raise UsageError(f"no column {name!r}", hint=f"columns: {known}")
 
 
 def _names(flag: str, text: str | None) -> tuple[str, ...]:
@@ -175,7 +177,7 @@ def _names(flag: str, text: str | None) -> tuple[str, ...]:
         return ()
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise UsageError(f"{flag} names no column")
+        raise UsageError(f"{flag} contains no column")
     return names
 
 
@@ -195,14 +197,14 @@ def _in_order(items: Sequence[T], order: Sequence[int]) -> Sequence[T]:
 
 def _comparable(kind: Kind, value: Any) -> Any:
     if isinstance(value, LongText):
-        return value.beginning(MOST_COMPARED)
+        return value.beginning(MAX_COMPARED)
     if kind is Kind.TIME and not value:
         return None
     return int(value) if isinstance(value, bool) else value
 
 
 def _alike(values: Iterable[Any]) -> bool:
-    """Whether all can be compared with each other."""
+    """Return whether all values can be compared with each other."""
     known = [value for value in values if value is not None]
     return all(isinstance(value, int | float) for value in known) or all(
         isinstance(value, str) for value in known

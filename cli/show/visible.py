@@ -1,7 +1,7 @@
-"""What a terminal shows and does not obey: names and bodies come from whoever may send.
+"""Escapes text for terminals: names and bodies are untrusted.
 
-A control character is shown as its picture, those of the second set as unknown. Nothing of this is
-for pipes, which get every byte.
+A control character becomes its picture, one of the second set the replacement character. Pipes get
+every byte unchanged.
 """
 
 from typing import TextIO
@@ -14,7 +14,7 @@ _PICTURES: dict[int, int | str] = {
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
     **{code: f"\\u{code:04x}" for code in MARKS},
 }
-# In a cell of a table, whose row is one line.
+# For a cell of a table, whose row must be one line.
 _IN_CELLS = {
     **{code: _PICTURES[code] for code in (*MARKS, 0x0D)},
     **{0x0A: 0x240A, 0x09: 0x2409},
@@ -22,17 +22,17 @@ _IN_CELLS = {
 
 
 def visible(text: str) -> str:
-    """The text with pictures instead of control characters, but for ends of lines and tabs."""
+    """Return the text with pictures for control characters except line ends and tabs."""
     return text if text.isprintable() else text.translate(_PICTURES)
 
 
 def on_one_line(text: str) -> str:
-    """The text with pictures instead of line feeds and tabs, for a cell of a table."""
+    """Return the text with pictures for line feeds and tabs, for a cell of a table."""
     return text if text.isprintable() else text.translate(_IN_CELLS)
 
 
 def log_visibly() -> None:
-    """Have warnings that nobody has configured a log for, which go to standard error, likewise."""
+    """Escape warnings of loggers without a configuration, which go to standard error."""
     import logging
 
     class Formatter(logging.Formatter):
@@ -44,7 +44,7 @@ def log_visibly() -> None:
 
 
 class Visible:
-    """A terminal as a stream to write text to."""
+    """A terminal as a stream that escapes text."""
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal

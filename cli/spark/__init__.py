@@ -1,1 +1,1 @@
-"""What `mq spark` needs besides its commands: finding Spark, packing mq, running a job."""
+"""Support code of `mq spark`: finds Spark, packs mq, runs a job."""

@@ -1,4 +1,4 @@
-"""The command line of spark-submit, and the variables that it is to see."""
+"""The command line and environment variables of spark-submit."""
 
 import shlex
 import sys
@@ -15,14 +15,14 @@ LOCAL = "local[*]"
 
 _MASTERS = ("local", "spark://", "yarn", "k8s://")
 _SECRETS = ("MQ_ACCESS_KEY", "MQ_SECRET_KEY", "MQ_SECURITY_TOKEN")
-_ENVIRONMENT = "environment"  # the folder that executors unpack a packed environment to
+_ENVIRONMENT = "environment"  # the directory to which executors unpack a packed environment
 _UNPACKED = f"./{_ENVIRONMENT}/bin/python"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class SparkSetup:
-    """What the user said about Spark. `settings` are KEY=VALUE; sizes are as Spark has them."""
+    """The Spark options of a user. `settings` are KEY=VALUE; sizes are in Spark's form."""
 
     master: str = LOCAL
     cluster_mode: bool = False
@@ -37,15 +37,15 @@ class SparkSetup:
     progress: bool = field(default=False, compare=False)
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be."""
+        """Raise UsageError for invalid options or combinations."""
         if not self.master.startswith(_MASTERS):
             raise UsageError(
-                f"--master {self.master} is not one that Spark knows",
+                f"--master {self.master} is not supported by Spark",
                 hint="local[*], local[2], spark://HOST:7077, yarn or k8s://https://HOST:443",
             )
         if self.cluster_mode and self.is_local:
             raise UsageError(
-                "--deploy-mode cluster needs a cluster", hint="give one: --master yarn, for example"
+                "--deploy-mode cluster needs a cluster", hint="for example: --master yarn"
             )
         if self.cluster_mode and self.master.startswith("spark://"):
             raise UsageError(
@@ -55,13 +55,13 @@ class SparkSetup:
         if self.environment is not None and self.is_local:
             raise UsageError(
                 "--environment is for executors of a cluster",
-                hint="here a Python is named by its path: --python PATH",
+                hint="for this machine use --python PATH",
             )
         for setting in self.settings:
             key, equals, _ = setting.partition("=")
             if not equals or not key.startswith("spark."):
                 raise UsageError(
-                    f"--conf {setting!r} is not a setting of Spark as KEY=VALUE",
+                    f"--conf {setting!r} is not a Spark setting in the form KEY=VALUE",
                     hint="for example: --conf spark.sql.shuffle.partitions=8",
                 )
 
@@ -71,7 +71,7 @@ class SparkSetup:
 
 
 def arguments(spark: Spark, package: Package, wanted: SparkSetup, job_file: Path) -> list[str]:
-    """The whole command. What the user sets with --conf comes last, where it counts."""
+    """Return the whole command. The user's --conf settings come last and override others."""
     words = [str(spark.submit), "--master", wanted.master, "--name", "mq"]
     if wanted.cluster_mode:
         words += ["--deploy-mode", "cluster", "--files", str(job_file)]
@@ -98,7 +98,7 @@ def _settings(wanted: SparkSetup) -> list[str]:
         "spark.ui.showConsoleProgress": "true" if wanted.progress else "false",
     }
     if wanted.executors is not None and wanted.master.startswith("spark://"):
-        # There --num-executors is not taken: as many as the cores that all may have allow for.
+        # --num-executors has no effect there: the total number of cores limits the executors.
         cores = wanted.executor_cores or 1
         settings["spark.executor.cores"] = str(cores)
         settings["spark.cores.max"] = str(cores * wanted.executors)
@@ -112,23 +112,23 @@ def _settings(wanted: SparkSetup) -> list[str]:
 def variables_for(
     spark: Spark, wanted: SparkSetup, given: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
-    """Variables to set for spark-submit beside those there are; `folder` is where the job lies."""
-    # A folder called mq where the command is run must not hide what the zip brings.
+    """Return the variables to add for spark-submit; `folder` contains the job file."""
+    # A directory called mq in the working directory must not hide the zip's package.
     found = {"PYTHONSAFEPATH": "1"}
     if spark.home is not None:
         found["SPARK_HOME"] = str(spark.home)
     if wanted.environment is not None and wanted.cluster_mode:
         found["PYSPARK_PYTHON"] = _UNPACKED
     elif wanted.environment is not None:
-        # The driver plans reads with the Python of this name, too: a path that only executors have
-        # will not do. Each looks the name up on a path of its own; here it is `stand_in`.
+        # The driver plans reads with the Python of this name, too, so a path that exists only at
+        # executors does not work. Each side finds the name on its own PATH; here it is `stand_in`.
         found["PYSPARK_PYTHON"] = _python_name()
         found["PATH"] = f"{folder / 'bin'}:{given.get('PATH', _SYSTEM_PATH)}"
     elif wanted.python is not None:
         found["PYSPARK_PYTHON"] = wanted.python
     elif wanted.is_local and not given.get("PYSPARK_PYTHON"):
         found["PYSPARK_PYTHON"] = sys.executable
-    # The driver runs here, with this Python unless another was asked for.
+    # The driver runs here, with this Python unless another one is requested.
     if not wanted.cluster_mode and not given.get("PYSPARK_DRIVER_PYTHON"):
         asked = wanted.python or given.get("PYSPARK_PYTHON")
         found["PYSPARK_DRIVER_PYTHON"] = (
@@ -138,10 +138,10 @@ def variables_for(
 
 
 def write_stand_in(folder: Path) -> None:
-    """A program by whose name the driver finds this Python and executors find theirs.
+    """Write a program that runs this Python under the name that executors use for theirs.
 
-    It calls it by its path: Python looks for its libraries beside where it was found on the PATH,
-    and that is the one of executors.
+    It runs Python by its path: Python searches its libraries next to the program found on the PATH,
+    which is that of executors.
     """
     path = folder / "bin" / _python_name()
     path.parent.mkdir()
@@ -154,11 +154,11 @@ def _python_name() -> str:
 
 
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """What spark-submit may see of the environment, which it and its pages show to others."""
+    """Return the variables without secrets: the web pages of Spark display variables."""
     return {name: value for name, value in variables.items() if name not in _SECRETS}
 
 
 def shown(words: list[str], variables: Mapping[str, str]) -> str:
-    """The command as a line of a shell."""
+    """Return the command as a shell line."""
     set_before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     return " ".join([*set_before, *map(shlex.quote, words)])

@@ -1,4 +1,4 @@
-"""Finds spark-submit and a JDK, or says in one line what to do about it."""
+"""Finds spark-submit and a JDK, or explains how to install them."""
 
 import os
 import re
@@ -12,28 +12,28 @@ from typing import NamedTuple
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 
-LEAST_JAVA = 17  # what Spark 4 runs on
+LEAST_JAVA = 17  # required by Spark 4
 
 
 class Spark(NamedTuple):
-    """An installation. `home` is None where only a spark-submit on the PATH is known."""
+    """An installation. `home` is None if only a spark-submit on the PATH is known."""
 
     submit: Path
     home: Path | None
 
 
 def find_spark(given: str | None, variables: Mapping[str, str]) -> Spark:
-    """The Spark of --spark-home, else of SPARK_HOME, else of pip, else of the PATH.
+    """Return the Spark of --spark-home, else of SPARK_HOME, else of pip, else of the PATH.
 
-    Raises CommandError where there is none.
+    Raises CommandError if there is none.
     """
     for origin, home in (("--spark-home", given), ("SPARK_HOME", variables.get("SPARK_HOME"))):
         if home:
             submit = Path(home) / "bin" / "spark-submit"
             if not submit.is_file():
                 raise CommandError(
-                    f"{origin} is {home}, but there is no bin/spark-submit in it",
-                    hint=f"correct {origin}, or leave it out: pip install 'mq[spark]' has a Spark",
+                    f"{origin} is {home}, which has no bin/spark-submit",
+                    hint=f"correct {origin}, or unset it: pip install 'mq[spark]' includes Spark",
                     status=Status.CONFIG,
                 )
             return Spark(submit, Path(home))
@@ -52,14 +52,14 @@ def find_spark(given: str | None, variables: Mapping[str, str]) -> Spark:
 
 
 def check_java(variables: Mapping[str, str]) -> None:
-    """Raises CommandError unless there is a Java that Spark runs on."""
-    hint = f"install one (apt-get install openjdk-{LEAST_JAVA}-jre-headless), or set JAVA_HOME"
+    """Raise CommandError unless a Java for Spark is installed."""
+    hint = f"install it (apt-get install openjdk-{LEAST_JAVA}-jre-headless), or set JAVA_HOME"
     home = variables.get("JAVA_HOME")
     if home:
         java = str(Path(home) / "bin" / "java")
         if not os.access(java, os.X_OK):
             raise CommandError(
-                f"JAVA_HOME is {home}, but there is no bin/java in it",
+                f"JAVA_HOME is {home}, which has no bin/java",
                 hint=hint,
                 status=Status.CONFIG,
             )
@@ -67,7 +67,7 @@ def check_java(variables: Mapping[str, str]) -> None:
         found = shutil.which("java", path=_path(variables))
         if found is None:
             raise CommandError(
-                f"no Java found, and Spark needs one of release {LEAST_JAVA} or later",
+                f"no Java found; Spark needs release {LEAST_JAVA} or later",
                 hint=hint,
                 status=Status.UNAVAILABLE,
             )
@@ -75,7 +75,7 @@ def check_java(variables: Mapping[str, str]) -> None:
     release = _release(java)
     if release is not None and release < LEAST_JAVA:
         raise CommandError(
-            f"{java} is Java {release}, and Spark needs release {LEAST_JAVA} or later",
+            f"{java} is Java {release}; Spark needs release {LEAST_JAVA} or later",
             hint=hint,
             status=Status.CONFIG,
         )
@@ -86,7 +86,7 @@ def _path(variables: Mapping[str, str]) -> str:
 
 
 def _of_pip() -> Path | None:
-    """The folder of the package pyspark, which is not imported."""
+    """Return the directory of the package pyspark, without importing it."""
     found = find_spec("pyspark")
     for folder in (found.submodule_search_locations if found else None) or ():
         if (Path(folder) / "bin" / "spark-submit").is_file():
@@ -95,7 +95,7 @@ def _of_pip() -> Path | None:
 
 
 def _release(java: str) -> int | None:
-    """17 of `openjdk version "17.0.15"`, 8 of `java version "1.8.0_402"`; None if it is unclear."""
+    """Return 17 for `openjdk version "17.0.15"`, 8 for `java version "1.8.0_402"`; or None."""
     try:
         shown = subprocess.run(
             [java, "-version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30

@@ -1,4 +1,4 @@
-"""A job's way to Spark and back: the file that describes it, and what its answer means."""
+"""The exchange with a Spark driver: the job's description file, and the driver's answer."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from mq.cli.spark.running import SubmitOutcome
 from mq.pipeline.jobs.declaration import Job
 from mq.pipeline.jobs.job_result import JobResult
 
-# What errors of a driver mean, by the names of their classes; any other is UNAVAILABLE.
+# The exit status for errors of a driver, by class name; any other is UNAVAILABLE.
 STATUSES = {
     "JobError": Status.USAGE,
     "JobOptionError": Status.USAGE,
@@ -43,7 +43,7 @@ STATUSES = {
     "FolderRefused": Status.NO_PERMISSION,
     "BadArchive": Status.BAD_DATA,
 }
-# Why Spark did not come as far as the driver, by a line of its log.
+# Errors before the driver starts, by a line of Spark's log.
 _CAUSES = (
     (
         re.compile(r"UnsupportedClassVersionError"),
@@ -52,30 +52,30 @@ _CAUSES = (
     ),
     (
         re.compile(r"All masters are unresponsive|Failed to connect to master"),
-        "the master of the cluster does not answer",
-        "check the address in --master, and that the master runs",
+        "the cluster's master does not answer",
+        "check the address in --master, and that the master is running",
     ),
     (
         re.compile(r"PYTHON_VERSION_MISMATCH"),
-        "executors have another release of Python than the driver",
-        "name one that both have: --python PATH, or bring one: --environment FILE",
+        "executors have another Python release than the driver",
+        "name a Python that both have: --python PATH, or pack one: --environment FILE",
     ),
     (
         re.compile(r"No module named '(pyspark|mq)"),
-        "the Python of the driver does not find Spark's or mq's modules",
-        "is SPARK_HOME a whole installation of Spark 4.0 or later?",
+        "the driver's Python does not find the modules of Spark or mq",
+        "check that SPARK_HOME is a complete installation of Spark 4.0 or later",
     ),
     (
         re.compile(r"HADOOP_CONF_DIR or YARN_CONF_DIR must be set"),
-        "nobody has said where YARN is",
+        "the location of YARN is not configured",
         "export HADOOP_CONF_DIR=DIRECTORY",
     ),
-    (re.compile(r"OutOfMemoryError"), "Spark had too little memory", "give it --driver-memory 4g"),
+    (re.compile(r"OutOfMemoryError"), "Spark ran out of memory", "use --driver-memory 4g"),
 )
 
 
 def description(call: Call, job: Job, arguments: Mapping[str, str]) -> dict[str, Any]:
-    """What the driver is told; the keys of the cluster's access are in it."""
+    """Return the description for the driver; it contains the access key of the cluster."""
     cluster: dict[str, Any] = {"nameServer": ";".join(call.name_servers)}
     key = call.credentials()
     if key is not None:
@@ -83,18 +83,18 @@ def description(call: Call, job: Job, arguments: Mapping[str, str]) -> dict[str,
         if key.security_token is not None:
             cluster["securityToken"] = key.security_token
     if call.tls_config is not None:
-        call.tls()  # tells what is wrong before Spark is started
+        call.tls()  # reports errors before Spark is started
         cluster["tls"] = _tls(call.tls_config)
     return {"job": job.name, "arguments": dict(arguments), "cluster": cluster, "answer": None}
 
 
 def _tls(path: str) -> dict[str, str]:
-    """The client's part of a tls.properties file, with paths that mean the same elsewhere."""
+    """Return the client's part of a tls.properties file, with absolute paths."""
     from mq.cli.runtime.secrets import tls_properties
 
     properties = tls_properties(path)
     if properties.get("tls.test.mode.enable", "").strip().lower() == "true":
-        return {}  # as in Java: then none of the others is looked at
+        return {}  # as in Java, which then ignores the others
     return {
         name: os.path.abspath(value) if name.endswith("Path") and value else value
         for name, value in properties.items()
@@ -104,8 +104,8 @@ def _tls(path: str) -> dict[str, str]:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder that only its owner can look into, and that is gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="mq-spark-"))  # with mode 700
+    """Yield a private temporary directory, which is removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="mq-spark-"))  # mode 700
     try:
         yield folder
     finally:
@@ -113,7 +113,7 @@ def private_folder() -> Iterator[Path]:
 
 
 def write(folder: Path, description: Mapping[str, Any]) -> Path:
-    """The file for the driver, which only its owner can read."""
+    """Write the private file for the driver."""
     path = folder / JOB_FILE
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w") as file:
@@ -122,7 +122,7 @@ def write(folder: Path, description: Mapping[str, Any]) -> Path:
 
 
 def outcome(answer: Path, ended: SubmitOutcome, job: Job) -> JobResult:
-    """What the driver answered. Raises CommandError for an error, or where it did not answer."""
+    """Return the driver's answer. Raises CommandError for an error, or without an answer."""
     try:
         given = json.loads(answer.read_bytes())
     except FileNotFoundError:
@@ -133,23 +133,23 @@ def outcome(answer: Path, ended: SubmitOutcome, job: Job) -> JobResult:
 
 
 def failed(kind: str, message: str) -> CommandError:
-    """The error of a driver as one of this command."""
+    """Return the driver's error as a CommandError."""
     status = STATUSES.get(kind, Status.UNAVAILABLE)
-    hint = "the log above has all of it"
+    hint = "for details see the log above"
     if kind == "MissingModule":
-        hint = "install it there, name a Python that has it (--python), or bring one: --environment"
+        hint = "install it there, name another Python (--python), or pack one: --environment"
     return CommandError(message, hint=hint, status=status)
 
 
 def without_answer(ended: SubmitOutcome) -> CommandError:
-    """Why Spark ended before the job did."""
+    """Return the error of a Spark that ended before the job."""
     text = "\n".join(ended.lines)
     for pattern, message, hint in _CAUSES:
         if pattern.search(text):
             return CommandError(message, hint=hint, status=Status.UNAVAILABLE)
     how = f"with status {ended.status}" if ended.status >= 0 else f"by signal {-ended.status}"
     return CommandError(
-        f"Spark ended {how} before the job did",
-        hint="the log above says why",
+        f"Spark ended {how} before the job",
+        hint="for the cause see the log above",
         status=Status.UNAVAILABLE,
     )

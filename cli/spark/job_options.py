@@ -13,11 +13,11 @@ from mq.pipeline import parsing
 from mq.pipeline.jobs import JOBS, UnknownJob, load
 from mq.pipeline.jobs.declaration import Job, JobError, JobOption, JobOptionError
 
-_PREFIX = "job_option_"  # none meets a parameter of the command
+_PREFIX = "job_option_"  # avoids clashes with parameters of the command
 
 
 def job_called(name: str) -> Job:
-    """The job. Raises UsageError with the nearest names."""
+    """Return the job. Raises UsageError with similar names."""
     try:
         return load(name)
     except UnknownJob as error:
@@ -26,7 +26,7 @@ def job_called(name: str) -> Job:
 
 
 def parameters(arguments: Sequence[str]) -> list[inspect.Parameter]:
-    """What the job that the arguments name takes, as parameters of a command."""
+    """Return the options of the job that the arguments name, as parameters of a command."""
     named = next((word for word in arguments if word in JOBS), None)
     if named is None:
         if arguments and not arguments[0].startswith("-"):
@@ -36,10 +36,10 @@ def parameters(arguments: Sequence[str]) -> list[inspect.Parameter]:
 
 
 def texts(job: Job, given: Mapping[str, Any], now: float) -> dict[str, str]:
-    """The arguments of a job by name, of those that were given.
+    """Return the given arguments of a job by name.
 
-    `15m` becomes the time that it means now, in seconds since 1970, and here: a driver begins
-    later, perhaps again, and elsewhere. Raises UsageError for what is no time.
+    A time such as `15m` is converted here to seconds since 1970: a driver starts later, perhaps
+    again, and elsewhere. Raises UsageError for an invalid time.
     """
     found = {}
     for option in job.options:
@@ -52,7 +52,7 @@ def texts(job: Job, given: Mapping[str, Any], now: float) -> dict[str, str]:
 
 
 def checked(job: Job, given: Mapping[str, str]) -> None:
-    """Raises UsageError for arguments that the job does not take: before Spark is started."""
+    """Raise UsageError for arguments that the job rejects, before Spark is started."""
     try:
         job.read(given)
     except JobOptionError as error:
@@ -90,5 +90,5 @@ def _is_exact(text: str) -> bool:
 
 
 def _exact(text: str, name: str, now: float) -> str:
-    """The time that a text means, in UTC."""
+    """Return the time of a text, in UTC."""
     return time_expressions.calendar(text, f"--{name}", now, UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""The options of `mq spark submit` that say how Spark runs a job."""
+"""The options of `mq spark submit` for Spark."""
 
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DeployMode(Enum):
-    """Where the driver runs."""
+    """The place of the driver."""
 
     CLIENT = "client"
     CLUSTER = "cluster"
@@ -29,14 +29,14 @@ class LogLevel(Enum):
 
 @option_group
 class SparkOptions:
-    """Where Spark runs a job, and with what."""
+    """The cluster and resources of a job."""
 
     master: Annotated[
         str,
         typer.Option(
             "--master",
             metavar="URL",
-            help="Where Spark runs: local[4], spark://HOST:7077, yarn or k8s://HOST.",
+            help="Spark master: local[4], spark://HOST:7077, yarn or k8s://HOST.",
         ),
     ] = "local[*]"
     deploy_mode: Annotated[
@@ -68,7 +68,7 @@ class SparkOptions:
         typer.Option(
             "--spark-home",
             metavar="DIR",
-            help="Directory of Spark. Default: SPARK_HOME, pyspark beside mq, the PATH.",
+            help="Directory of Spark. Default: SPARK_HOME, pyspark next to mq, the PATH.",
         ),
     ] = None
     python: Annotated[
@@ -76,8 +76,8 @@ class SparkOptions:
         typer.Option(
             "--python",
             metavar="PATH",
-            help="Python of driver and executors. Default: PYSPARK_PYTHON; on this machine mq's "
-            "own.",
+            help="Python of driver and executors. Default: PYSPARK_PYTHON; on this machine the "
+            "Python of mq.",
         ),
     ] = None
     environment: Annotated[
@@ -94,7 +94,7 @@ class SparkOptions:
     ] = LogLevel.WARN
 
     def wanted(self, *, progress: bool) -> "SparkSetup":
-        """What spark-submit is to be told."""
+        """Return the setup for spark-submit."""
         from mq.cli.spark.command import SparkSetup
 
         return SparkSetup(

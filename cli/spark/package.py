@@ -1,8 +1,8 @@
-"""mq as a zip that executors import it from, whatever way it is installed here.
+"""mq as a zip from which executors import it, independent of the local installation.
 
-Spark does not take a wheel, and on executors nothing is installed. The zip has the pure Python
-that jobs need: protocol, client and pipeline. What they import besides has to be there: `NEEDED`.
-The driver makes the data source known by itself.
+Spark does not accept wheels, and executors have no mq installed. The zip contains the pure Python
+that jobs need: protocol, client and pipeline. Other imports must be installed there: `NEEDED`. The
+driver registers the data source itself.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.client.operations import local_files
 
-NEEDED = ("pyarrow", "numpy", "orjson")  # at executors and the driver, beside pyspark
+NEEDED = ("pyarrow", "numpy", "orjson")  # at executors and the driver, besides pyspark
 
 _PARTS = ("protocol", "client", "pipeline")
-_KEPT = 30 * 86400  # seconds that a zip is kept after its last use
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # equal files have to give equal zips
+_KEPT = 30 * 86400  # seconds for which a zip is kept after its last use
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that equal files give equal zips
 
-# A file of its own: Spark puts the folder of the program on the path, where a job's module would
-# hide others.
+# In a separate directory: Spark adds the program's directory to the path, where a job's module
+# would hide others.
 _PROGRAM = """\
 import sys
 
@@ -36,14 +36,14 @@ sys.exit(main())
 
 
 class Package(NamedTuple):
-    """Paths of the zip and of the driver program, and what is to be written there."""
+    """Paths of the zip and of the driver program, and the content of the zip."""
 
     zip: Path
     program: Path
     content: bytes
 
     def write(self) -> None:
-        """Put both where they belong, unless they are there. Raises CommandError."""
+        """Write both files, unless they exist. Raises CommandError."""
         try:
             for folder in (self.zip.parent, self.program.parent):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,12 +54,12 @@ class Package(NamedTuple):
         except OSError as error:
             raise CommandError(
                 f"cannot write to {self.zip.parent}: {error.strerror}",
-                hint="MQ_CACHE_DIR says where else",
+                hint="set MQ_CACHE_DIR to another directory",
                 status=Status.CANNOT_CREATE,
             ) from error
 
     def _remove_old(self) -> None:
-        """Remove what earlier releases left, unless a job may still need it."""
+        """Remove zips of earlier releases, unless a job may still need them."""
         os.utime(self.zip)
         newest = self.zip.stat().st_mtime
         for other in self.zip.parent.glob("mq-*.zip"):
@@ -68,7 +68,7 @@ class Package(NamedTuple):
 
 
 def package(cache: Path) -> Package:
-    """mq as it is now; the name of the zip tells its content."""
+    """Return the current mq; the zip's name contains the digest of its content."""
     files = dict(sorted(_files()))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

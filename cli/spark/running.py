@@ -1,4 +1,4 @@
-"""Runs spark-submit: its output goes to standard error as it comes, signals go to it."""
+"""Runs spark-submit: passes on its output to standard error, and signals to it."""
 
 import os
 import select
@@ -16,27 +16,27 @@ from mq.cli.runtime.signal_wakeup import quieten, woken
 from mq.cli.runtime.status import Status
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_KEPT_LINES = 200  # of the log, to find out why Spark has failed
-_LOOK_AGAIN_MS = 200  # for the end of a process, where nothing tells of it
-_PATIENCE = 10.0  # seconds that a process outside the group may keep the log open
+_KEPT_LINES = 200  # lines of the log, to find the cause of a failure
+_POLL_MS = 200  # the interval of checks for the end of a process without a pidfd
+_LOG_TIMEOUT = 10.0  # seconds that a process outside the group may keep the log open
 
 
 class SubmitOutcome(NamedTuple):
-    """How spark-submit ended: its status (negative: a signal) and the last lines of the log."""
+    """The status of spark-submit (negative: a signal), and the last lines of its log."""
 
     status: int
     lines: list[str]
 
 
 def run(command: list[str], variables: Mapping[str, str], log: TextIO) -> SubmitOutcome:
-    """Run a command to its end; what it prints, on whichever stream, goes to `log`.
+    """Run a command to its end; both of its output streams go to `log`.
 
-    SIGINT, SIGTERM and SIGHUP are passed on to all of its processes, and it is waited for; a second
-    one kills them. Raises Interrupted then, and CommandError for a command that cannot be started.
+    SIGINT, SIGTERM and SIGHUP are passed on to all of its processes, and it is awaited; a second
+    one kills them. Then raises Interrupted. Raises CommandError if the command cannot be started.
     """
     with _Signals() as signals:
         try:
-            # In a group of its own: Ctrl-C would otherwise reach its processes twice.
+            # In its own session: otherwise Ctrl-C would reach its processes twice.
             process = subprocess.Popen(
                 command,
                 env=dict(variables),
@@ -55,16 +55,16 @@ def run(command: list[str], variables: Mapping[str, str], log: TextIO) -> Submit
         copier = threading.Thread(target=_copy, args=(process.stdout, log, lines), daemon=True)
         copier.start()
         status = _end_of(process)
-        # Whoever is left in the group has lost its parent; the log ends with the last of them.
+        # Remaining processes of the group are orphans; the log ends with the last of them.
         _send(process.pid, signal.SIGKILL)
-        copier.join(_PATIENCE)
+        copier.join(_LOG_TIMEOUT)
     if signals.received:
         raise Interrupted(signals.received[0])
     return SubmitOutcome(status, list(lines))
 
 
 class _Signals:
-    """While the block runs, signals are collected, and sent to a group of processes."""
+    """Collects signals during the block, and sends them to a process group."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -72,10 +72,10 @@ class _Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "_Signals":
-        # Elsewhere none comes: signals are handled in the main thread.
+        # Other threads receive no signals.
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -95,15 +95,15 @@ class _Signals:
 
 
 class Interrupted(BaseException):
-    """A signal came while spark-submit ran: `number`. It is to be heeded once all is put away."""
+    """The signal `number` came while spark-submit ran; it is handled after the cleanup."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-def heed(number: int) -> None:
-    """Do what a signal would have done at first."""
+def deliver(number: int) -> None:
+    """Perform the signal's original action."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     signal.signal(number, signal.SIG_DFL)
@@ -111,7 +111,7 @@ def heed(number: int) -> None:
 
 
 def _end_of(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for the end of a process, handle the signals that come meanwhile; return its status."""
+    """Wait for the end of a process while handling signals. Returns its status."""
     with woken() as signals, ExitStack() as held:
         if signals is not None:
             poll = select.poll()
@@ -119,8 +119,8 @@ def _end_of(process: "subprocess.Popen[bytes]") -> int:
             pause = None
             try:
                 handle = os.pidfd_open(process.pid)
-            except (AttributeError, OSError):  # before Linux 5.3, or in a container that has none
-                pause = _LOOK_AGAIN_MS
+            except (AttributeError, OSError):  # before Linux 5.3, or in a container without it
+                pause = _POLL_MS
             else:
                 held.callback(os.close, handle)
                 poll.register(handle, select.POLLIN)
@@ -138,7 +138,7 @@ def _send(group: int, number: int) -> None:
 
 
 def _copy(source: IO[bytes], log: TextIO, lines: deque[str]) -> None:
-    """As it comes, not by lines: progress is a line that is drawn over again and again."""
+    """Copy the output as it comes, not by lines: a progress bar redraws one line."""
     unfinished = b""
     with source:
         while content := os.read(source.fileno(), 65536):

@@ -1,4 +1,4 @@
-"""The tables of jobs as those of commands."""
+"""The tables of jobs as tables of commands."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from mq.pipeline.jobs.job_result import Shape
 
 
 def columns(shape: Shape) -> tuple[Column, ...]:
-    """The columns of a job's table as those of a result."""
+    """Return the columns of a job's table as columns of a result."""
     return tuple(Column(each.name, each.title, Kind(each.kind)) for each in shape.columns)
 
 
 def tables(jobs: Sequence[Job]) -> tuple[tuple[Column, ...], ...]:
-    """The columns of all tables of these jobs, each kind once."""
+    """Return the columns of all tables of these jobs, without duplicates."""
     return tuple(dict.fromkeys(columns(shape) for job in jobs for shape in job.tables))

@@ -1,1 +1,1 @@
-"""What `mq top` shows: looks at a cluster, what two of them tell, and the screen."""
+"""The implementation of `mq top`: samples of a cluster, rates between them, and the screen."""

@@ -1,7 +1,7 @@
-"""One look at a cluster: its counters at a moment, asked of all brokers side by side.
+"""Samples a cluster: reads its counters from all brokers in parallel.
 
-What does not answer is part of the look: a broker that dies is shown as such for as long as the
-view goes on, also after the name servers have forgotten it.
+Peers that do not answer are part of the sample: a failed broker stays visible for as long as the
+view runs, also after name servers have removed it.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UP = "up"
-_AT_ONCE = 32  # requests under way at a time: looking on must not be a load
-_LISTS_SECONDS = 10.0  # who is connected and which topics there are changes slowly and costs much
+_AT_ONCE = 32  # requests in flight: monitoring must not be a load
+_LISTS_SECONDS = 10.0  # lists of clients and topics change slowly and are expensive
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counters that one broker gave at a moment; `seconds` are monotonic."""
+    """Counters of one broker at one moment; `seconds` are monotonic."""
 
     seconds: float
     values: dict[Hashable, int]
@@ -36,9 +36,9 @@ class Counters:
 
 @dataclass(slots=True)
 class BrokerSample:
-    """A broker. `state` is `up`, or says with `problem` that `runtime` is empty, and why.
+    """A broker. `state` is `up`; otherwise `runtime` is empty, and `problem` has the reason.
 
-    `connected` are the producers and the consumers that are connected, None where not asked yet.
+    `connected` are the numbers of connected producers and consumers, None if not known yet.
     """
 
     name: str
@@ -55,7 +55,7 @@ class BrokerSample:
 
 @dataclass(slots=True)
 class SnodeSample:
-    """A snode, as `BrokerSample`."""
+    """A snode, as in `BrokerSample`."""
 
     address: str
     cluster: str
@@ -66,7 +66,7 @@ class SnodeSample:
 
 @dataclass(slots=True)
 class TopicSample:
-    """A topic: the ends of its queues by broker, and how many messages lie in them."""
+    """A topic: the ends of its queues by broker, and the number of its messages."""
 
     ends: dict[str, Counters] = field(default_factory=dict)
     stored: int = 0
@@ -74,7 +74,7 @@ class TopicSample:
 
 @dataclass(slots=True)
 class GroupSample:
-    """A group: by broker, for each (topic, queue id), the queue's end and where the group is."""
+    """A group: by broker, for each (topic, queue id), the queue's end and the committed offset."""
 
     ends: dict[str, Counters] = field(default_factory=dict)
     places: dict[str, Counters] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class GroupSample:
 
 @dataclass(slots=True)
 class ClusterSample:
-    """All of it. `bytes_in` are bytes a second by topic, as brokers count their last minute."""
+    """All samples. `bytes_in` are bytes per second by topic, from the brokers' last minute."""
 
     seconds: float
     brokers: dict[str, BrokerSample]
@@ -95,11 +95,13 @@ class ClusterSample:
 
 
 class Watcher:
-    """Looks at a cluster again and again."""
+    """Samples a cluster repeatedly."""
 
     def __init__(self, session: "Caller", timeout: float, *, system: bool = False) -> None:
-        """`timeout` in seconds counts for each answer but a name server's first, without which
-        there is nothing to look at: that has the session's. `system` takes in the system's own.
+        """`timeout` is in seconds, for each reply except the first one of a name server.
+
+        Nothing can be sampled without that one, so it has the session's timeout. `system` includes
+        topics and groups of the system.
         """
         self._session = session
         self._admin = Admin(session, timeout=timeout)
@@ -111,56 +113,56 @@ class Watcher:
         self._topics: dict[str, list[str]] = {}  # by broker
         self._connected: dict[str, tuple[int | None, int | None]] = {}  # by broker
         self._members: dict[tuple[str, str], set[str]] = {}  # by (broker, group)
-        self._ends: dict[tuple[str, str], int] = {}  # by (topic, broker), at the last look
+        self._ends: dict[tuple[str, str], int] = {}  # by (topic, broker), in the last sample
         self._hidden: frozenset[str] = frozenset()
 
-    async def look(
+    async def sample(
         self, subject: Subject, wanted: Callable[[str], bool] = lambda name: True
     ) -> ClusterSample:
-        """Ask about a subject; of topics only those that are `wanted`.
+        """Sample a subject; of topics only those that are `wanted`.
 
-        Raises MQError only where no name server has ever answered.
+        Raises MQError only if no name server has ever answered.
         """
-        look = ClusterSample(time.monotonic(), {})
-        await self._find_brokers(look)
-        await self._each(look.brokers.values(), self._ask_broker)
-        look.failures += [
+        sample = ClusterSample(time.monotonic(), {})
+        await self._find_brokers(sample)
+        await self._each(sample.brokers.values(), self._ask_broker)
+        sample.failures += [
             f"{one.name} ({one.address}): {one.problem}"
-            for one in look.brokers.values()
+            for one in sample.brokers.values()
             if one.state != UP
         ]
         if subject is Subject.SNODES:
-            await self._look_at_snodes(look)
-            return look
-        masters = [one.address for one in _heads(look)]
+            await self._sample_snodes(sample)
+            return sample
+        masters = [one.address for one in _leaders(sample)]
         if subject is Subject.BROKERS:
-            await self._look_at_connections(look, masters)
-            return look
-        await self._look_at_groups(look, masters)
+            await self._sample_connections(sample, masters)
+            return sample
+        await self._sample_groups(sample, masters)
         if subject is Subject.TOPICS:
-            await self._look_at_topics(look, masters, wanted)
+            await self._sample_topics(sample, masters, wanted)
         else:
-            await self._find_members(look, self._due("members", masters))
-        for name, group in look.groups.items():
+            await self._find_members(sample, self._due("members", masters))
+        for name, group in sample.groups.items():
             found = [self._members[at, name] for at in masters if (at, name) in self._members]
             group.members = len(set().union(*found)) if found else None
         if not self._system:
-            # Brokers make groups for tools that mostly nobody uses.
-            look.groups = {
+            # Brokers predefine groups for tools that are mostly unused.
+            sample.groups = {
                 name: group
-                for name, group in look.groups.items()
+                for name, group in sample.groups.items()
                 if group.members or _has_topics(group)
             }
-        return look
+        return sample
 
-    async def _find_brokers(self, look: ClusterSample) -> None:
+    async def _find_brokers(self, sample: ClusterSample) -> None:
         try:
             admin = self._admin if self._known else Admin(self._session)
             info = await admin.cluster_info()
         except MQError as error:
             if not self._known:
                 raise
-            look.failures.append(str(error))
+            sample.failures.append(str(error))
             info = ClusterInfo()
         for name, snode in (info.snode_table or {}).items():
             self._snodes[name] = snode.address, snode.cluster_name
@@ -169,7 +171,7 @@ class Watcher:
                 for broker_id, address in info.broker_addr_table[name].broker_addrs.items():
                     self._known[address] = BrokerSample(name, broker_id, address, cluster)
         order = sorted(self._known.values(), key=lambda one: (one.cluster, one.name, one.broker_id))
-        look.brokers = {
+        sample.brokers = {
             one.address: BrokerSample(one.name, one.broker_id, one.address, one.cluster)
             for one in order
         }
@@ -186,12 +188,12 @@ class Watcher:
         broker.seconds = time.monotonic()
         broker.response_seconds = broker.seconds - before
 
-    async def _look_at_snodes(self, look: ClusterSample) -> None:
-        look.snodes = {name: SnodeSample(*where) for name, where in self._snodes.items()}
-        await self._each(look.snodes.values(), self._ask_snode)
-        look.failures += [
+    async def _sample_snodes(self, sample: ClusterSample) -> None:
+        sample.snodes = {name: SnodeSample(*where) for name, where in self._snodes.items()}
+        await self._each(sample.snodes.values(), self._ask_snode)
+        sample.failures += [
             f"{name} ({one.address}): {one.problem}"
-            for name, one in look.snodes.items()
+            for name, one in sample.snodes.items()
             if one.state != UP
         ]
 
@@ -203,19 +205,19 @@ class Watcher:
             snode.state, snode.problem = _why(error)
         snode.response_seconds = time.monotonic() - before
 
-    async def _look_at_connections(self, look: ClusterSample, masters: list[str]) -> None:
+    async def _sample_connections(self, sample: ClusterSample, masters: list[str]) -> None:
         await asyncio.gather(*map(self._count_connections, self._due("connections", masters)))
-        for address, broker in look.brokers.items():
+        for address, broker in sample.brokers.items():
             broker.connected = self._connected.get(address, (None, None))
 
     async def _count_connections(self, address: str) -> None:
-        """Producers and consumers are told apart by their ids; a client may be in many groups."""
+        """Count producers and consumers by client id; a client may be in many groups."""
         producers: int | None = None
         try:
             groups = (await self._admin.producers(address)).data.values()
             producers = len({one.client_id for group in groups for one in group})
         except MQError:
-            pass  # a release that does not know the question
+            pass  # a release without this request
         try:
             known = (await self._admin.subscription_groups(address)).subscription_group_table
         except MQError:
@@ -236,35 +238,35 @@ class Watcher:
             return set()
         return {member.client_id for member in connection.connection_set}
 
-    async def _find_members(self, look: ClusterSample, masters: list[str]) -> None:
+    async def _find_members(self, sample: ClusterSample, masters: list[str]) -> None:
         async def ask(where: tuple[str, str]) -> None:
             self._members[where] = await self._members_at(*where)
 
-        pairs = [(at, name) for name in look.groups for at in masters]
+        pairs = [(at, name) for name in sample.groups for at in masters]
         await self._each(pairs, ask)
 
-    async def _look_at_groups(self, look: ClusterSample, masters: list[str]) -> None:
+    async def _sample_groups(self, sample: ClusterSample, masters: list[str]) -> None:
         async def ask(address: str) -> None:
-            timeout = self._session.timeout  # the broker goes through all of its groups
+            timeout = self._session.timeout  # the broker iterates all of its groups
             stats = await self._admin.broker_consume_stats(address, timeout=timeout)
             seconds = time.monotonic()
             for item in stats.consume_stats_list:
                 for group, parts in item.items():
                     if self._system or not names.is_system_group(group):
-                        known = look.groups.setdefault(group, GroupSample())
+                        known = sample.groups.setdefault(group, GroupSample())
                         _add_group(known, address, seconds, parts)
 
-        await self._each(masters, ask, look.failures)
+        await self._each(masters, ask, sample.failures)
 
-    async def _look_at_topics(
-        self, look: ClusterSample, masters: list[str], wanted: Callable[[str], bool]
+    async def _sample_topics(
+        self, sample: ClusterSample, masters: list[str], wanted: Callable[[str], bool]
     ) -> None:
         await self._each(self._due("topics", masters), self._find_topics)
 
         async def ask(where: tuple[str, str]) -> None:
             topic, address = where
             table = (await self._admin.topic_stats(address, topic)).offset_table
-            known = look.topics.setdefault(topic, TopicSample())
+            known = sample.topics.setdefault(topic, TopicSample())
             known.stored += sum(at.max_offset - at.min_offset for at in table.values())
             ends: dict[Hashable, int] = {
                 queue.queue_id: at.max_offset for queue, at in table.items()
@@ -273,16 +275,16 @@ class Watcher:
             end = sum(at.max_offset for at in table.values())
             before, self._ends[where] = self._ends.get(where, end), end
             if end != before:
-                await self._ask_bytes(look, topic, address)
+                await self._ask_bytes(sample, topic, address)
 
         pairs = [(t, at) for at in masters for t in self._topics.get(at, ()) if wanted(t)]
         await self._each(pairs, ask)
 
-    async def _ask_bytes(self, look: ClusterSample, topic: str, address: str) -> None:
-        """Brokers count no bytes of a topic for good; they say what came in their last minute."""
+    async def _ask_bytes(self, sample: ClusterSample, topic: str, address: str) -> None:
+        """Add the bytes of the last minute; brokers have no permanent count of a topic's bytes."""
         figure = (await self._admin.broker_stats(address, "TOPIC_PUT_SIZE", topic)).stats_minute
         if figure is not None:
-            look.bytes_in[topic] = look.bytes_in.get(topic, 0.0) + figure.tps
+            sample.bytes_in[topic] = sample.bytes_in.get(topic, 0.0) + figure.tps
 
     async def _find_topics(self, address: str) -> None:
         table = (await self._admin.topic_configs(address)).topic_config_table
@@ -293,7 +295,7 @@ class Watcher:
         ]
 
     def _due(self, what: str, addresses: list[str]) -> list[str]:
-        """The brokers that are to be asked for a list again."""
+        """Return the brokers whose list must be fetched again."""
         now = time.monotonic()
         never = now - _LISTS_SECONDS
         due = [a for a in addresses if now - self._listed.get((what, a), never) >= _LISTS_SECONDS]
@@ -306,7 +308,7 @@ class Watcher:
         ask: Callable[[T], Awaitable[None]],
         failures: list[str] | None = None,
     ) -> None:
-        """Ask about all, some at a time; what is refused is left out, and told if asked for."""
+        """Ask about all, some at a time. Errors are skipped, and added to `failures` if given."""
 
         async def one(subject: T) -> None:
             async with self._gate:
@@ -319,17 +321,17 @@ class Watcher:
         await asyncio.gather(*map(one, subjects))
 
 
-def _heads(look: ClusterSample) -> list[BrokerSample]:
-    """The broker of each name that can be asked about topics and groups: the master, if it can."""
+def _leaders(sample: ClusterSample) -> list[BrokerSample]:
+    """Return for each name the broker to ask about topics and groups: the master if it answers."""
     found: dict[str, BrokerSample] = {}
-    for broker in look.brokers.values():  # in the order of ids
+    for broker in sample.brokers.values():  # in the order of ids
         if broker.state == UP:
             found.setdefault(broker.name, broker)
     return list(found.values())
 
 
 def _has_topics(group: GroupSample) -> bool:
-    """Whether the group has ever consumed a topic."""
+    """Return whether the group has ever consumed a topic."""
     return any(counters.values for counters in group.places.values())
 
 
@@ -345,7 +347,7 @@ def _add_group(group: GroupSample, address: str, seconds: float, parts: list[Con
 
 
 def _why(error: MQError) -> tuple[str, str]:
-    """The state of a broker in a word, and in more of them."""
+    """Return the state of a broker in one word, and in detail."""
     if isinstance(error, ConnectError):
         return "unreachable", "unreachable"
     if isinstance(error, RequestTimeout):

@@ -1,6 +1,6 @@
-"""The screen of `mq top`: one look after the other, and what keys ask for.
+"""The screen of `mq top`: shows samples and handles keys.
 
-The terminal is the caller's again however it ends: by q, Ctrl-C, SIGTERM or an error.
+The terminal is restored at any end: q, Ctrl-C, SIGTERM or an error.
 """
 
 import asyncio
@@ -20,37 +20,37 @@ from mq.cli.top.subjects import COLUMNS, SORTS, Subject, TopOptions
 from mq.cli.top.views import History
 from mq.client.errors import MQError
 
-_ENTER = "\x1b[?1049h\x1b[?25l"  # a screen of our own, no cursor
+_ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, no cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _BRIGHT, _DULL = "\x1b[7m", "\x1b[27m"
 _ESCAPE, _BACKSPACE = "\x1b", ("\x7f", "\b")
-_SEQUENCES = ("[", "O")  # with these behind an escape other keys than Escape itself begin
+_SEQUENCES = ("[", "O")  # after an escape they start a key other than Escape
 _KEYS = "q quit  ? keys  b brokers  t topics  g groups  n snodes  s sort  r reverse  / filter"
 _KEYS_PAGE = (
     "Keys of mq top",
     "",
     "  b  t  g  n   brokers, topics, groups, snodes",
-    "  s            sort by the next column, which has a *",
-    "  r            the other way round",
-    "  /            only names with a text in them; Enter ends it, Esc shows all again",
-    "  space        pause, and go on",
+    "  s            sort by the next column, marked with *",
+    "  r            reverse the order",
+    "  /            filter by a text in names; Enter ends it, Esc shows all",
+    "  space        pause, resume",
     "  ?  h         this page",
     "  q  Ctrl-C    quit",
     "",
     "Any key closes this page.",
 )
-# What a narrow screen goes without, in this order.
+# The columns that a narrow screen omits, in this order.
 _SPARED = (
     *("brokerAddr", "brokerId", "producers", "consumers", "responseMillis"),
     *("privateBytes", "cores", "replicationLagBytes", "topics", "groups"),
 )
 _SUBJECTS = {"b": Subject.BROKERS, "t": Subject.TOPICS, "g": Subject.GROUPS, "n": Subject.SNODES}
-# Names come from whoever may make topics: they do not paint the terminal.
+# Names are untrusted: their control characters must not reach the terminal.
 _UNSEEN = {code: "?" for code in (*range(32), *range(0x7F, 0xA0))}
 
 
 class Screen:
-    """Shows looks until somebody quits, or until there were `count` of them."""
+    """Shows samples until the user quits, or until there were `count` of them."""
 
     def __init__(self, call: Call, watcher: Watcher, wish: TopOptions) -> None:
         self._call = call
@@ -60,55 +60,56 @@ class Screen:
         self._left = wish.count
         self._pattern = wish.pattern
         self._typing = False
-        self._explaining = False  # the page of keys is over the view
+        self._explaining = False  # the page of keys covers the view
         self._paused = False
         self._quit = False
-        self._failure: Exception | None = None  # of what was to be done about a key
+        self._failure: Exception | None = None  # the error of a key's action
         self._problem = ""
         self._sort = call.view.sort or (SORTS[wish.subject],)
         self._history = History()
         self._shown: Result | None = None
-        self._changed = asyncio.Event()  # something is to be drawn
-        self._hurry = asyncio.Event()  # do not wait for the interval to pass
+        self._changed = asyncio.Event()  # the screen must be redrawn
+        self._hurry = asyncio.Event()  # do not wait for the interval
 
     async def run(self) -> Result:
-        """Show looks; returns the last one as it was shown. Raises what the first look raises."""
-        await self._look()
-        looking = asyncio.ensure_future(self._look_again())
+        """Show samples; returns the last one as shown. Raises the errors of the first sample."""
+        await self._sample()
+        polling = asyncio.ensure_future(self._poll())
         try:
             with _keys(self._call, self._take), _own_screen(self._call), self._signals():
-                while not (self._quit or looking.done()):
+                while not (self._quit or polling.done()):
                     self._draw()
                     self._changed.clear()
                     waiting = asyncio.ensure_future(self._changed.wait())
-                    await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({waiting, polling}, return_when=asyncio.FIRST_COMPLETED)
                     waiting.cancel()
-        except asyncio.CancelledError:  # Ctrl-C, which is one way to end it
+        except asyncio.CancelledError:  # Ctrl-C is a normal end
             if not is_ctrl_c():
                 raise
         finally:
-            looking.cancel()
+            polling.cancel()
             with suppress(asyncio.CancelledError):
-                await looking
+                await polling
         if self._failure is not None:
             raise self._failure
         return self._shown or Result()
 
-    async def _look_again(self) -> None:
+    async def _poll(self) -> None:
         while self._left is None or self._left > 0:
-            # Not wait_for: before Python 3.12 it loses a cancellation that comes with the event.
+            # Not wait_for: before Python 3.12 it loses a cancellation that coincides with the
+            # event.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
                     await self._hurry.wait()
-            asked_for = self._hurry.is_set()  # what is shown now was not looked at yet
+            asked_for = self._hurry.is_set()  # the new view has no sample yet
             self._hurry.clear()
             if asked_for or not self._paused:
-                await self._look()
+                await self._sample()
 
-    async def _look(self) -> None:
+    async def _sample(self) -> None:
         subject = self._subject
         try:
-            look = await self._watcher.look(subject, self._is_wanted)
+            sample = await self._watcher.sample(subject, self._is_wanted)
         except MQError as error:
             if not self._history:
                 raise
@@ -116,8 +117,8 @@ class Screen:
         else:
             self._problem = ""
             if subject is not self._subject:
-                return  # another view was chosen meanwhile
-            self._history.add(look)
+                return  # another view was selected meanwhile
+            self._history.add(sample)
         if self._left is not None and len(self._history) > 1:
             self._left -= 1
         self._refresh()
@@ -126,7 +127,7 @@ class Screen:
         return self._pattern.lower() in name.lower()
 
     def _refresh(self) -> None:
-        """Put the result together anew."""
+        """Rebuild the displayed result."""
         if self._history:
             result = self._history.result(self._subject, self._is_wanted)
             view = replace(self._call.view, sort=self._sort, columns=self._columns())
@@ -141,7 +142,7 @@ class Screen:
     # Keys.
 
     def _take(self, keys: str) -> None:
-        """Do what the keys say. What fails ends the screen: the event loop would only log it."""
+        """Handle keys. An error ends the screen: the event loop would only log it."""
         try:
             self._pressed(keys)
         except Exception as error:
@@ -153,7 +154,7 @@ class Screen:
             if self._explaining:
                 self._explaining = False
                 if key == _ESCAPE:
-                    break  # of an arrow or function key the rest is here, too
+                    break  # the rest belongs to an arrow or function key
             elif self._typing:
                 self._typed(key)
             elif key in "?hH":
@@ -173,7 +174,7 @@ class Screen:
                 self._paused = not self._paused
             elif key == _ESCAPE:
                 if keys[place + 1 : place + 2] in _SEQUENCES:
-                    break  # an arrow or function key, which means nothing here
+                    break  # an arrow or function key, which has no action here
                 self._pattern = ""
                 self._hurry.set()
         self._refresh()
@@ -195,13 +196,13 @@ class Screen:
             return
         self._subject = subject
         self._sort = (SORTS[subject],)
-        self._call.view = replace(self._call.view, columns=())  # they are of the other view
+        self._call.view = replace(self._call.view, columns=())  # they belong to the other view
         self._history.clear()
         self._shown = None
         self._hurry.set()
 
     def _next_column(self) -> str:
-        """The column after the one that is sorted by; of numbers the greatest first."""
+        """Return the column after the sorted one; numbers in descending order."""
         columns = [column for column in COLUMNS[self._subject] if column.title]
         names = [column.name for column in columns]
         current = self._sort[0].removeprefix("-")
@@ -218,10 +219,10 @@ class Screen:
             lines = [line[:width] for line in _KEYS_PAGE[: height - 1]]
             return self._paint(lines + [""] * (height - len(lines)))
         lines = [self._head(width), *self._facts(), ""]
-        place = len(lines)  # of the titles
+        place = len(lines)  # the line of the titles
         result = self._shown
         if result is None:
-            lines.append("looking …")
+            lines.append("sampling …")
         else:
             table = self._table(result, width)
             room = max(1, height - len(lines) - 3)
@@ -267,7 +268,8 @@ class Screen:
         return f"filter: {self._pattern}_" if self._typing else _KEYS
 
     def _table(self, result: Result, width: int) -> list[str]:
-        """The head and the rows; columns are as wide as what is in them, names are never cut."""
+        """Return the head and the rows; columns are as wide as their content, names are never
+        cut."""
         sorted_by = self._sort[0].removeprefix("-")
         head = [
             f"{column.title}{'*' if column.name == sorted_by else ''}" for column in result.columns
@@ -282,7 +284,7 @@ class Screen:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """A new size of the terminal has it drawn anew."""
+        """Redraw when the size of the terminal changes."""
         loop = asyncio.get_running_loop()
         try:
             loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
@@ -309,7 +311,7 @@ def _own_screen(call: Call) -> Iterator[None]:
 
 @contextmanager
 def _keys(call: Call, pressed: Any) -> Iterator[None]:
-    """Have `pressed` called with what is typed; nothing where nobody can type."""
+    """Call `pressed` with typed text; does nothing without a terminal."""
     if not call.environment.input_terminal:
         yield
         return
@@ -329,12 +331,12 @@ def _keys(call: Call, pressed: Any) -> Iterator[None]:
             typed = os.read(descriptor, 256)
         except OSError:
             typed = b""
-        if not typed:  # the terminal has gone: drawing fails
+        if not typed:  # the terminal was closed: drawing fails
             loop.remove_reader(descriptor)
         pressed(typed.decode("utf-8", "ignore"))
 
     def back() -> None:
-        with suppress(termios.error):  # the terminal has gone
+        with suppress(termios.error):  # the terminal was closed
             termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
     tty.setcbreak(descriptor, termios.TCSANOW)
@@ -350,7 +352,7 @@ def _keys(call: Call, pressed: Any) -> Iterator[None]:
 def _fitting(
     columns: tuple[Column, ...], widths: list[int], room: int, *, chosen: bool
 ) -> list[int]:
-    """The places of the columns that there is room for; of those that were asked for, all."""
+    """Return the positions of the columns that fit; all if they were selected."""
     kept = list(range(len(columns)))
     for name in () if chosen else _SPARED:
         if sum(widths[place] + 2 for place in kept) - 2 <= room:
@@ -373,7 +375,7 @@ def _plain(text: str) -> str:
 
 
 def shown(name: str, value: Any) -> str:
-    """A value as people read it: 1,234  12.3 MB  45 %."""
+    """Return a value for the display: 1,234  12.3 MB  45 %."""
     if value is None:
         return "-"
     if name == "diskRatio":

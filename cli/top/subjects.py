@@ -1,4 +1,4 @@
-"""What `mq top` can show: brokers, topics, consumer groups and snodes, with their columns."""
+"""The subjects of `mq top`: brokers, topics, consumer groups and snodes, with their columns."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from mq.cli.show.result import nested, number, text
 
 
 class Subject(Enum):
-    """What the view is about."""
+    """The subject of the view."""
 
     BROKERS = "brokers"
     TOPICS = "topics"
@@ -17,7 +17,7 @@ class Subject(Enum):
 
 @dataclass(frozen=True)
 class TopOptions:
-    """What was asked for: times in seconds, `count` results or None for ever."""
+    """The options: times in seconds, `count` results or None for unlimited."""
 
     subject: Subject
     interval: float
@@ -27,7 +27,7 @@ class TopOptions:
     system: bool
 
     def takes(self, name: str) -> bool:
-        """Whether a name is to be shown."""
+        """Return whether to show a name."""
         return self.pattern.lower() in name.lower()
 
 
@@ -48,10 +48,10 @@ BROKERS = (
     number("privateBytes", "Memory"),
     number("producers", "Producers"),
     number("consumers", "Consumers"),
-    number("replicationLagBytes", "Behind"),
+    number("replicationLagBytes", "Lag"),
     number("dispatchBehindBytes", ""),
 )
-BROKER_DATA = (*BROKERS, nested("putDistribution", "Puts of the last minute by how long they took"))
+BROKER_DATA = (*BROKERS, nested("putDistribution", "Puts of the last minute by duration"))
 TOPICS = (
     text("topic", "Topic"),
     number("inTps", "In/s"),
@@ -59,13 +59,13 @@ TOPICS = (
     number("inBytesPerSecond", "Bytes in/s"),
     number("stored", "Stored"),
     number("groups", "Groups"),
-    number("lag", "Behind"),
+    number("lag", "Lag"),
 )
 GROUPS = (
     text("group", "Consumer group"),
     number("inTps", "In/s"),
     number("outTps", "Out/s"),
-    number("lag", "Behind"),
+    number("lag", "Lag"),
     text("direction", "Trend"),
     number("lagPerSecond", "Growth/s"),
     number("members", "Members"),
@@ -85,13 +85,13 @@ COLUMNS = {
     Subject.SNODES: SNODES,
 }
 TOTALS = (
-    number("brokers", "Brokers that were seen"),
+    number("brokers", "Brokers seen"),
     number("unreachable", "Brokers that do not answer"),
-    number("inTps", "Messages in, a second, of all masters"),
-    number("outTps", "Messages out, a second, of all brokers"),
-    number("inBytesPerSecond", "Bytes in, a second, of all masters"),
+    number("inTps", "Messages in per second, of all masters"),
+    number("outTps", "Messages out per second, of all brokers"),
+    number("inBytesPerSecond", "Bytes in per second, of all masters"),
 )
-# The column that rows are sorted by unless something else is asked for; - for the greatest first.
+# The default column for sorting; - means descending.
 SORTS = {
     Subject.BROKERS: "brokerName",
     Subject.TOPICS: "-inTps",

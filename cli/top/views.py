@@ -1,4 +1,4 @@
-"""What two looks tell: rates from the differences of counters, as results."""
+"""Rates between samples, as results."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -9,37 +9,40 @@ from mq.cli.top.sampling import UP, BrokerSample, ClusterSample, Counters, Group
 from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
 from mq.client.operations import broker_stats
 
-# Consumers tell brokers every 5 s how far they have come: over less than two such spans what they
-# have consumed is nothing, or too much.
+# Consumers commit offsets every 5 s: over less than two such intervals, their consumption appears
+# as nothing, or too much.
 _CONSUMING_SECONDS = 10.0
-_STEADY = 0.5  # messages a second by which a lag may grow or shrink and yet be the same
-_ACTING = "acting"  # the state of a slave that acts as the master
+_STEADY = 0.5  # messages per second by which a steady lag may grow or shrink
+_ACTING = "acting"  # the state of an acting master
 
 
 class History:
-    """The looks of the last while. `result` tells what they say."""
+    """Recent samples. `result` computes rates from them."""
 
     def __init__(self) -> None:
-        self._looks: deque[ClusterSample] = deque()
+        self._samples: deque[ClusterSample] = deque()
 
-    def add(self, look: ClusterSample) -> None:
-        self._looks.append(look)
-        # One look is kept that is old enough to measure consuming by.
-        while len(self._looks) > 2 and look.seconds - self._looks[1].seconds >= _CONSUMING_SECONDS:
-            self._looks.popleft()
+    def add(self, sample: ClusterSample) -> None:
+        self._samples.append(sample)
+        # Keep one sample that is old enough to measure consumption.
+        while (
+            len(self._samples) > 2
+            and sample.seconds - self._samples[1].seconds >= _CONSUMING_SECONDS
+        ):
+            self._samples.popleft()
 
     def clear(self) -> None:
-        """Forget everything: what follows asks about something else."""
-        self._looks.clear()
+        """Remove all samples: the next ones are of another subject."""
+        self._samples.clear()
 
     def __len__(self) -> int:
-        return len(self._looks)
+        return len(self._samples)
 
     def result(self, subject: Subject, wanted: Callable[[str], bool] = lambda name: True) -> Result:
-        """What is known now; rates are None after a single look."""
-        now = self._looks[-1]
-        last = self._looks[-2] if len(self._looks) > 1 else None
-        oldest = self._looks[0] if last is not None else None
+        """Return the current values; rates are None after a single sample."""
+        now = self._samples[-1]
+        last = self._samples[-2] if len(self._samples) > 1 else None
+        oldest = self._samples[0] if last is not None else None
         rows = {
             Subject.BROKERS: lambda: _broker_rows(now, last),
             Subject.TOPICS: lambda: _topic_rows(now, last, oldest),
@@ -103,15 +106,15 @@ def _topic_rows(
             rate = _rate_of_topic(group.places, before.places, topic)
             if rate is not None:
                 consumed[topic] = consumed.get(topic, 0.0) + rate
-    for name, topic_look in sorted(now.topics.items()):
+    for name, topic_sample in sorted(now.topics.items()):
         earlier = last.topics.get(name, TopicSample()) if last is not None else TopicSample()
-        incoming = _rate(topic_look.ends, earlier.ends)
+        incoming = _rate(topic_sample.ends, earlier.ends)
         yield (
             name,
             _rounded(incoming),
             _rounded(consumed.get(name, None if oldest is None else 0.0)),
             None if incoming is None else _rounded(now.bytes_in.get(name, 0.0)),
-            topic_look.stored,
+            topic_sample.stored,
             readers.get(name, 0),
             waiting.get(name, 0),
         )
@@ -146,7 +149,7 @@ def _totals(now: ClusterSample, last: ClusterSample | None) -> dict[str, Any]:
         rates = [
             _growth(key, broker, last.brokers.get(address) if last is not None else None)
             for address, broker in now.brokers.items()
-            # A replica counts what it is sent, too: that would be counted twice.
+            # A replica counts replicated messages, too: they would be counted twice.
             if not (masters and broker.broker_id)
         ]
         known = [rate for rate in rates if rate is not None]
@@ -162,39 +165,41 @@ def _totals(now: ClusterSample, last: ClusterSample | None) -> dict[str, Any]:
 
 
 def _growth(key: str, now: BrokerSample, before: BrokerSample | None) -> float | None:
-    """What a counter of a broker has grown by in a second; None where it cannot be known."""
+    """Return the growth of a broker's counter per second; None if unknown."""
     if before is None:
         return None
     return broker_stats.growth(key, now.runtime, before.runtime, now.seconds - before.seconds)
 
 
 def _cores(now: BrokerSample, before: BrokerSample | None) -> float | None:
-    """How many processors it has kept busy; None of one that does not tell, as Java's."""
+    """Return the number of busy processors; None if the broker does not report it, as Java's."""
     growth = _growth("processCpuMillis", now, before)
     return None if growth is None else round(growth / 1000, 2)
 
 
-def _replication_lag(broker: BrokerSample, look: ClusterSample) -> int | None:
-    """How much of its master's log a slave does not have, as both say at nearly the same moment;
-    None of a master, and where one of them does not tell."""
+def _replication_lag(broker: BrokerSample, sample: ClusterSample) -> int | None:
+    """Return the bytes of its master's log that a slave lacks, from nearly simultaneous samples.
+
+    None for a master, and if one of them does not report its offset.
+    """
     own = broker_stats.number(broker.runtime, "commitLogMaxOffset")
     if not broker.broker_id or own is None:
         return None
     ends = [
         broker_stats.number(other.runtime, "commitLogMaxOffset")
-        for other in look.brokers.values()
+        for other in sample.brokers.values()
         if (other.cluster, other.name, other.broker_id) == (broker.cluster, broker.name, 0)
     ]
     return max((int(max(0, end - own)) for end in ends if end is not None), default=None)
 
 
-def _before(look: ClusterSample | None, group: str) -> GroupSample:
-    """A group in an earlier look; one that knows nothing where there is none."""
-    return GroupSample() if look is None else look.groups.get(group, GroupSample())
+def _before(sample: ClusterSample | None, group: str) -> GroupSample:
+    """Return a group of an earlier sample; an empty one if there is none."""
+    return GroupSample() if sample is None else sample.groups.get(group, GroupSample())
 
 
 def _rate(now: Mapping[str, Counters], before: Mapping[str, Counters]) -> float | None:
-    """The growth a second, summed over brokers, of the counters that both looks have."""
+    """Return the growth per second, summed over brokers, of the counters in both samples."""
     rates = []
     for address, counters in now.items():
         old = before.get(address)
@@ -228,7 +233,7 @@ def _topics_of(group: GroupSample) -> set[str]:
 
 
 def _lag(group: GroupSample, topic: str | None = None) -> int:
-    """Messages that wait: by brokers that answer, of one topic or of all."""
+    """Return the lag in messages, at brokers that answer, for one topic or all."""
     return sum(
         max(0, end - group.places[address].values[key])
         for address, one in group.ends.items()

@@ -24,7 +24,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 def check(arguments: Sequence[str], out: str) -> None:
     """Raises AssertionError for JSON that is not what the command declares."""
-    found = catalog.find(global_options.behind(arguments))
+    found = catalog.find(global_options.after(arguments))
     if found is None or not _asks_for_json(arguments):
         return
     given = given_by(load(found[0], found[1]).function)

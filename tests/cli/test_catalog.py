@@ -70,13 +70,6 @@ def test_a_command_that_begins_names_is_itself_with_options(word: str) -> None:
         assert found[1:] == (word, 1)
 
 
-def test_there_are_as_many_as_the_readme_says() -> None:
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
-    found = re.search(r"its (\d+) commands of\s4\.9\.8 and the (\d+) that 5\.x added", readme)
-    assert found is not None
-    assert (len(OF_4_9_8.split()), len(OF_5_ALONE.split())) == (int(found[1]), int(found[2]))
-
-
 def test_commands_that_messages_and_pages_name_are_there() -> None:
     """A hint that names a command which there is not helps nobody."""
     root = Path(__file__).resolve().parents[2]

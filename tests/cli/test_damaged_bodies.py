@@ -16,7 +16,7 @@ from tests.client.compressed import said_to_be_compressed
 
 TOPIC = "Damaged"
 UNIQUE = "AC11000100002A9F0000000000000007"
-TOLD = f"message {UNIQUE}: its body is shown as it is stored: "
+TOLD = f"message {UNIQUE}: the stored body is shown: "
 
 SHOWING = [
     "printMsg -t Damaged",

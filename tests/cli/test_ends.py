@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 STATUS = {INT: 130, TERM: 143, HUP: 129}
-WORDS = {INT: "interrupted", TERM: "terminated", HUP: "its terminal has gone"}
+WORDS = {INT: "interrupted", TERM: "terminated", HUP: "its terminal was closed"}
 ENDLESS = {"tail", "top", "startMonitoring", "clusterRT", "tube tail", "tube consume"}
 
 
@@ -125,7 +125,7 @@ def test_a_command_that_waits_for_an_answer_ends(
         first, *hints = done.err.splitlines()
         assert (done.status, done.out) == (STATUS[number], "")
         assert first.startswith(f"mq {name}: {WORDS[number]}")
-        assert all(line.startswith("hint: go on: mq ") for line in hints), hints
+        assert all(line.startswith("hint: continue with: mq ") for line in hints), hints
     assert {path for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -221,9 +221,7 @@ def test_bench_shows_what_was_measured_until_then(
     done = cluster(*line, "-p", "2", "-o", "json")
     thread.join()
     assert done.status == STATUS[number]
-    assert done.err == (
-        f"mq bench produce: {WORDS[number]}: this is what was measured until then\n"
-    )
+    assert done.err == (f"mq bench produce: {WORDS[number]}: these are the results so far\n")
     [row] = done.json["data"]
     assert row["messages"] > 0
     assert row["errors"] == 0
@@ -268,9 +266,7 @@ def test_an_export_that_a_signal_finds_at_its_end_says_that_nothing_was_cut_off(
     finally:
         sys.settrace(before)
     assert (sent, ended.status) == ([INT], 130)
-    assert ended.err == (
-        "mq message export: interrupted; nothing was cut off, it had done its work\n"
-    )
+    assert ended.err == ("mq message export: interrupted; it had finished, nothing was lost\n")
     assert len(file.read_text().splitlines()) == 5
     assert list(tmp_path.glob("*whole*")) == [file]
 

@@ -164,7 +164,7 @@ def test_json_that_would_take_much_is_text_and_it_is_said(
 ) -> None:
     peak = peak_of(_words(pair, command, JSON), variables)
     assert peak.status == 0
-    assert peak.err == "hint: print it as it is: --format %b --body text"
+    assert peak.err == "hint: to print only the body: --format %b --body text"
     assert peak.bytes - floor < 3 * SIZE
 
 

@@ -354,7 +354,7 @@ def test_output_that_nobody_can_have_is_an_error(
     assert ended.returncode == 74
     first, hint = ended.stderr.splitlines()
     assert first.endswith("standard output is closed")
-    assert hint == "hint: where its output is of no use: >/dev/null"
+    assert hint == "hint: to discard the output: >/dev/null"
 
 
 def test_a_command_that_prints_nothing_needs_no_output(cluster: Mq, standalone: Standalone) -> None:

@@ -45,7 +45,7 @@ def test_what_is_no_time_is_refused_with_the_forms(mq: Mq) -> None:
         finished = mq(*line(name, flag, "soon"), "-n", "127.0.0.1:1")
         assert (finished.status, finished.out) == (64, ""), (name, flag)
         assert "'soon' is not a time" in finished.err, (name, flag)
-        assert f"hint: write {time_expressions.FORMS}" in finished.err, (name, flag)
+        assert f"hint: use {time_expressions.FORMS}" in finished.err, (name, flag)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -82,5 +82,5 @@ def test_shared_durations_have_units_or_none(mq: Mq) -> None:
 
 
 def test_a_time_that_no_calendar_has_is_refused() -> None:
-    with pytest.raises(UsageError, match="in no year from 1 to 9999"):
+    with pytest.raises(UsageError, match="is not in the years 1 to 9999"):
         time_expressions.calendar("999999999w", "--begin", 0)

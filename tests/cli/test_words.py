@@ -39,7 +39,7 @@ def test_headers_of_tables_begin_with_a_capital_and_go_on_small() -> None:
     [
         ("doctor", ("Severity", "Check", "Subject", "Finding", "Fix")),
         ("dlq show", ("Reason",)),
-        ("top", ("Trend", "Growth/s", "Behind")),
+        ("top", ("Trend", "Growth/s", "Lag")),
         ("context list", ("Access key file", "TLS file")),
     ],
 )

@@ -120,4 +120,4 @@ def test_a_plan_is_carried_out_again_from_its_file(pair: Pair) -> None:
     late = pair.ours("updateStaticTopic", "-qn", "2", *words)  # the plan is older than the brokers
     assert (late.status, late.out) == (1, "")
     assert "not all brokers have the new mapping: " in late.err
-    assert f"hint: go on with it: mq updateStaticTopic … -mf {plan}\n" in late.err
+    assert f"hint: continue with: mq updateStaticTopic … -mf {plan}\n" in late.err

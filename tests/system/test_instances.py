@@ -164,7 +164,7 @@ def test_settings_are_shown_by_section(tmp_path: Path) -> None:
     assert alone.out == second
     unknown = Mq(tmp_path)("broker", "-c", str(file), "-p", "--instance", "three")
     assert unknown.status == 64
-    assert "--instance three: no such broker; there are one, two" in unknown.err
+    assert "--instance three: no such broker; known: one, two" in unknown.err
 
 
 def test_one_ended_by_a_signal_without_a_name_comes_back(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_nothing_to_read_is_nothing_measured_and_no_failure(cluster: Mq) -> None
     [row] = done.json["data"]
     assert (row["messages"], row["errors"], row["maxMs"]) == (0, 0, 0)
     table = cluster("bench", "consume", "-t", "BenchEmpty", terminal=True, columns=200)
-    assert "nothing was measured: is the topic empty, or the time too short?" in table.out
+    assert "nothing was measured; the topic is empty, or the time too short" in table.out
 
 
 def test_percentiles_are_those_of_the_latencies() -> None:

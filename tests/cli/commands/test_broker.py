@@ -43,8 +43,8 @@ def test_a_setting_of_a_running_broker_is_changed(cluster: Mq, standalone: Stand
     ("arguments", "status", "words"),
     [
         (("-k", "flushIntervalCommitLog", "-v", "1"), 64, "-b/--brokerAddr or -c/--clusterName"),
-        (("-k", "a=b", "-v", "1", "-b", "127.0.0.1:1"), 64, "of one line"),
-        (("-k", "a", "-v", "1\nb=2", "-b", "127.0.0.1:1"), 64, "of one line"),
+        (("-k", "a=b", "-v", "1", "-b", "127.0.0.1:1"), 64, "must each be one line"),
+        (("-k", "a", "-v", "1\nb=2", "-b", "127.0.0.1:1"), 64, "must each be one line"),
         (("-k", "a", "-v", "1", "-c", "Nowhere"), 66, "no cluster 'Nowhere'"),
         (("-k", "storePathRootDir", "-v", "/", "-c", "DefaultCluster"), 77, "storePathRootDir"),
     ],

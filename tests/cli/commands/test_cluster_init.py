@@ -143,13 +143,16 @@ def test_no_slave_of_many_is_on_the_machine_of_its_master(
         (("--masters", "0"), "--masters 0: expected 1 to 26"),
         (("--slaves", "-1"), "--slaves -1: expected 0 to 18"),
         (("--sync",), "--sync with 0 slaves: each of 2 masters needs one"),
-        (("--hosts", "a,b,a"), "--hosts a,b,a: the same machine twice"),
+        (("--hosts", "a,b,a"), "--hosts a,b,a: contains the same machine twice"),
         (("--controller", "--slaves", "1"), "--controller with 1 slaves: each of 2 masters needs"),
-        (("--hosts", "a", "--slaves", "1"), "--hosts a: a slave is on another machine than its"),
-        (("--hosts", "a,,b"), "--hosts a,,b: write names or addresses, separated by commas"),
-        (("--hosts", "a b"), "--hosts a b: write names or addresses"),
+        (
+            ("--hosts", "a", "--slaves", "1"),
+            "--hosts a: a slave must be on another machine than its",
+        ),
+        (("--hosts", "a,,b"), "--hosts a,,b: expected names or addresses, separated by commas"),
+        (("--hosts", "a b"), "--hosts a b: expected names or addresses"),
         (("--hosts", "10.0.0.1:9876"), "separated by commas, without ports"),
-        (("--hosts", "[::1,a"), "--hosts [::1,a: write names or addresses"),
+        (("--hosts", "[::1,a"), "--hosts [::1,a: expected names or addresses"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(

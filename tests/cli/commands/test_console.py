@@ -105,7 +105,7 @@ def test_contexts_are_clusters_with_their_keys(tmp_path: Path) -> None:
     settings.console = settings.console.replace(contexts_file=str(elsewhere))
     assert len(sources(environment, settings)) == 3
     key.chmod(0o644)
-    with pytest.raises(CommandError, match="others may read it"):
+    with pytest.raises(CommandError, match="readable for other users"):
         sources(environment, settings)
 
 
@@ -113,7 +113,7 @@ def test_contexts_are_clusters_with_their_keys(tmp_path: Path) -> None:
     ("given", "why"),
     [
         ({"readOnlyClusters": "default;prdo"}, "no cluster 'prdo' \\(default, prod\\)"),
-        ({"contexts": "prod;default"}, "two clusters are called 'default'"),
+        ({"contexts": "prod;default"}, "two clusters are named 'default'"),
     ],
 )
 def test_a_cluster_that_is_not_the_one_that_was_meant_is_named(

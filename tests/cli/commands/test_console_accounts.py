@@ -99,7 +99,7 @@ def test_accounts_of_the_dashboard_are_taken_over(tmp_path: Path) -> None:
     done = mq(tmp_path, "user", "import", str(file), "-o", "json")
     assert done.status == 0, done.err
     rows = {row["name"]: row for row in json.loads(done.out)["data"]}
-    assert rows["admin"]["note"].startswith("not taken")
+    assert rows["admin"]["note"].startswith("not imported")
     assert rows["bob"]["note"].startswith("the password is short")
     found = accounts.read(tmp_path / "users.json").users
     assert {n: one.roles["*"] for n, one in found.items()} == {

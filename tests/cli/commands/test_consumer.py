@@ -50,8 +50,8 @@ def test_a_group_is_not_told_to_keep_up_or_to_be_offline_where_a_broker_does_not
     (row,) = [item for item in finished.json["data"] if item["group"] == "Unsaid"]
     assert (row["consumers"], row["consumeTps"], row["diffTotal"]) == (None, None, None)
     assert finished.status == 1
-    assert f"how far group Unsaid is: {DEAD}: Connection refused" in finished.err
-    assert f"the members of group Unsaid: {DEAD}: Connection refused" in finished.err
+    assert f"lag of group Unsaid: {DEAD}: Connection refused" in finished.err
+    assert f"members of group Unsaid: {DEAD}: Connection refused" in finished.err
     (line,) = [line for line in plain.splitlines() if line.startswith("Unsaid")]
     assert line.split() == ["Unsaid", "N/A", "N/A", "N/A", "N/A"]
 
@@ -60,8 +60,8 @@ def test_an_unknown_group_is_not_found(cluster: Mq) -> None:
     finished = cluster("consumerProgress", "-g", "Nobody")
     assert (finished.status, finished.out) == (66, "")
     assert finished.err == (
-        "mq consumerProgress: no name server knows a consumer group Nobody\n"
-        "hint: list the groups there are: mq consumerProgress\n"
+        "mq consumerProgress: no name server has consumer group Nobody\n"
+        "hint: list groups: mq consumerProgress\n"
     )
 
 
@@ -97,7 +97,7 @@ def test_progress_misses_a_broker_that_only_the_members_know(tmp_path: Path) -> 
             away = mq(*progress, "-o", "json")
             assert away.status == 1
             (failure,) = away.json["failures"]
-            assert failure.startswith("broker broker-b: not registered now, and its queues are ")
+            assert failure.startswith("broker broker-b: not registered now, its queues are ")
             assert f"Held 0 by {client}" in failure and f"Held 1 by {client}" in failure
             assert {row["brokerName"] for row in away.json["data"]} == {"broker-a"}
             other = mq(*progress, "-t", "Other")

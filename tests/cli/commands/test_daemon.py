@@ -70,17 +70,17 @@ def test_words_that_java_ignores_do_not_stop_a_daemon(mq: Mq) -> None:
         finished = mq(*line)
         assert finished.status == 0
         assert finished.err == (
-            f"mq {line[0]}: ignored: 'autoCreateTopicEnable=true'; write --set "
-            "autoCreateTopicEnable=true, or use the configuration file\n"
+            f"mq {line[0]}: ignored: 'autoCreateTopicEnable=true'; use --set "
+            "autoCreateTopicEnable=true, or the configuration file\n"
         )
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (("broker", "\u2013n", "x"), "mq: '\u2013n' begins with a dash that is not '-'"),
+        (("broker", "\u2013n", "x"), "mq: '\u2013n' starts with a dash that is not '-'"),
         (("broker", "--enable-proxy"), "hint: mq has no gRPC proxy"),
-        (("broker", "-pc", "x.conf"), "to print the settings of a broker's file write -p -c FILE"),
+        (("broker", "-pc", "x.conf"), "to print the settings of a broker's file use -p -c FILE"),
         (("proxy", "-c", "x"), "hint: mq has no gRPC proxy"),
     ],
 )

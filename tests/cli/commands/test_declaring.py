@@ -79,7 +79,7 @@ def test_the_file_is_a_word_or_has_its_flag_or_comes_by_a_pipe(mq: Mq, file: Pat
     assert mq("apply", "-", "--dry-run", typed=text).status == 0
     finished = mq("topic", "plan")
     assert finished.status == 64
-    assert finished.err.startswith("mq topic plan: which file? mq topic plan FILE\n")
+    assert finished.err.startswith("mq topic plan: missing file\nhint: usage: mq topic plan FILE; ")
 
 
 def test_a_dry_run_changes_nothing(mq: Mq, file: Path) -> None:
@@ -106,7 +106,7 @@ def test_accounts_get_secrets_from_the_environment(tmp_path: Path) -> None:
         )
         done = mq("apply", "-f", str(path))
         assert done.status == 78
-        assert "account billing-app is to be made and has no secret key" in done.err
+        assert "account billing-app does not exist yet and has no secret key" in done.err
         done = mq("apply", "-f", str(path), "-o", "json", BILLING="secret-of-billing")
         assert (done.status, done.err) == (0, "")
         assert shown(done) == [("create", "account", "billing-app", "topicPerms Orders=SUB")]

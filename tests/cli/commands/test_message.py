@@ -192,7 +192,7 @@ def test_an_id_that_is_none_says_what_one_looks_like(cluster: Mq) -> None:
     ("arguments", "message"),
     [
         (("sendMessage", "-p", "x", "-i", "1"), "-i/--qid needs -b/--broker"),
-        (("sendMessage", "--whole", "--json-lines"), "cannot go together"),
+        (("sendMessage", "--whole", "--json-lines"), "cannot be combined"),
         (("sendMessage", "-K", ""), "-K/--key-separator is empty"),
         (("sendMessage", "-p", "x", "-H", "novalue"), "needs a name and a value"),
         (("sendMessage", "-p", "x", "-b", "b", "-i", "one"), "-i/--qid: 'one' is not a whole"),

@@ -167,7 +167,7 @@ def test_an_export_that_was_cut_goes_on(
     where = ["-n", standalone.name_server_address]
     cut = interrupted(some_read(standalone), *command, *where, "--rate", "200")
     assert cut.returncode == 130
-    assert f"messages are in {part}, how far they go is in {file}.state\n" in cut.stderr
+    assert f"messages are in {part}, the progress is in {file}.state\n" in cut.stderr
     assert how_it_goes_on(cut) == [*command, *where, "--rate", "200", "--resume"]
     assert not file.exists()
     good = len(lines(part.read_text()))
@@ -274,7 +274,7 @@ def test_after_a_full_disk_an_export_goes_on_if_it_was_to(
     command = ("message", "export", str(file), "-t", "FullResume", "--resume")
     full = full_disk(standalone, 10_000, *command)
     assert full.status == 73
-    assert full.err.splitlines()[1] == "hint: make room, and go on with --resume"
+    assert full.err.splitlines()[1] == "hint: free disk space, and continue with --resume"
     assert not file.exists()
     resumed = cluster(*command, *where)
     assert resumed.status == 0, resumed.err
@@ -322,7 +322,7 @@ def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_
         (("export", "-", "-t", "Fit", "--resume"), 64, "--resume needs a file"),
         (("export", "-", "-t", "Fit", "--rate", "0"), 64, "--rate 0: "),
         (("export", "-", "-t", "Fit", "--limit", "0"), 64, "--limit 0: "),
-        (("export", "-", "-t", "Fit", "--tag", "a", "--sql", "b > 1"), 64, "cannot go together"),
+        (("export", "-", "-t", "Fit", "--tag", "a", "--sql", "b > 1"), 64, "cannot be combined"),
         (("export", "-", "-t", "Fit", "--sql", "a >"), 64, "--sql: "),
         (("export", "-", "-t", "Fit", "--begin", "soon"), 64, "--begin: 'soon' is not a time"),
         (("export", "-", "-t", "Fit", "--begin", "2", "--end", "1"), 64, "--begin is not before"),
@@ -333,9 +333,9 @@ def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_
         (("import", "{}"), 66, "Is a directory"),
         (("import", "{}/lines", "--map", "0"), 64, "--map 0: "),
         (("import", "{}/lines", "--map", "0=77"), 64, "there is no queue 77"),
-        (("import", "{}/lines", "--to-topic", "NoSuchTopic"), 66, "there is no topic NoSuchTopic"),
-        (("copy", "-t", "Fit"), 64, "cannot be copied onto itself"),
-        (("copy", "-t", "Fit", "--to-topic", "NoSuchTopic"), 66, "there is no topic NoSuchTopic"),
+        (("import", "{}/lines", "--to-topic", "NoSuchTopic"), 66, "no topic NoSuchTopic"),
+        (("copy", "-t", "Fit"), 64, "cannot be copied to itself"),
+        (("copy", "-t", "Fit", "--to-topic", "NoSuchTopic"), 66, "no topic NoSuchTopic"),
         (("copy", "-t", "Fit", "--to-namesrv", "nowhere"), 64, "nowhere"),
         (("copy", "-t", "Fit", "--to-namesrv", "127.0.0.1:1"), 69, "cannot reach 127.0.0.1:1"),
     ],
@@ -380,9 +380,7 @@ def test_standard_output_with_no_room_is_an_error(standalone: Standalone) -> Non
             env={**os.environ, "HOME": "/nonexistent"},
         )
     assert ended.returncode == 74
-    assert (
-        ended.stderr == "mq message export: the output cannot be written: No space left on device\n"
-    )
+    assert ended.stderr == "mq message export: cannot write the output: No space left on device\n"
 
 
 def test_a_pipe_is_exported_to_and_stays_one(
@@ -400,7 +398,7 @@ def test_a_pipe_is_exported_to_and_stays_one(
     assert list(tmp_path.iterdir()) == [pipe]
     refused = cluster("message", "export", str(pipe), "-t", "ToPipe", "--resume")
     assert refused.status == 64
-    assert f"--resume needs a file: {pipe} cannot go on" in refused.err
+    assert f"--resume needs a file: {pipe} cannot be resumed" in refused.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

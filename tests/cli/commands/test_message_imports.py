@@ -66,7 +66,7 @@ def test_a_line_that_cannot_be_sent_is_named_whoever_refuses_it(
     assert refused.status == 65
     assert f"mq message import: {file}, line 6: " in refused.err
     assert message in refused.err
-    assert "hint: the lines before it are sent; correct it and go on with --resume" in refused.err
+    assert "hint: the lines before it are sent; correct it, and use --resume" in refused.err
     assert bodies(cluster, "Refused")[len(before) :] == [str(number) for number in range(5)]
     write(file, *lines)
     assert cluster("message", "import", str(file), "--resume").status == 0
@@ -119,11 +119,11 @@ def test_an_import_from_a_pipe_with_a_name_leaves_no_state_and_is_not_gone_on_wi
     refused = cluster("message", "import", str(pipe))
     writer.join()
     assert refused.status == 65
-    assert "correct it, and send it and those after it" in refused.err
+    assert "correct it, and send it and the lines after it" in refused.err
     assert list(pipe.parent.iterdir()) == [pipe]
     refused = cluster("message", "import", str(pipe), "--resume")
     assert refused.status == 64
-    assert f"--resume needs a file: {pipe} cannot be gone on with" in refused.err
+    assert f"--resume needs a file: {pipe} cannot be resumed" in refused.err
 
 
 def test_a_save_that_failed_is_tried_again_and_does_not_end_the_import(
@@ -174,7 +174,7 @@ def test_a_topic_that_only_some_masters_have_made_is_partly_done(
         finished = cluster(*command, "--create", "-o", "json", piped=piped)
     topic = next(word for word in command if word.startswith("HalfMade"))
     failure = (
-        f"topic {topic} was not made at {DEAD}: Connection refused; "
+        f"topic {topic} was not created at {DEAD}: Connection refused; "
         f"later: mq updateTopic -t {topic} -c DefaultCluster -r 8 -w 8"
     )
     assert finished.status == 1
@@ -190,7 +190,7 @@ def test_a_shortfall_is_told_also_where_the_command_fails_then(
             "message", "import", "-", "-t", "HalfMade3", "--create", piped='{"body":"x"}\nno\n'
         )
     assert finished.status == 65
-    assert "topic HalfMade3 was not made at" in finished.err
+    assert "topic HalfMade3 was not created at" in finished.err
     assert "line 2: not JSON" in finished.err
 
 
@@ -257,7 +257,7 @@ def test_an_import_that_was_cut_goes_on(
     assert cut.returncode == 130
     before = len(bodies(cluster, "CutImport"))
     assert before < 1000
-    assert f"how far it has come is in {tmp_path / '.messages.jsonl.import'}\n" in cut.stderr
+    assert f"the progress is in {tmp_path / '.messages.jsonl.import'}\n" in cut.stderr
     resumed = cluster(*how_it_goes_on(cut), "-o", "json")
     assert resumed.status == 0, resumed.err
     assert resumed.json["totals"]["messages"] == 1000 - before
@@ -305,7 +305,7 @@ def test_a_broker_that_stops_in_the_middle_of_an_import_costs_nothing(tmp_path: 
         wait_until(lambda: len(bodies(mq, "StopsIn")) > 0)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
-    assert "go on with --resume" in err
+    assert "continue with --resume" in err
     with running_pair(store=tmp_path / "store", ports=ports):
         resumed = mq(*command, "--resume")
         assert resumed.status == 0, resumed.err
@@ -347,7 +347,7 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
     assert len(bodies(cluster, "BadLine")) == before + 1
     piped = cluster("message", "import", "-", piped=f"{line}\n")
     assert piped.status == 65
-    assert "correct it, and send it and those after it" in piped.err  # there is nothing to resume
+    assert "correct it, and send it and the lines after it" in piped.err  # nothing to resume
     file.write_text(good * 3)
     assert cluster("message", "import", str(file), "--resume").status == 0
     assert len(bodies(cluster, "BadLine")) == before + 3

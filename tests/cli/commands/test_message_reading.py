@@ -45,8 +45,7 @@ def test_who_hides_bodies_and_says_how_to_show_them_is_told_that_it_is_one_or_th
     refused = cluster(*words, "-d", "false", *shown)
     assert (refused.status, refused.out) == (64, "")
     assert refused.err == (
-        f"mq {words[0]}: -d false hides the bodies that {flag} is to show\n"
-        "hint: leave out one of the two\n"
+        f"mq {words[0]}: -d false hides the bodies that {flag} shows\nhint: leave out one of them\n"
     )
     for hidden in ((), ("-d", "true")):
         assert "of TagB" in cluster(*words, *hidden, *shown).out

@@ -110,7 +110,7 @@ def test_offsets_go_through_pipes(cluster: Mq, standalone: Standalone) -> None:
     assert offsets(standalone, "piped", "Piped") == {0: 2, 1: 3}
     both = cluster("offset", "diff", "-", "-", typed=exported.out)
     assert (both.status, both.out) == (64, "")
-    assert "only one of two files can be standard input" in both.err
+    assert "only one of the files can be standard input" in both.err
 
 
 def test_what_is_wrong_in_a_pipe_is_told_of_standard_input(cluster: Mq) -> None:
@@ -449,7 +449,7 @@ def test_no_room_for_standard_output_is_an_error(standalone: Standalone) -> None
         )
     assert (ended.returncode, ended.stderr) == (
         74,
-        "mq offset export: the output cannot be written: No space left on device\n",
+        "mq offset export: cannot write the output: No space left on device\n",
     )
 
 
@@ -488,13 +488,13 @@ def test_a_line_that_is_wrong_is_named_and_nothing_done(
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("export", "{}", "--keep", "-1"), 64, "--keep -1: it cannot"),
+        (("export", "{}", "--keep", "-1"), 64, "--keep -1: must not be negative"),
         (("export", "{}/none/x"), 73, "cannot write"),
         (("import", "{}/none"), 66, "no file"),
         (("import", "{}"), 66, "cannot read {}: Is a directory"),
-        (("import", "{}/ok", "--broker", "x"), 64, "--broker x: write OLD=NEW"),
+        (("import", "{}/ok", "--broker", "x"), 64, "--broker x: expected OLD=NEW"),
         (("import", "{}/ok", "--by", "timestamp"), 64, "has no timestamps"),
-        (("import", "{}/ok", "--earliest"), 64, "--earliest goes with --by timestamp"),
+        (("import", "{}/ok", "--earliest"), 64, "--earliest needs --by timestamp"),
         (("export", "x", "--by", "moon"), 64, "moon"),
     ],
 )

@@ -104,7 +104,7 @@ def test_no_job_s_option_hides_one_of_the_command(name: str) -> None:
         ("count --topik A", "no such option: --topik", "did you mean --topic"),
         ("count", "either --topic or --topic-pattern", "see: mq spark explain count"),
         ("count --topic A --begin noon", "--begin: 'noon' is not a time", "such as 15m"),
-        ("count --topic A --begin 999999999w", "is in no year from 1 to 9999", "such as 15m"),
+        ("count --topic A --begin 999999999w", "is is not in the years 1 to 9999", "such as 15m"),
         ("count --topic A --master mesos://x", "--master mesos://x", "spark://HOST:7077"),
         ("count --topic A --conf x=1", "--conf 'x=1'", "spark.sql.shuffle.partitions=8"),
         ("count --topic A --deploy-mode cluster", "needs a cluster", "--master yarn"),
@@ -265,7 +265,7 @@ def test_the_page_of_a_report_is_written_where_it_is_wanted(
     assert (finished.status, finished.out) == (0, "<html>lag</html>")
     finished = run(*words, "--report", str(tmp_path / "none" / "lag.html"))
     assert finished.status == 73
-    assert "--report: there is no folder" in finished.err
+    assert "--report: no directory" in finished.err
 
 
 def test_every_kind_of_error_with_a_status_of_its_own_is_one_that_there_is() -> None:
@@ -318,16 +318,16 @@ def test_a_spark_that_ends_early_is_told(mq: Mq, tmp_path: Path, at: dict[str, s
     log = "print('ERROR All masters are unresponsive! Giving up.')\nsys.exit(1)"
     finished = submit(mq, StandIn(tmp_path, log), **at)
     assert finished.status == 69
-    assert "the master of the cluster does not answer\nhint: check the address" in finished.err
+    assert "the cluster's master does not answer\nhint: check the address" in finished.err
     finished = submit(mq, StandIn(tmp_path / "other", "sys.exit(3)"), **at)
-    assert "Spark ended with status 3 before the job did\n" in finished.err
+    assert "Spark ended with status 3 before the job\n" in finished.err
 
 
 @pytest.mark.parametrize(
     ("variables", "status", "message"),
     [
         ({"JAVA_HOME": "NONE"}, 78, "but there is no bin/java in it"),
-        ({"PATH": "NONE"}, 69, "no Java found, and Spark needs one of release 17 or later"),
+        ({"PATH": "NONE"}, 69, "no Java found; Spark needs release 17 or later"),
         ({"JAVA_HOME": "OLD"}, 78, "is Java 8, and Spark needs release 17 or later"),
     ],
 )
@@ -341,7 +341,7 @@ def test_a_missing_or_old_java_is_told_in_one_line(
     assert (finished.status, finished.out) == (status, "")
     first, second = finished.err.splitlines()
     assert message in first
-    assert second.startswith("hint: install one (apt-get install openjdk-17")
+    assert second.startswith("hint: install it (apt-get install openjdk-17")
 
 
 def test_a_missing_spark_is_told_in_one_line(
@@ -350,7 +350,7 @@ def test_a_missing_spark_is_told_in_one_line(
     words = ("spark", "submit", "count", "--topic", "T")
     finished = mq(*words, SPARK_HOME=str(tmp_path))
     assert finished.status == 78
-    assert "there is no bin/spark-submit in it\nhint: correct SPARK_HOME" in finished.err
+    assert "which has no bin/spark-submit\nhint: correct SPARK_HOME" in finished.err
     monkeypatch.setitem(sys.modules, "pyspark", None)  # as where it is not installed
     finished = mq(*words, PATH=str(tmp_path))
     assert finished.status == 69

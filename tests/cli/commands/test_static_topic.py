@@ -33,7 +33,7 @@ def test_a_broker_without_static_topics_is_said_to_be_older(
             "broker none has no master",
         ),
         (("updateStaticTopic", "-t", "T", "-qn", "2", "-c", "none"), 66, "no cluster 'none'"),
-        (("updateStaticTopic", "-t", "T", "-qn", "2", "-b", ","), 64, "no broker named"),
+        (("updateStaticTopic", "-t", "T", "-qn", "2", "-b", ","), 64, "no broker given"),
         (("updateStaticTopic", "-t", "../T", "-qn", "2", "-b", "broker-a"), 64, "../T"),
         (("remappingStaticTopic", "-t", "NoStatic", "-b", "broker-a"), 66, "no broker has topic"),
     ],

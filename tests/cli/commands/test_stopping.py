@@ -103,7 +103,7 @@ def test_one_that_does_not_end_in_time_is_no_success(mq: Mq, machine: Machine) -
     stand_still(server.pid)
     finished = mq("shutdown", "namesrv", "--wait", "0.1")
     assert finished.status == 75
-    assert f"mqnamesrv({server.pid}) has not ended in 0.1 s" in finished.err
+    assert f"mqnamesrv({server.pid}) is still running after 0.1 s" in finished.err
 
 
 @pytest.mark.parametrize(
@@ -146,4 +146,4 @@ def test_a_daemon_in_a_container_is_left_to_it(mq: Mq, machine: Machine) -> None
     ],
 )
 def test_a_daemon_is_known_however_it_was_started(words: list[str]) -> None:
-    assert processes._behind_mq([*words, "broker", "-c", "a.conf"]) == ["broker", "-c", "a.conf"]
+    assert processes._after_mq([*words, "broker", "-c", "a.conf"]) == ["broker", "-c", "a.conf"]

@@ -44,7 +44,7 @@ def test_inspect_tells_of_each_part(mq: Mq, root: Path) -> None:
     assert parts["index"]["files"] == 1
     end = records_of(root, 2)[-1]
     assert parts["commitlog"]["maxOffset"] == end.physical + end.size
-    assert f"all before {end.physical + end.size}" in parts["checkpoint"]["note"]
+    assert f"on disk up to {end.physical + end.size}" in parts["checkpoint"]["note"]
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
@@ -140,7 +140,7 @@ def test_inspect_shows_the_message_at_an_offset(mq: Mq, root: Path) -> None:
     assert done.out == f"Orders {record.queue_id} {record.queue_offset} k{number} body {number}\n"
     done = mq("store", "inspect", str(root), "--at", str(record.physical + 1))
     assert done.status == 66
-    assert f"no whole message begins at {record.physical + 1}" in done.err
+    assert f"no complete message starts at {record.physical + 1}" in done.err
 
 
 def test_inspect_tells_that_a_broker_runs(mq: Mq, root: Path) -> None:
@@ -186,8 +186,8 @@ def test_verify_says_that_a_store_is_sound_and_what_was_looked_at(mq: Mq, root: 
         size = mq("store", "verify", str(root), "-o", "json").json["totals"]["recordBytes"]
         assert done.out.startswith(
             f"{root} is sound: the checksums of {MESSAGES} records ({size:,} bytes) in 3 files of "
-            f"the log are right; what 2 queues with {MESSAGES} messages and {MESSAGES} items of "
-            "the index point at is there; "
+            f"the log are correct; 2 queues with {MESSAGES} messages and {MESSAGES} items of "
+            "the index point to existing records; "
         )
     assert "not looked into" not in done.out
     (root / "timerwheel").write_bytes(b"x")
@@ -195,7 +195,7 @@ def test_verify_says_that_a_store_is_sound_and_what_was_looked_at(mq: Mq, root: 
     for terminal in (False, True):
         done = mq("store", "verify", str(root), terminal=terminal, columns=500)
         assert done.status == 0
-        assert done.out.endswith("\nnot looked into: timerlog, timerwheel\n")
+        assert done.out.endswith("\nnot checked: timerlog, timerwheel\n")
     assert mq("store", "verify", str(root), "-o", "json").status == 0
     destroy_a_size(root)
     assert "is sound" not in mq("store", "verify", str(root)).out
@@ -206,7 +206,7 @@ def test_verify_says_of_a_sound_store_which_messages_nobody_can_read(mq: Mq, roo
     (root / "config" / "topics.json").write_text('{"topicConfigTable":{"TBW102":{}}}')
     shutil.rmtree(root / "consumequeue" / "Orders")
     said = mq("store", "verify", str(root)).out
-    assert "is sound" in said and f"{MESSAGES} messages in the log can be read no more" in said
+    assert "is sound" in said and f"{MESSAGES} messages in the log of topics" in said
     assert said.endswith(": Orders\n")
 
 
@@ -237,7 +237,7 @@ def test_of_several_stores_below_a_folder_one_has_to_be_named(
     done = mq("store", command[0], str(top), *command[1:])
     assert (done.status, done.out) == (64, "")
     assert done.err == (
-        f"mq store {command[0]}: {top} has 2 stores in it\nhint: name one: {one}, {other}\n"
+        f"mq store {command[0]}: {top} contains 2 stores\nhint: name one: {one}, {other}\n"
     )
 
 
@@ -351,7 +351,7 @@ def test_dump_goes_on_behind_damage_and_says_so(mq: Mq, root: Path) -> None:
     destroy_a_size(root)
     done = mq("store", "dump", str(root), "--format", r"%b\n")
     assert (done.status, len(done.out.splitlines())) == (1, MESSAGES - 1)
-    assert "left out: a size of " in done.err
+    assert " skipped: a size of " in done.err
 
 
 def test_a_folder_that_is_no_store_is_told(mq: Mq, tmp_path: Path) -> None:

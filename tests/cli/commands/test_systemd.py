@@ -76,7 +76,7 @@ def test_it_says_what_to_run_next_and_what_systemd_does_not_look_at(
     mq: Mq, prefix: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install = ("systemd", "install", "--prefix", str(prefix), "--command", "/bin/sh")
-    assert f"systemd does not look below {prefix}: " in mq(*install).out
+    assert f"systemd does not read {prefix}: " in mq(*install).out
     monkeypatch.setattr(installed_units, "SEARCHED", (prefix,))
     told = mq(*install).out.partition("Next:\n")[2].splitlines()
     assert told[0].split(" && ") == [
@@ -135,7 +135,7 @@ def test_a_changed_file_is_never_overwritten_unless_that_is_asked_for(
     before = other.read_text()
     refused = mq(*install, program)
     assert refused.status == 73
-    assert f"nothing was written, these were changed by hand: {changed}\n" in refused.err
+    assert f"nothing was written; edited files: {changed}\n" in refused.err
     assert "hint: keep changes in drop-ins" in refused.err
     assert other.read_text() == before and changed.read_text().endswith("Nice=5\n")
     assert mq(*install, program, "--dry-run").status == 73

@@ -144,7 +144,7 @@ def test_a_broker_that_comes_back_is_followed_again(tmp_path: Path) -> None:
         (("NoSuchTopic",), 66, "no name server knows it"),
         (("a b",), 64, "'a b'"),
         (("TailBad", "--last", "-1"), 64, "--last -1"),
-        (("TailBad", "--last", "1", "--from", "1h"), 64, "cannot go together"),
+        (("TailBad", "--last", "1", "--from", "1h"), 64, "cannot be combined"),
         (("TailBad", "--from", "later"), 64, "--from: 'later' is not a time"),
         (("TailBad", "--grep", "("), 64, "--grep: missing ), unterminated subpattern"),
         (("TailBad", "--limit", "0"), 64, "--limit 0"),

@@ -48,7 +48,7 @@ def test_an_unknown_topic_is_not_found(cluster: Mq) -> None:
         assert (finished.status, finished.out) == (66, "")
         assert finished.err == (
             f"mq {command}: topic Nowhere: no name server knows it\n"
-            "hint: list what there is: mq topicList\n"
+            "hint: list topics: mq topicList\n"
         )
 
 
@@ -95,11 +95,11 @@ def test_what_is_there_is_changed_only_where_one_says(cluster: Mq) -> None:
     assert cluster("updateTopic", "-c", "DefaultCluster", "-t", "Wide", "-r", "16").status == 0
     refused = cluster("topic", "create", "Wide")
     assert (refused.status, refused.out) == (64, "")
-    assert "Wide is there already, with readQueueNums 16 at 127.0.0.1:" in refused.err
-    assert "hint: to change it, say where: -c DefaultCluster" in refused.err
+    assert "Wide already exists, with readQueueNums 16 at 127.0.0.1:" in refused.err
+    assert "hint: to change it, choose the cluster: -c DefaultCluster" in refused.err
     assert cluster("topic", "create", "Wide", "-r", "16").status == 0  # nothing changes
     assert cluster("group", "create", "patient", "-r", "3").status == 0
-    assert "patient is there already" in cluster("group", "create", "patient").err
+    assert "patient already exists" in cluster("group", "create", "patient").err
 
 
 def test_what_is_deleted_stays_at_a_broker_without_a_master_and_that_is_told(mq: Mq) -> None:
@@ -121,8 +121,8 @@ def test_of_several_clusters_one_has_to_be_named(mq: Mq) -> None:
         for words in (("topic", "create", "T"), ("group", "create", "G"), ("broker", "status")):
             finished = cluster(*words)
             assert (finished.status, finished.out) == (64, "")
-            assert "which cluster? there are DefaultCluster, Second" in finished.err
-            assert "hint: write -c: -c DefaultCluster" in finished.err
+            assert "several clusters: DefaultCluster, Second" in finished.err
+            assert "hint: choose one: -c DefaultCluster" in finished.err
 
 
 def test_not_both_broker_and_cluster_may_be_given(cluster: Mq) -> None:

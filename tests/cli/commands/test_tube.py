@@ -47,7 +47,7 @@ def test_topics_are_listed_with_their_partitions(mq: Mq, pair: Any) -> None:
     assert (row["topic"], row["brokers"]) == ("demo", "1")
     assert (row["configuredPartitions"], row["runningPartitions"]) == (3, 3)
     gone = mq("tube", "topics", "-t", "gone", *web(pair))
-    assert (gone.status, "there is no topic gone" in gone.err) == (66, True)
+    assert (gone.status, "no topic gone" in gone.err) == (66, True)
 
 
 def test_a_topic_is_made_and_deleted(mq: Mq, pair: Any) -> None:
@@ -71,7 +71,7 @@ def test_a_topic_is_made_and_deleted(mq: Mq, pair: Any) -> None:
     [
         (("create-topic", "no topic"), "topicName"),
         (("create-topic", "fine", "-p", "0"), "at least 1"),
-        (("create-topic", "fine", "-b", "x"), "ids are numbers"),
+        (("create-topic", "fine", "-b", "x"), "ids must be numbers"),
         (("create-topic", "fine", "-b", "9"), "there is no broker 9 (known: 1)"),
         (("set-offsets", "end", "-g", "gg"), "-t/--topic is required"),
         (("set-offsets", "1:t", "-g", "gg"), "WHERE"),
@@ -79,7 +79,7 @@ def test_a_topic_is_made_and_deleted(mq: Mq, pair: Any) -> None:
         (("send", "demo", "-p", "x", "--attribute", "x"), "KEY=VALUE"),
         (("send", "demo", "-p", "x", "--attribute", "a=b,c"), "',' or '='"),
         (("send", "demo", "-p", "x", "--time", "202613011015"), "no calendar has it"),
-        (("clone-offsets", ",", "-g", "gg"), "names no group"),
+        (("clone-offsets", ",", "-g", "gg"), "contains no group"),
         (("consume", "demo", "-g", "gg", "--limit", "0"), "--limit 0"),
         (("bench", "demo", "--messages", "0"), "--messages 0"),
     ],
@@ -145,7 +145,7 @@ def test_what_was_sent_is_told_where_no_more_can_be_read(mq: Mq, pair: Any) -> N
 
     status, out, err = sent("one\ntwo\n")
     assert (status, len(out.splitlines())) == (1, 3)
-    assert "nothing could be read behind message 2: Input/output error" in err
+    assert "cannot read past message 2: Input/output error" in err
     status, out, err = sent("")
     assert (status, out) == (74, "")
     assert "Input/output error" in err and "bug" not in err
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_a_send_of_lines_with_what_was_sent(pair: Any) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, len(out.splitlines())) == (130, 3), err
-    assert err == "mq tube send: interrupted: nothing was sent behind message 2\n"
+    assert err == "mq tube send: interrupted: nothing was sent after message 2\n"
 
 
 @in_a_loop
@@ -188,7 +188,7 @@ async def test_ctrl_c_behind_the_last_line_waits_for_what_is_on_its_way(pair: An
         sending.cancel()
         sent, failures, interrupted = await sending
     assert (len(sent), interrupted) == (2, True)
-    assert failures == ["interrupted: nothing was sent behind message 2"]
+    assert failures == ["interrupted: nothing was sent after message 2"]
 
 
 @in_a_loop
@@ -295,7 +295,7 @@ def test_the_bench_shows_what_was_measured_until_ctrl_c(
     done = mq("tube", "bench", "demo", *words, *read, "-o", "json")
     thread.join(PATIENCE)
     assert done.status == 130
-    assert done.err == "mq tube bench: interrupted: this is what was measured until then\n"
+    assert done.err == "mq tube bench: interrupted: these are the results so far\n"
     shown = rows(Finished(0, done.out, ""))
     assert [row["role"] for row in shown] == ["producers", "reader"][: 1 + len(read)]
     assert 0 < shown[0]["messages"] <= pair.broker.sends.taken - before

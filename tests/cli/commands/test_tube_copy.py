@@ -103,8 +103,11 @@ def test_a_copy_from_tubemq_goes_on_where_it_was_cut(
     [
         (("--from-tube", "h:1", "--to-tube", "h:1"), "whole topic"),
         (("--from-tube", "h:1", "--tag", "x"), "whole topic"),
-        (("--to-tube", "h:1", "--to-namesrv", "h:1"), "neither"),
-        (("--to-tube", "h:1", "--map", "0=0"), "neither"),
+        (
+            ("--to-tube", "h:1", "--to-namesrv", "h:1"),
+            "cannot be combined with --to-namesrv or --map",
+        ),
+        (("--to-tube", "h:1", "--map", "0=0"), "cannot be combined with --to-namesrv or --map"),
     ],
 )
 def test_what_cannot_be_copied_is_refused(cluster: Mq, words: tuple[str, ...], why: str) -> None:

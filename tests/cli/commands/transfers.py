@@ -58,5 +58,5 @@ def interrupted(begun: Callable[[], bool], *arguments: str) -> subprocess.Comple
 def how_it_goes_on(cut: subprocess.CompletedProcess[str]) -> list[str]:
     """The command that a cut one says goes on, behind `mq`."""
     _, hint = cut.stderr.splitlines()
-    assert hint.startswith("hint: go on: mq ")
-    return shlex.split(hint.removeprefix("hint: go on: mq "))
+    assert hint.startswith("hint: continue with: mq ")
+    return shlex.split(hint.removeprefix("hint: continue with: mq "))

@@ -42,7 +42,7 @@ def test_a_dead_name_server_is_one_line_and_a_hint(mq: Mq) -> None:
     assert (finished.status, finished.out) == (69, "")
     message, hint = finished.err.splitlines()
     assert message == "mq topicList: cannot reach 127.0.0.1:1: Connection refused"
-    assert hint == "hint: check that it runs there, or give the name server: -n HOST:9876"
+    assert hint == "hint: check that it is running, or give the name server: -n HOST:9876"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_peer_that_speaks_something_else_is_a_protocol_error(mq: Mq) -> None:
         finished = mq("topicList", "-n", f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
     assert finished.status == 76
-    assert finished.err.endswith("hint: is that a RocketMQ port?\n")
+    assert finished.err.endswith("hint: check that it is a RocketMQ port\n")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_bug_is_called_one(cluster: Mq, monkeypatch: pytest.MonkeyPatch) -> No
     assert finished.status == 70
     assert finished.err == (
         "mq topicList: a bug in mq: ZeroDivisionError: division by zero\n"
-        "hint: run it again with MQ_DEBUG=1 and report the trace\n"
+        "hint: run it again with MQ_DEBUG=1 and report the traceback\n"
     )
     with pytest.raises(ZeroDivisionError):
         cluster("topicList", MQ_DEBUG="1")

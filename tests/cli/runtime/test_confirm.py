@@ -27,7 +27,7 @@ def test_whatever_is_not_yes_changes_nothing(answer: str, cluster: Mq, topic: st
     finished = cluster(*DELETE, topic, typed=answer)
     assert (finished.status, finished.out) == (130, "")
     assert finished.err.startswith(f"Delete topic {topic}")
-    assert "nothing was done\nhint: to do it without being asked: --yes" in finished.err
+    assert "nothing was done\nhint: without confirmation: --yes" in finished.err
     assert exists(cluster, topic)
 
 

@@ -38,7 +38,7 @@ def test_removing_the_current_context_leaves_none_current(mq: Mq) -> None:
     finished = mq("context", "show")
     assert finished.status == 64
     assert finished.err == (
-        "mq context show: no context is current\nhint: choose one: mq context use NAME\n"
+        "mq context show: there is no current context\nhint: choose one: mq context use NAME\n"
     )
 
 
@@ -158,7 +158,7 @@ def test_half_an_access_key_in_the_environment_is_refused(mq: Mq) -> None:
     for half in ("MQ_ACCESS_KEY", "MQ_SECRET_KEY"):
         finished = mq.having({half: "hush-hush"})("topicList", "-n", "127.0.0.1:1")
         assert finished.status == 78
-        assert "half an access key" in finished.err
+        assert "incomplete access key" in finished.err
         assert "hush" not in finished.err
 
 

@@ -147,4 +147,4 @@ def test_only_so_many_changes_are_kept_and_all_are_counted() -> None:
     result = changes_text.result(changes)
     assert len(result.rows) == KEPT
     assert result.totals == {"changes": KEPT + 5}
-    assert f"SEND_MESSAGE: {KEPT + 5} in all" in str(result.plain)
+    assert f"SEND_MESSAGE: {KEPT + 5} in total" in str(result.plain)

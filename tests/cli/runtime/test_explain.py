@@ -78,13 +78,13 @@ DEAD = "127.0.0.1:1"
     ("words", "hint"),
     [
         (("topicList", "-n", DEAD), "or give the name server: -n HOST:9876"),
-        (("brokerStatus", "-b", DEAD), "the brokers there are: mq clusterList"),
-        (("getSyncStateSet", "-a", DEAD, "-b", "a"), "the brokers there are: mq clusterList"),
+        (("brokerStatus", "-b", DEAD), "for the brokers see: mq clusterList"),
+        (("getSyncStateSet", "-a", DEAD, "-b", "a"), "for the brokers see: mq clusterList"),
         (
             ("clusterList", "-n", "BROKER"),
-            "-n wants a name server, usually HOST:9876, and -b a broker",
+            "-n takes a name server, usually HOST:9876, and -b a broker",
         ),
-        (("brokerStatus", "-b", "NAME-SERVER"), "is this the other one?"),
+        (("brokerStatus", "-b", "NAME-SERVER"), "they may be swapped"),
         (
             ("queryMsgByOffset", "-t", "SELF_TEST_TOPIC", "-b", "none", "-i", "0", "-o", "0"),
             "hint: see: mq topicRoute -t SELF_TEST_TOPIC\n",

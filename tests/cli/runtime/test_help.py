@@ -65,7 +65,7 @@ One of -b or -c is required.
 
 Common options: -n/--namesrvAddr, -o/--output, --context, --acl-file,
   --tls-config, --timeout, --columns, --sort, --no-header, --utc, --dry-run.
-What they mean: mq help options, or mq fill --help --all.
+Their meaning: mq help options, or mq fill --help --all.
 """
 
 
@@ -77,7 +77,7 @@ def test_all_of_the_help_explains_what_is_shared() -> None:
     text = command_text(CommandParser("fill", fill), everything=True)
     assert text.startswith(FILL.partition("\nCommon options:")[0])
     assert "\nCommon options:\n  -n, --namesrvAddr HOST:PORT[;…]\n" in text
-    assert "  --dry-run                   Show what would be changed" in text
+    assert "  --dry-run                   Show the changes without making them" in text
     assert "mq help options" not in text
 
 
@@ -110,7 +110,7 @@ def test_options_that_commands_share_are_explained_with_what_comes_first(mq: Mq)
     assert all(len(line) <= 80 for line in text.splitlines())
     for flag in ("--namesrvAddr", "--masters", "--columns", "--watch", "--dry-run", "--yes"):
         assert f"{flag} " in flat
-    assert "-n, else the context that --context or MQ_CONTEXT names, else NAMESRV_ADDR" in flat
+    assert "-n, else the context of --context or MQ_CONTEXT, else NAMESRV_ADDR" in flat
 
 
 def test_the_first_screen_fits_and_names_what_one_types_first(mq: Mq) -> None:

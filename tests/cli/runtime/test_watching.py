@@ -94,7 +94,7 @@ def test_an_output_that_cannot_be_written_ends_it(cluster: Mq) -> None:
     status = run(["clusterList", "--watch", "0.1"], environment)
     assert (status, err.getvalue()) == (
         74,
-        "mq clusterList: the output cannot be written: No space left on device\n",
+        "mq clusterList: cannot write the output: No space left on device\n",
     )
 
 
@@ -119,11 +119,11 @@ def test_a_terminal_is_drawn_anew_on_a_screen_of_its_own_and_keeps_the_last_roun
 def test_of_a_round_without_end_a_screen_keeps_the_beginning(
     cluster: Mq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "MOST_KEPT", 40)
+    monkeypatch.setattr(watching, "MAX_KEPT", 40)
     finished = watched(cluster, "topicList", rounds=4, terminal=True)
     *lines, rest = finished.out.rpartition("\x1b[?1049l")[2].strip().splitlines()
     assert finished.status == 0
-    assert "lines more; all of it: without --watch" in rest
+    assert "lines more; for all, leave out --watch" in rest
     assert len(lines) < 10
 
 
@@ -131,7 +131,7 @@ def test_of_a_round_without_end_a_screen_keeps_the_beginning(
 def test_what_is_cut_amid_a_style_leaves_none_on(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "MOST_KEPT", most)
+    monkeypatch.setattr(watching, "MAX_KEPT", most)
     kept = watching._Beginning()
     kept.write("a\x1b[1;31mtext\x1b[0m\n")
     text, _, rest = kept.text().partition("\n")
@@ -154,11 +154,11 @@ def test_what_is_cut_amid_a_style_leaves_none_on(
 def test_the_rest_of_a_round_has_a_line_also_without_an_end(
     pieces: list[str], rest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "MOST_KEPT", 4)
+    monkeypatch.setattr(watching, "MAX_KEPT", 4)
     kept = watching._Beginning()
     for piece in pieces:
         kept.write(piece)
-    assert kept.text().endswith(f"\n… {rest} more; all of it: without --watch\n")
+    assert kept.text().endswith(f"\n… {rest} more; for all, leave out --watch\n")
 
 
 def test_what_changes_something_cannot_be_watched(cluster: Mq) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mq.cli.show import bodies
-from mq.cli.show.documents import MOST_FOLDED, csv_pieces, json_pieces, yaml_pieces
+from mq.cli.show.documents import MAX_FOLDED, csv_pieces, json_pieces, yaml_pieces
 from mq.cli.show.lazy import PIECE, LongText, Mapped, Text
 from mq.client.operations.csv_text import csv_text
 
@@ -71,7 +71,7 @@ def test_yaml_is_what_it_is_of_the_whole() -> None:
 
 
 def test_yaml_of_a_very_long_text_reads_the_same() -> None:
-    text = AWKWARD + "0123456789abcdef" * (MOST_FOLDED // 16) + AWKWARD
+    text = AWKWARD + "0123456789abcdef" * (MAX_FOLDED // 16) + AWKWARD
     found = "".join(yaml_pieces(document(lazy(items(pieced(text)))), explicit=False))
     assert yaml.safe_load(found) == document(items(text))
 

@@ -198,6 +198,6 @@ def test_a_round_tells_of_its_own_bodies_that_are_too_large_and_not_of_an_earlie
             printer.show(message_text.result([StoredMessage("T", body)]))
         told.append(err.getvalue())
         err.truncate(err.seek(0))
-    line = "mq printMsg: a body of {} bytes is text, not a value: JSON is read up to 20 bytes\n"
-    hint = "hint: print it as it is: --format %b --body text\n"
+    line = "mq printMsg: a body of {} bytes is printed as text: JSON is limited to 20 bytes\n"
+    hint = "hint: to print only the body: --format %b --body text\n"
     assert told == [line.format(26) + hint, "", line.format(34) + hint]

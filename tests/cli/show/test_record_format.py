@@ -60,7 +60,7 @@ def test_a_message_without_keys_has_none_of_them() -> None:
 
 @pytest.mark.parametrize("text", ["%z", "%", "\\", r"\q", "%P{open", r"\x4"])
 def test_what_means_nothing_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="means nothing"):
+    with pytest.raises(UsageError, match="is unknown"):
         RecordFormat(text)
 
 

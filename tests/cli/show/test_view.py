@@ -67,11 +67,11 @@ def test_any_choice_replaces_the_text_of_the_java_tool() -> None:
 def test_an_unknown_column_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="no column 'nmae'") as caught:
         find(COLUMNS, "nmae")
-    assert caught.value.hint == "its columns are name, size, born, up"
+    assert caught.value.hint == "columns: name, size, born, up"
 
 
 def test_a_list_without_names_is_refused() -> None:
-    with pytest.raises(UsageError, match="--columns names no column"):
+    with pytest.raises(UsageError, match="--columns contains no column"):
         parse(" ,", None, no_header=False, utc=False)
 
 

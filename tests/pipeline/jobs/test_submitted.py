@@ -180,4 +180,4 @@ def test_a_topic_that_is_not_there_is_one_line_and_66(
     assert (process.returncode, out) == (66, "")
     message, hint = log.splitlines()[-2:]
     assert message.startswith("mq spark submit: option topic: topic NoSuchTopic: no name server")
-    assert hint == "hint: the log above has all of it"
+    assert hint == "hint: for details see the log above"
