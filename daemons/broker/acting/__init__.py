@@ -1,1 +1,2 @@
-"""Acting as master: what a slave does for a set whose master is gone (decision 0058)."""
+"""Acting master: the work that a slave does for a replica set whose master is down (decision
+0058)."""

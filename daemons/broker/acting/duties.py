@@ -1,5 +1,6 @@
-"""What a slave does of its master's work while it acts for it: each as the master does it, from
-where that was, but for messages that go to other brokers."""
+"""The duties of an acting master: each continues the master's work where that was, as the master
+does it, except that messages go to other brokers.
+"""
 
 import asyncio
 import contextlib
@@ -28,13 +29,13 @@ from mq.protocol import names
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 64  # halves
-# A slot of the timer lasts for a second, unless it is set otherwise. One that takes longer is begun
-# anew by the master.
+# A slot of the timer lasts for a second, unless configured otherwise. A slot that takes longer is
+# restarted by the master.
 FINISH_SECONDS = 3.0
 
 
 class OffsetDuty:
-    """Where groups are: they commit here now."""
+    """Offsets of groups, which are committed here meanwhile."""
 
     def __init__(self, offsets: ConsumerOffsets) -> None:
         self._offsets = offsets
@@ -59,7 +60,7 @@ class DelayDuty:
 
     def begin(self) -> Iterable[tuple[Work, str]]:
         if not self._delayed.is_known:
-            log.warning("delay levels wait: the master has never told how far it had come")
+            log.warning("delay levels wait: the master has never reported its delivery progress")
             return
         self._delayed.version.has_acted = True
         yield from self._delayed.works()
@@ -77,7 +78,7 @@ class DelayDuty:
 
 
 class TimerDuty:
-    """Messages that are due at times of their own."""
+    """Timed messages."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class TimerDuty:
         timer: TimerOnDemand,
         writer: MessageWriter,
     ) -> None:
-        """What the master has told of ``delayed``, it has told of the timer, too."""
+        """If the master's progress of ``delayed`` is known, that of the timer is known, too."""
         self._stores = stores
         self._delayed = delayed
         self._timer = timer
@@ -96,7 +97,7 @@ class TimerDuty:
         if not Timer.is_used(self._stores.messages):
             return ()
         if not self._delayed.is_known:
-            log.warning("the timer waits: the master has never told how far it had come")
+            log.warning("the timer waits: the master has never reported its delivery progress")
             return ()
         return self._timer.open(self._writer)
 
@@ -112,11 +113,11 @@ class TimerDuty:
 
 
 class HalfDuty:
-    """Transactions that are open: nobody can end one here, so another broker gets its half, and
-    asks its producer. The offset of the group that checks passes those that have gone.
+    """Open transactions: no producer can end one here, so its half is sent to another broker, which
+    checks it. The offset of the check group advances past the halves that were sent.
 
-    Behind one that cannot go only a few do: the offset does not pass that one, so they are open at
-    the master, too, when it is back.
+    After a half that cannot be sent only a few others are: the offset does not advance past that
+    one, so they are open at the master, too, when it returns.
     """
 
     def __init__(self, stores: Stores, writer: MessageWriter) -> None:
@@ -124,7 +125,7 @@ class HalfDuty:
         self._writer = writer
         self._aside: Quarantine = stores.aside
         self._transactions: Transactions
-        self._gone: set[int] = set()  # behind one that has not
+        self._sent: set[int] = set()  # halves sent after one that was not
 
     def begin(self) -> Iterable[tuple[Work, str]]:
         stores = self._stores
@@ -132,7 +133,7 @@ class HalfDuty:
             stores.messages, self._writer, stores.offsets, stores.topics, has_them=False
         )
         self._transactions.load()
-        self._gone.clear()
+        self._sent.clear()
         yield self._run, "halves of transactions"
 
     async def finish(self) -> None:
@@ -147,26 +148,30 @@ class HalfDuty:
             results = StoreResults()
             try:
                 for offset in offsets:
-                    if offset not in self._gone:
+                    if offset not in self._sent:
                         results.put(partial(self._put, offset))
-            except (StoreRefused, OSError) as error:  # the master is back; or it is the disk
-                log.warning("halves of transactions wait: %s", error, extra={"failure": "acting"})
+            except (StoreRefused, OSError) as error:  # the master is back, or the disk fails
+                log.warning(
+                    "sending halves of transactions is delayed: %s",
+                    error,
+                    extra={"failure": "acting"},
+                )
             try:
                 await results.wait()
             finally:
-                passed = list(takewhile(self._gone.__contains__, offsets))
+                passed = list(takewhile(self._sent.__contains__, offsets))
                 transactions.ledger.remove(passed)
-                self._gone.difference_update(passed)
+                self._sent.difference_update(passed)
                 transactions.save_progress()
             if len(passed) < len(offsets):
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _put(self, offset: int, outcome: OnStored) -> None:
-        """Send one, or set it aside. Raises StoreRefused and OSError."""
+        """Send a half, or quarantine it. Raises StoreRefused and OSError."""
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):
-                self._gone.add(offset)
+                self._sent.add(offset)
             outcome(refusal)
 
         try:
@@ -176,7 +181,7 @@ class HalfDuty:
             self._writer.put(half, stored)
         except (StoreRefused, OSError):
             raise
-        except Exception as error:  # of this half: the others go on
+        except Exception as error:  # of this half: the others continue
             topic = names.TRANSACTION_HALF_TOPIC
             self._aside.put("acting: halves", error, topic, HALF_QUEUE, offset)
             stored(None)

@@ -1,9 +1,9 @@
-"""Escape: what an acting master delivers goes to other brokers of the cluster, for its log is to
-stay its master's (EscapeBridge of 5.x).
+"""Escape: an acting master delivers to other brokers of the cluster, because its log must stay its
+master's (EscapeBridge of 5.x).
 
-A message goes to each of the other brokers in turn that has its topic. A retry topic that no other
-broker has yet is made by the one that is sent to. What is answered with an error, or not at all, is
-sent again by whoever has put it: after an answer that was lost it is there twice.
+A message goes to each of the other brokers in turn that has its topic. If no other broker has a
+retry topic yet, the receiving broker creates it. The caller sends a message again after an error or
+a missing reply: if only the reply was lost, the message is stored twice.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 3.0  # Java's SEND_TIMEOUT
 ROUTE_AGE = 5.0
-MOST_AT_ONCE = 32  # messages on their way
-# Of messages that wait for one of those: what is due has been read from the log by then. One that
-# is larger goes alone.
-MOST_WAITING_BYTES = 16 * 1024 * 1024
-# Behind an error, so that a cluster without another broker is not asked without a pause.
+MAX_AT_ONCE = 32  # messages in flight
+# Bytes of messages that are in flight or wait for that; they have been read from the log. A larger
+# message goes alone.
+MAX_WAITING_BYTES = 16 * 1024 * 1024
+# After an error, so that a cluster without another broker is not asked in a loop.
 PAUSE_SECONDS = 0.5
 
 
@@ -60,13 +60,13 @@ class _Parcel(NamedTuple):
 
 
 def _size(message: StoredMessage) -> int:
-    """Bytes of a message, about: of its body, and of its properties, which can be 32 KB."""
+    """Approximate bytes of a message: of its body, and of its properties, which can be 32 KB."""
     texts = message.properties.items()
     return len(message.body) + sum(len(name) + len(value) for name, value in texts)
 
 
 class EscapeBridge:
-    """Sends messages, as long as it is open. ``escaped`` counts those that are stored."""
+    """Sends messages while it is open. ``escaped`` counts those that are stored."""
 
     def __init__(
         self, settings: BrokerSettings, name_servers: Callable[[], Iterable[NameServerSession]]
@@ -75,42 +75,44 @@ class EscapeBridge:
         self._settings = settings
         self._name_servers = name_servers
         self._waiting: deque[_Parcel] = deque()
-        self._bytes = 0  # of messages, waiting and on their way
+        self._bytes = 0  # of messages, waiting and in flight
         self._carriers: set[asyncio.Task[None]] = set()
         self._turn = count()
         self._is_open = False
         broker = settings.broker
-        # What it is in the place of the producer's group (EscapeBridge.innerProducerGroupName).
+        # Sent in place of the producer's group (EscapeBridge.innerProducerGroupName).
         self._group = f"InnerProducerGroup_{broker.broker_name}_{broker.broker_id}"
 
     def open(self) -> None:
-        """Take messages from now on."""
+        """Accept messages from now on."""
         self._is_open = True
 
     def send(self, message: StoredMessage, outgoing: ForwardedMessage, on_stored: OnStored) -> None:
-        """Send a message to another broker; what has become of it is told later.
+        """Send a message to another broker; the result is passed to ``on_stored`` later.
 
-        Raises StoreRefused while it is closed, and where enough waits already.
+        Raises StoreRefused while it is closed, and when too many bytes wait.
         """
         if not self._is_open:
             raise StoreRefused(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "this slave does not act as the master any more"
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this slave is no longer acting master"
             )
         size = _size(message)
-        if self._bytes and self._bytes + size > MOST_WAITING_BYTES:
+        if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
             raise StoreRefused(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "enough is on its way to other brokers"
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "too many messages are in flight to other brokers",
             )
         self._bytes += size
         self._waiting.append(_Parcel(message, outgoing, on_stored, size))
-        if len(self._carriers) < MOST_AT_ONCE:
+        if len(self._carriers) < MAX_AT_ONCE:
             carrier = asyncio.create_task(self._carry(), name="escape")
             self._carriers.add(carrier)
             carrier.add_done_callback(self._carriers.discard)
 
-    async def settle(self) -> None:
-        """Take no more, and wait until all that are on their way have arrived or have not. What has
-        not left yet stays here."""
+    async def drain(self) -> None:
+        """Refuse messages, and wait until all that are in flight have arrived or failed. Messages
+        that are not sent yet stay here.
+        """
         self._is_open = False
         late = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the master is back")
         while self._waiting:
@@ -119,7 +121,7 @@ class EscapeBridge:
             await asyncio.wait(set(self._carriers))
 
     async def close(self) -> None:
-        """End what is on its way. Idempotent."""
+        """Cancel the messages in flight. Idempotent."""
         self._is_open = False
         for carrier in list(self._carriers):
             carrier.cancel()
@@ -142,15 +144,15 @@ class EscapeBridge:
                 refusal = await self._deliver(parcel)
             except MQError as error:
                 refusal = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-            except Exception as error:  # of this message: the others go on
-                log.exception("%r cannot be sent to another broker", parcel.message)
+            except Exception as error:  # of this message: the others continue
+                log.exception("cannot send %r to another broker", parcel.message)
                 refusal = StoreRefused(ResponseCode.SYSTEM_ERROR, str(error))
             finally:
                 self._end(parcel, refusal)
             if is_stored(refusal):
                 self.escaped += 1
                 continue
-            log.warning("%s waits: %s", parcel.outgoing.topic, refusal,
+            log.warning("sending messages of %s is delayed: %s", parcel.outgoing.topic, refusal,
                         extra={"failure": "escape"})  # fmt: skip
             await asyncio.sleep(PAUSE_SECONDS if self._is_open else 0)
 
@@ -166,13 +168,13 @@ class EscapeBridge:
         return StoreRefused(ResponseCode.SYSTEM_ERROR, f"{queue.address}: {reply.remark}")
 
     async def _next_queue(self, topic: str) -> RemoteQueue:
-        """Where the next message of a topic goes. Raises MQError where it can go nowhere."""
+        """The queue for the next message of a topic. Raises MQError if there is none."""
         found = await self._queues(topic)
         if not found and topic.startswith(names.RETRY_PREFIX):
             cluster = self._settings.broker.broker_cluster_name  # a topic that each broker has
             found = [queue._replace(queue_id=0) for queue in await self._queues(cluster)]
         if not found:
-            raise MQError(f"no other broker of the cluster takes messages of {topic}")
+            raise MQError(f"no other broker of the cluster accepts messages of {topic}")
         return found[next(self._turn) % len(found)]
 
     async def _queues(self, topic: str) -> list[RemoteQueue]:
@@ -181,7 +183,7 @@ class EscapeBridge:
         for link in self._name_servers():
             try:
                 route: TopicRouteData = await link.session.route(topic, max_age=ROUTE_AGE)
-            except RouteNotFound:  # another may know it: this one may have just started
+            except RouteNotFound:  # another one may know it: this one may have just started
                 continue
             except MQError as error:
                 log.debug("no route of %s from %s: %s", topic, link.address, error)
@@ -205,14 +207,16 @@ class EscapeWriter(MessageWriter):
         self._bridge = bridge
 
     def target_of(self, properties: Mapping[str, str]) -> tuple[str, int]:
-        """The real topic and queue of a message that waited, which other brokers may have: what
-        this slave knows of topics is a copy, and may be older than the message. Raises NoTarget."""
+        """The real topic and queue of a deferred message. Other brokers may have the topic although
+        this slave does not know it, because its copy of the topics may be older than the
+        message. Raises NoTarget.
+        """
         return real_target(properties)
 
     def put(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
-        """Send a message to another broker. Returns -1: it has no place in the log here.
+        """Send a message to another broker. Returns -1, because it gets no physical offset here.
 
-        Raises StoreRefused, and NoTarget for one that cannot go to another broker.
+        Raises StoreRefused, and NoTarget for a message that cannot go to another broker.
         """
         if message.topic == names.TIMER_TOPIC:
             outgoing = rolled(message)

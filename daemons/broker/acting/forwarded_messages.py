@@ -1,9 +1,9 @@
-"""What an acting master sends to another broker, of what waits in its log: a message as its sender
-sent it, but for what has been done already. No I/O.
+"""The messages that an acting master sends to another broker: as their senders sent them, except
+for the steps that are done already. No I/O.
 
-    delivered   it has waited as long as it was to: it is not to be delayed again
-    rolled      it waits for the timer still, and goes to the timer of the other broker
-    half        its transaction is open: a half again, of which the other broker asks the producer
+    delivered   its delay is over: it must not be delayed again
+    rolled      it still waits for its time, and goes to the timer of the other broker
+    half        its transaction is open: it becomes a half at the other broker, which checks it
 """
 
 from mq.client.outgoing import DEFAULT_QUEUES
@@ -35,7 +35,7 @@ _CHECKED = (PropertyKey.TRANSACTION_CHECK_TIMES, PropertyKey.TRANSACTION_PREPARE
 
 
 class ForwardedMessage:
-    """A message on its way to any queue of a topic."""
+    """A message for any queue of a topic."""
 
     def __init__(self, topic: str, sys_flag: int, properties: dict[str, str]) -> None:
         self.topic = topic
@@ -43,8 +43,9 @@ class ForwardedMessage:
         self.properties = properties
 
     def command(self, message: StoredMessage, group: str, queue_id: int, broker: str) -> Command:
-        """The request that sends it to a queue of a broker. ``group`` is the producer's, of a
-        message that names none."""
+        """The request that sends it to a queue of a broker. ``group`` is the producer's group for a
+        message without one.
+        """
         fields = {
             Letter.PRODUCER_GROUP: self.properties.get(PropertyKey.PRODUCER_GROUP) or group,
             Letter.TOPIC: self.topic,
@@ -60,38 +61,53 @@ class ForwardedMessage:
             Letter.BATCH: "false",
             Letter.BROKER_NAME: broker,
         }
-        if self.topic.startswith(names.RETRY_PREFIX):  # else it may be buried there
+        if self.topic.startswith(names.RETRY_PREFIX):  # else it may become a dead letter there
             fields[Letter.MAX_RECONSUME_TIMES] = _ANY_TIMES
         return Command(RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
 
 
 def delivered(message: StoredMessage) -> ForwardedMessage:
-    """A message that has waited, and has its topic again. One that was committed is no half any
-    more, though its property says so."""
-    gone = (*_WAITED, *_TIMER, *_CHECKED, PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED)
-    return ForwardedMessage(message.topic, _sys_flag(message), _without(message, gone))
+    """A message whose delay is over, with its real topic. A committed message is no longer a half,
+    although its property says so.
+    """
+    removed = (
+        *_WAITED,
+        *_TIMER,
+        *_CHECKED,
+        PropertyKey.DELAY_LEVEL,
+        PropertyKey.TRANSACTION_PREPARED,
+    )
+    return ForwardedMessage(message.topic, _sys_flag(message), _without(message, removed))
 
 
 def rolled(message: StoredMessage) -> ForwardedMessage:
-    """A message of the timer's queue, with the time at which it is due.
+    """A message of the timer's queue, with its delivery time.
 
-    Raises NoTarget, also for one that takes another back: that is not where this one would go.
+    Raises NoTarget, also for one that withdraws another message: that one does not go to the same
+    broker.
     """
     if PropertyKey.TIMER_DELETE_UNIQUE_KEY in message.properties:
-        raise NoTarget("what it takes back waits at this broker")
+        raise NoTarget("the message that it withdraws waits at this broker")
     due = number(message, PropertyKey.TIMER_OUT_MS)
     if due is None:
         raise NoTarget("TIMER_OUT_MS is not a number")
     topic, _ = real_target(message.properties)
-    gone = (*_WAITED, *_TIMER, *_CHECKED, PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED)
-    properties = _without(message, gone)
+    removed = (
+        *_WAITED,
+        *_TIMER,
+        *_CHECKED,
+        PropertyKey.DELAY_LEVEL,
+        PropertyKey.TRANSACTION_PREPARED,
+    )
+    properties = _without(message, removed)
     properties[PropertyKey.TIMER_DELIVER_MS] = str(_exact(message, due))
     return ForwardedMessage(topic, _sys_flag(message), properties)
 
 
 def _exact(message: StoredMessage, slot: int) -> int:
-    """When a message is due that is in the timer's slot of that time, ms; rather late than early. A
-    delay counts from where it was stored first."""
+    """The delivery time of a message in a timer slot, in ms; late rather than early. A delay counts
+    from the first store time.
+    """
     has_rolled = PropertyKey.TIMER_ROLL_TIMES in message.properties
     asks_for_time = PropertyKey.TIMER_DELIVER_MS in message.properties
     exact = None
@@ -111,5 +127,5 @@ def _sys_flag(message: StoredMessage) -> int:
     return message.sys_flag & ~_HOST_FLAGS & ~SysFlag.TRANSACTION_MASK
 
 
-def _without(message: StoredMessage, gone: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in message.properties.items() if name not in gone}
+def _without(message: StoredMessage, removed: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in message.properties.items() if name not in removed}

@@ -1,7 +1,7 @@
-"""Heartbeats: name servers are to notice within seconds that a broker of the set is gone.
+"""Heartbeats: let name servers notice within seconds that a broker of the replica set is down.
 
-They know from the registration how long they may wait for one (brokerNotActiveTimeoutMillis). A
-name server of 4.9 knows neither, and waits for two minutes.
+The registration tells them how long to wait for one (brokerNotActiveTimeoutMillis). A name server
+of 4.9 knows neither heartbeats nor that time, and waits for two minutes.
 """
 
 import asyncio
@@ -17,8 +17,9 @@ from mq.protocol.headers.controller import BrokerHeartbeatRequestHeader
 
 
 class Heartbeats:
-    """Sends them to the name servers that the broker has registered with: `run`, until
-    cancelled."""
+    """Sends heartbeats to the name servers with which the broker is registered: `run`, until
+    cancelled.
+    """
 
     def __init__(self, settings: BrokerSettings, registration: Registration) -> None:
         self._settings = settings
@@ -37,7 +38,7 @@ class Heartbeats:
 
     async def _send(self, link: NameServerLink, fields: dict[str, str]) -> None:
         if link.answers and link.session.is_connected(link.address):
-            with contextlib.suppress(MQError):  # the link sees the end of the connection itself
+            with contextlib.suppress(MQError):  # the link notices the end of the connection itself
                 await link.session.invoke_oneway(
                     link.address, Command(RequestCode.BROKER_HEARTBEAT, dict(fields))
                 )

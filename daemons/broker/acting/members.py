@@ -1,4 +1,4 @@
-"""Which brokers of a set live, as name servers see them."""
+"""The living brokers of a replica set, as reported by name servers."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from mq.protocol.headers.broker import GetBrokerMemberGroupRequestHeader
 
 log = logging.getLogger(__name__)
 
-# Whoever sends notices without end has the name servers asked so often at most.
-LEAST_PAUSE = 0.05
+# Seconds between two rounds at least, however many notices arrive.
+MIN_PAUSE = 0.05
 TIMEOUT = 3.0
 
 
 class NameServerSession(Protocol):
-    """A name server, and a session to it: a NameServerLink."""
+    """A name server with a session, such as a NameServerLink."""
 
     @property
     def address(self) -> str: ...
@@ -35,10 +35,10 @@ class NameServerSession(Protocol):
 async def ask_for_members(
     session: Session, address: str, cluster: str, name: str
 ) -> dict[int, str]:
-    """The addresses of the living brokers of a set by id, as a name server knows them.
+    """The addresses by id of the living brokers of a replica set, as a name server knows them.
 
-    One of 4.9 is asked for the route of the topic that stands for the set. Raises MQError, and
-    ProtocolError for an answer that cannot be read.
+    From a name server of 4.9 the route of the topic that stands for the set is requested. Raises
+    MQError, and ProtocolError for an invalid reply.
     """
     header = GetBrokerMemberGroupRequestHeader(cluster_name=cluster, broker_name=name)
     try:
@@ -64,10 +64,11 @@ async def _members_in_route(session: Session, name: str) -> dict[int, str]:
 
 
 class Members:
-    """Asks again and again: `run`, until cancelled.
+    """Polls the name servers: `run`, until cancelled.
 
-    ``known`` is who lives by id, None before any name server has answered. Of several that do not
-    say the same each is believed that knows a broker. ``changed`` is called when there are others.
+    ``known`` has the addresses of living brokers by id, None before the first reply. If several
+    name servers disagree, a broker that any of them reports counts. ``changed`` is called when
+    ``known`` changes.
     """
 
     def __init__(
@@ -76,28 +77,28 @@ class Members:
         name_servers: Callable[[], Iterable[NameServerSession]],
         registered: asyncio.Event,
     ) -> None:
-        """``registered`` is set when name servers have heard of this broker, or do not answer."""
+        """``registered`` is set when name servers know this broker, or do not answer."""
         self.known: dict[int, str] | None = None
         self.changed: Callable[[], None] = lambda: None
         self._settings = settings
         self._name_servers = name_servers
         self._registered = registered
-        self._wanted = asyncio.Event()
+        self._poll_now = asyncio.Event()
 
-    def look(self) -> None:
-        """Ask soon: there may be news."""
-        self._wanted.set()
+    def poll_soon(self) -> None:
+        """Poll soon, because the members may have changed."""
+        self._poll_now.set()
 
     async def run(self) -> None:
         await self._registered.wait()
         while True:
-            self._wanted.clear()
+            self._poll_now.clear()
             await self._ask()
-            await asyncio.sleep(LEAST_PAUSE)
+            await asyncio.sleep(MIN_PAUSE)
             period = self._settings.broker.sync_broker_member_group_period / 1000
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
-                    await self._wanted.wait()
+                    await self._poll_now.wait()
 
     async def _ask(self) -> None:
         answers = await asyncio.gather(*(self._ask_one(link) for link in self._name_servers()))
@@ -106,7 +107,7 @@ class Members:
             if answer is not None:
                 found = answer | (found or {})
         if found is not None and found != self.known:
-            log.info("of this set there live: %s", found)
+            log.info("living brokers of the replica set: %s", found)
             self.known = found
             self.changed()
 
@@ -117,5 +118,5 @@ class Members:
                 link.session, link.address, broker.broker_cluster_name, broker.broker_name
             )
         except (MQError, ProtocolError) as error:
-            log.debug("%s does not say who of the set lives: %s", link.address, error)
+            log.debug("%s does not report the living brokers: %s", link.address, error)
             return None

@@ -1,11 +1,12 @@
-"""Popped messages while a slave acts as the master.
+"""Popped messages at an acting master.
 
-The revive topic stays as the master left it: an acknowledgement counts in memory, and what is not
-acknowledged in time goes to the retry topic of its group at another broker. Where no message of a
-check point is missing any more, the offset of the group that revives passes it, and that is what
-the master gets when it is back. So what was acknowledged of a check point with others that were not
-may come again, if this broker ends or the master comes before they have been revived. New pops are
-refused: they would have to be written down (Java's have other brokers do that).
+The revive topic stays as the master left it: an acknowledgement counts in memory, and messages not
+acknowledged in time go to the retry topic of their group at another broker. When no message of a
+check point is missing any more, the offset of the revive group advances past it, and the returning
+master gets that offset. So acknowledged messages of a check point with others that were not
+acknowledged may be redelivered, if this broker ends or the master returns before those have been
+revived. New pops are refused, because their check points would have to be written (Java has other
+brokers do that).
 """
 
 import asyncio
@@ -28,26 +29,26 @@ from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 64  # check points that cannot go, between two pauses
-_LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
+_AT_ONCE = 64  # check points that cannot be revived, between two pauses
+_LONGEST_SLEEP = 1.0  # s; limited so that a change of the clock is noticed
 
 
 class ActingCheckPoints(PopCheckPoints):
-    """The check points in the log of the master, which nothing is written to."""
+    """The check points in the log of the master, to which nothing is written."""
 
     def put(self, point: PopCheckPoint, on_stored: OnStored) -> None:
         raise StoreRefused(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            "this slave acts as the master, and gives nothing to who pops",
+            "this slave is acting master and does not serve pops",
         )
 
     def acknowledge(
         self, key: Key, offsets: Sequence[int], revive_queue_id: int, due: int, on_stored: OnStored
     ) -> None:
-        """Count that messages were consumed. Raises StoreRefused for a check point that is not
-        known here."""
+        """Count that messages were consumed. Raises StoreRefused for an unknown check point."""
         point = self.find(key)
-        if point is None or point.is_reviving:  # since it was looked at
+        # is_reviving may have been set since the caller's check
+        if point is None or point.is_reviving:
             raise StoreRefused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this slave does not have that check point"
             )
@@ -55,7 +56,7 @@ class ActingCheckPoints(PopCheckPoints):
         on_stored(None)
 
     def count_as_consumed(self, point: PopCheckPoint, offsets: Sequence[int]) -> None:
-        """Messages of a check point are not missing any more."""
+        """Mark messages of a check point as acknowledged."""
         for offset in offsets:
             self._take_ack(point.key, [offset], point.due)
         if not point.missing:
@@ -63,9 +64,11 @@ class ActingCheckPoints(PopCheckPoints):
 
 
 class ActingRevival:
-    """Sends what is not acknowledged in time to the retry topic at another broker: the duty.
+    """Sends messages that are not acknowledged in time to the retry topic at another broker. A
+    duty.
 
-    Also for a topic or a group that this slave does not know: it may not have copied them yet.
+    Also for a topic or a group that this slave does not know, because it may not have copied them
+    yet.
     """
 
     def __init__(self, points: ActingCheckPoints, writer: MessageWriter) -> None:
@@ -87,7 +90,7 @@ class ActingRevival:
         self._points.stop()
 
     async def _run(self) -> None:
-        left: list[PopCheckPoint] = []  # of which something could not be sent
+        left: list[PopCheckPoint] = []  # check points with messages that could not be sent
         try:
             while True:
                 await self._revive_due(left)
@@ -96,14 +99,15 @@ class ActingRevival:
                 self._points.push(point)
 
     async def _revive_due(self, left: list[PopCheckPoint]) -> None:
-        """Revive the next one, or wait for it. What is in ``left`` comes behind all others, which
-        it does not hold up."""
+        """Revive the next check point, or wait for one. Those in ``left`` are requeued after all
+        others, which they do not delay.
+        """
         points = self._points
         points.changed.clear()
         point = points.pop_due(clock.milliseconds())
         if point is not None:
             left.append(point)
-            point.is_reviving = True  # who acknowledges now is too late
+            point.is_reviving = True  # later acknowledgements are refused
             try:
                 is_done = await self._revive(point)
             finally:
@@ -125,35 +129,37 @@ class ActingRevival:
                 await points.changed.wait()
 
     async def _revive(self, point: PopCheckPoint) -> bool:
-        """Send what is missing of a check point; False if something of it could not be sent."""
-        gone: list[int] = []
+        """Send the missing messages of a check point; False if one could not be sent."""
+        sent: list[int] = []
         results = StoreResults()
-        again = retry_topic(point.group, normal_topic(point.topic, point.group))
+        retry = retry_topic(point.group, normal_topic(point.topic, point.group))
         try:
             for offset in point.missing:
-                results.put(partial(self._send, point, offset, again, gone))
-        except (StoreRefused, OSError) as error:  # the master is back; or it is the disk
-            log.warning("popped messages wait: %s", error, extra={"failure": "revive"})
+                results.put(partial(self._send, point, offset, retry, sent))
+        except (StoreRefused, OSError) as error:  # the master is back, or the disk fails
+            log.warning(
+                "redelivery of popped messages is delayed: %s", error, extra={"failure": "revive"}
+            )
         try:
             await results.wait()
         finally:
-            self._points.count_as_consumed(point, gone)
+            self._points.count_as_consumed(point, sent)
         return not point.missing
 
     def _send(
-        self, point: PopCheckPoint, offset: int, topic: str, gone: list[int], outcome: OnStored
+        self, point: PopCheckPoint, offset: int, topic: str, sent: list[int], outcome: OnStored
     ) -> None:
-        """Send one message, or set it aside. Raises StoreRefused and OSError."""
+        """Send one message, or quarantine it. Raises StoreRefused and OSError."""
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):
-                gone.append(offset)
+                sent.append(offset)
             outcome(refusal)
 
         try:
             old = self._writer.read_entry(point.topic, point.queue_id, offset)
             if old is None:
-                log.warning("%s queue %d: message %d, which group %s popped, is gone", point.topic,
+                log.warning("%s queue %d: message %d, popped by group %s, has expired", point.topic,
                             point.queue_id, offset, point.group)  # fmt: skip
                 stored(None)
                 return

@@ -1,19 +1,20 @@
-"""Before it is seen: what a broker does whose set has slaves that act (BrokerPreOnlineService).
+"""Pre-online: the steps of a starting broker of a replica set with acting masters
+(BrokerPreOnlineService).
 
-A master that comes back tells each living slave that it starts. One of ours stops acting then, and
-answers when how far it has come is final; one of Java goes on until the master has registered. Then
-it is asked how far delay levels, the timer and groups are, and what it is ahead in is taken over:
-before the services start that go on from there. What is wrong with a slave is not to keep the set
-without a master: after a while the master starts without its word, and delivers again what that one
-has delivered.
+A returning master informs each living slave that it starts. A slave of this project stops acting
+then, and answers when its delivery progress is final; one of Java continues until the master has
+registered. Then the master requests the slave's progress of delay levels, the timer and groups, and
+applies it where the slave is ahead: before the services start that continue from there. An error of
+a slave must not keep the set without a master: after a while the master starts without its reply,
+and delivers again what that slave has delivered.
 
-Nothing is taken from a slave whose log is longer than the master's, which has lost the end of its
-own: with it went what the slave's copies say that the master had done. That is done again rather
-than not at all.
+Nothing is applied from a slave whose log is longer than the master's, because the master has lost
+the end of its log, which had the records of the work that the slave's copies report as done. That
+work is rather done again than not at all.
 
-A slave waits, but not for long, until the log of its master comes.
+A slave waits, for a limited time, until the log of its master arrives.
 
-Nothing is asked where no name server is known, or none answers.
+Nothing is requested if no name server is configured, or none answers.
 """
 
 import asyncio
@@ -43,21 +44,22 @@ from mq.protocol.headers.broker import ExchangeHAInfoRequestHeader, ExchangeHAIn
 
 log = logging.getLogger(__name__)
 
-# A master starts without the word of slaves that do not answer for so long.
+# Seconds after which a master starts without the replies of silent slaves.
 PATIENCE = 30.0
-# Nor does it wait longer for name servers: without them nobody finds it anyway.
+# Seconds to wait for name servers at most: without them no client finds the master anyway.
 NAME_SERVER_PATIENCE = 5.0
 RETRY_SECONDS = 0.5
-# Behind a wait for others a slave is asked once more whose word is older: it makes way for 15 s.
+# A slave whose reply is older than this after the wait for others is asked once more, because it
+# stops acting for 15 s only.
 FRESH_SECONDS = 5.0
-# A slave that stops acting waits for what is on its way before it answers.
+# A slave that stops acting drains its messages in flight before it answers.
 ASK_SECONDS = 12.0
-# A slave waits so long for the log of its master (HAConnectionStateNotificationService).
+# Seconds that a slave waits for the log of its master (HAConnectionStateNotificationService).
 CONNECT_SECONDS = 10.0
 
 
 class PreOnline:
-    """Of one broker at its addresses; an async context manager."""
+    """The steps of one broker at its addresses; an async context manager."""
 
     def __init__(self, settings: BrokerSettings, address: str, ha_address: str) -> None:
         self._settings = settings
@@ -77,7 +79,7 @@ class PreOnline:
         await self._parts.aclose()
 
     async def members(self) -> dict[int, str] | None:
-        """The other living brokers of the set by id; None if no name server says."""
+        """The other living brokers of the set by id; None if no name server answers."""
         broker = self._settings.broker
         found: dict[int, str] | None = None
         for address, session in self._sessions:
@@ -86,7 +88,7 @@ class PreOnline:
                     session, address, broker.broker_cluster_name, broker.broker_name
                 )
             except (MQError, ProtocolError) as error:
-                log.warning("%s does not say who of the set lives: %s", address, error)
+                log.warning("%s does not report the living brokers: %s", address, error)
             else:
                 found = answer | (found or {})
         if found is None:
@@ -96,7 +98,7 @@ class PreOnline:
     # a master -------------------------------------------------------------------------------------
 
     async def take_over(self, stores: Stores) -> None:
-        """Go on from where slaves are that have acted as the master. Raises OSError."""
+        """Continue where slaves are that were acting master. Raises OSError."""
         if not self._sessions:
             return
         began, asked = clock.monotonic(), dict[str, float]()
@@ -105,7 +107,7 @@ class PreOnline:
             waited = clock.monotonic() - began
             if members is None:
                 if waited > NAME_SERVER_PATIENCE:
-                    log.warning("no name server says whether a slave has acted as the master")
+                    log.warning("no name server reports whether there are acting masters")
                     return
             else:
                 left = [members[number] for number in sorted(members)]
@@ -114,62 +116,64 @@ class PreOnline:
                         asked[address] = clock.monotonic()
                 silent = [one for one in left if one not in asked]
                 if silent and waited > PATIENCE:
-                    log.error("%s may have acted as the master, and does not say how far it has "
-                              "come: what it has delivered comes again", silent)  # fmt: skip
+                    log.error("%s may have been acting master, but does not report its progress: "
+                              "its deliveries are repeated", silent)  # fmt: skip
                 if not silent or waited > PATIENCE:
                     for address, at in list(asked.items()):
-                        if clock.monotonic() - at > FRESH_SECONDS:  # it may act again by now
+                        # it may be acting master again by now
+                        if clock.monotonic() - at > FRESH_SECONDS:
                             await self._take_from(address, stores)
                     return
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _take_from(self, address: str, stores: Stores) -> bool:
-        """Take over what a slave has been further in; False if it does not answer. Raises
+        """Apply the progress of a slave that is ahead; False if it does not answer. Raises
         OSError."""
         session = self._sessions[0][1]
 
         async def ask(code: RequestCode) -> bytes:
             return bytes((await session.call(address, Command(code), ASK_SECONDS)).body)
 
-        told = ExchangeHAInfoRequestHeader(
+        notify = ExchangeHAInfoRequestHeader(
             master_ha_address=self._ha_address,
             master_flush_offset=stores.messages.log.written,
             master_address=self._address,
         )
-        command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, told.encode())
+        command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, notify.encode())
         try:
             await session.call(address, command, ASK_SECONDS)
             delays = await ask(RequestCode.GET_ALL_DELAY_OFFSET)
             offsets = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
             timer = await _timer_of(ask)
-            is_further = _may_be_further(offsets)
-            if is_further and await self._has_lost_more(address, ask, stores):
+            is_ahead = _may_be_ahead(offsets)
+            if is_ahead and await self._has_lost_more(address, ask, stores):
                 return True
-            if is_further:
+            if is_ahead:
                 await self._take(stores, delays, offsets, timer)
         except (MQError, ProtocolError, ValueError) as error:
-            log.warning("%s does not say how far it has come: %s", address, error)
+            log.warning("%s does not report its progress: %s", address, error)
             return False
-        log.info("%s has%s acted as the master", address, "" if is_further else " not")
+        log.info("%s was%s acting master", address, "" if is_ahead else " not")
         return True
 
     async def _has_lost_more(
         self, address: str, ask: Callable[[RequestCode], Awaitable[bytes]], stores: Stores
     ) -> bool:
-        """Whether a slave has more of the log than there is here. Raises MQError and ProtocolError,
-        ValueError."""
+        """Whether a slave's log is longer than the one here. Raises MQError, ProtocolError and
+        ValueError.
+        """
         runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
         end, own = int(runtime.get("commitLogMaxOffset", "")), stores.messages.log.written
         if end <= own:
             return False
-        log.error("%s has acted as the master, and its log ends at %d, this one at %d: what it has "
-                  "delivered comes again", address, end, own)  # fmt: skip
+        log.error("%s was acting master, but its log ends at %d and this one at %d: its "
+                  "deliveries are repeated", address, end, own)  # fmt: skip
         return True
 
     async def _take(
         self, stores: Stores, delays: bytes, offsets: bytes, timer: bytes | None
     ) -> None:
-        """Raises OSError and ValueError."""
+        """Apply the progress of a slave. Raises OSError and ValueError."""
         store = stores.messages
         table = await asyncio.to_thread(copied_answers.read_changed_offsets, offsets)
         stores.offsets.advance(table, store.max_offset)
@@ -188,8 +192,10 @@ class PreOnline:
 
     # a slave --------------------------------------------------------------------------------------
 
-    async def find_master(self, told: Callable[[str, str], None]) -> bool:
-        """Ask the master, if one lives, where it is replicated from; whether it says."""
+    async def find_master(self, notify: Callable[[str, str], None]) -> bool:
+        """Ask a living master for its replication address; returns whether it answers. ``notify``
+        gets the addresses.
+        """
         address = (await self.members() or {}).get(names.MASTER_ID)
         if address is None:
             return False
@@ -199,23 +205,25 @@ class PreOnline:
             reply = await session.call(address, command, ASK_SECONDS)
             header = ExchangeHAInfoResponseHeader.decode(reply.fields)
         except (MQError, ProtocolError) as error:
-            log.warning("%s does not say where it is replicated from: %s", address, error)
+            log.warning("%s does not report its replication address: %s", address, error)
             return False
         if not header.master_ha_address:
             return False
-        told(address, header.master_ha_address)
+        notify(address, header.master_ha_address)
         return True
 
 
 async def _timer_of(ask: Callable[[RequestCode], Awaitable[bytes]]) -> bytes | None:
-    """A broker that has had no message for its timer has no checkpoint, and refuses."""
+    """Request the timer's checkpoint. A broker that had no message for its timer has none, and
+    refuses.
+    """
     try:
         return await ask(RequestCode.GET_TIMER_CHECK_POINT)
     except (RequestNotSupported, NoneThere):
         return None
 
 
-def _may_be_further(offsets: bytes) -> bool:
-    """Raises ValueError."""
+def _may_be_ahead(offsets: bytes) -> bool:
+    """Whether a slave's offsets show that it was acting master. Raises ValueError."""
     plain = fastjson.loads(offsets)
     return is_worth_taking(plain.get("dataVersion") if isinstance(plain, dict) else None)

@@ -1,12 +1,12 @@
-"""When a slave acts as the master of its set, and when it stops.
+"""Starts and stops the work of an acting master.
 
-    begin   no living broker of the set has a lower id, and nothing has come from the master for a
-            while, though a name server may have forgotten it
-    end     a broker with a lower id lives, or the log of one comes, or a master says that it starts
-    make    way: a master that starts asks what was delivered, so this ends before it is answered
+    begin     no living broker of the set has a lower id, and nothing has arrived from the master
+              for a while, in case only a name server has lost it
+    end       a broker with a lower id is alive, or a master's log arrives, or a master starts
+    make way  a starting master asks for the delivery progress, so this ends before it is answered
 
-Ending, nothing more is sent, what is on its way is waited for, the tasks are cancelled, and how far
-each has come is saved: from there the master goes on.
+At the end nothing more is sent, messages in flight are drained, the tasks are cancelled, and the
+progress of each duty is saved: the master continues from there.
 """
 
 import asyncio
@@ -24,32 +24,37 @@ from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-TICK = 0.5  # between two looks, whatever is told
-# A master that has said that it starts is to register by then; else it was none.
+TICK = 0.5  # seconds between two checks without news
+# A master that has announced its start must register within this time; otherwise it was not a
+# master.
 WAY_SECONDS = 15.0
-# Until what could not be begun is tried again.
+# Seconds until a duty that could not begin is tried again.
 BEGIN_AGAIN_SECONDS = 5.0
-# Who waits for the end of it waits no longer.
+# Seconds that callers wait for the end at most.
 END_SECONDS = 10.0
 
 
 class Duty(Protocol):
-    """Something that a master does and a slave does not."""
+    """Work that a master does and a slave does not."""
 
     def begin(self) -> Iterable[tuple[Work, str]]:
-        """Take up where the master was; what is to be done until the end. Raises OSError, among
-        others: then it has not begun, and is not ended."""
+        """Continue where the master was; returns the tasks to run until the end. Raises OSError,
+        among others: then the duty has not begun, and is not ended.
+        """
 
     async def finish(self) -> None:
-        """Come to where one can end, with what can still be delivered, but not for long."""
+        """Reach a state in which the duty can end, by delivering what can still be delivered,
+        within a limited time.
+        """
 
     async def end(self) -> None:
-        """Its tasks have ended: save how far it has come. Raises OSError."""
+        """Save the progress, after the tasks have ended. Raises OSError."""
 
 
 class ActingMaster:
-    """Acts as the master when it has to: `run`, until cancelled; `stop` before that, to end well.
-    ``is_acting`` says whether it does, ``began`` how often it has begun."""
+    """Acts as the master when necessary: `run`, until cancelled; call `stop` before that to end
+    cleanly. ``is_acting`` is whether it does, ``began`` how often it has begun.
+    """
 
     def __init__(
         self,
@@ -61,9 +66,10 @@ class ActingMaster:
         tasks: Tasks,
         on_master: Callable[[], None],
     ) -> None:
-        """``hears_master`` says whether the log of a master comes; ``bridge`` is there where duties
-        deliver. ``on_master`` is called when the master lives that did not before, or it is at
-        another address."""
+        """``hears_master`` returns whether a master's log arrives; ``bridge`` is None if duties
+        must not deliver. ``on_master`` is called when a master becomes alive, or its address
+        changes.
+        """
         self.is_acting = False
         self.began = 0
         self._own_id = own_id
@@ -74,24 +80,24 @@ class ActingMaster:
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
         self._begun: list[Duty] = []
-        self._left: list[Duty] = []  # that could not be begun yet
-        self._again_at = 0.0  # when they are tried again, by the monotonic clock
+        self._left: list[Duty] = []  # duties that could not begin yet
+        self._again_at = 0.0  # monotonic time at which they are tried again
         self._news = asyncio.Event()
         self._ended = asyncio.Event()
         self._ended.set()
         self._way_until = 0.0
         self._on_master = on_master
-        self._master: str | None = None  # the address of it
-        members.changed = self._look
+        self._master: str | None = None  # its address
+        members.changed = self._members_changed
 
     async def run(self) -> None:
         try:
             while True:
                 self._news.clear()
-                wanted = self._is_wanted()
-                if wanted and not self.is_acting:
+                needed = self._is_needed()
+                if needed and not self.is_acting:
                     self._begin()
-                elif self.is_acting and not wanted:
+                elif self.is_acting and not needed:
                     await self._end()
                 elif self._left and clock.monotonic() >= self._again_at:
                     self._begin_left()
@@ -102,35 +108,36 @@ class ActingMaster:
             if self.is_acting:
                 await self._end(at_once=True)
 
-    def _look(self) -> None:
-        """Others of the set live than before."""
+    def _members_changed(self) -> None:
+        """The living brokers of the set have changed."""
         before, self._master = self._master, (self._members.known or {}).get(MASTER_ID)
         if self._master is not None and self._master != before:
             self._on_master()
         self._news.set()
 
-    def _is_wanted(self) -> bool:
+    def _is_needed(self) -> bool:
         known = self._members.known
-        if known is None or self._own_id not in known:  # or name servers do not know this one yet
+        if known is None or self._own_id not in known:  # name servers do not know this broker yet
             return False
         if any(number < self._own_id for number in known):
             if self._way_until < math.inf:
-                self._way_until = 0.0  # it has come
+                self._way_until = 0.0  # the announced master is here
             return False
         return clock.monotonic() >= self._way_until and not self._hears_master()
 
     @property
     def knows_better(self) -> bool:
-        """Whether this slave may be further than the master: while it acts, and then until the
-        master that starts has asked, and is seen."""
+        """Whether this slave's progress may be ahead of the master's: while it acts, and then until
+        the starting master has asked for it and is registered.
+        """
         return self.is_acting or clock.monotonic() < self._way_until
 
     async def make_way(self) -> None:
-        """A master says that it starts: stop acting, and return when that is done."""
+        """A master starts: stop acting, and return when that is done."""
         await self._end_until(clock.monotonic() + WAY_SECONDS)
 
     async def stop(self) -> None:
-        """Stop acting for good."""
+        """Stop acting permanently."""
         await self._end_until(math.inf)
 
     async def _end_until(self, moment: float) -> None:
@@ -141,20 +148,21 @@ class ActingMaster:
                 await self._ended.wait()
 
     def _begin(self) -> None:
-        log.warning("the master is gone: this slave acts as the master")
+        log.warning("the master is down; this slave is acting master now")
         self.is_acting = True
         self.began += 1
         self._ended.clear()
         if self._bridge is None:
-            log.warning("what is due waits for the master (enableRemoteEscape=false)")
+            log.warning("deliveries wait for the master (enableRemoteEscape=false)")
         else:
             self._bridge.open()
         self._left = list(self._duties)
         self._begin_left()
 
     def _begin_left(self) -> None:
-        """Begin what is not begun. Whatever goes wrong with one duty leaves the others, and has
-        that one begun later."""
+        """Begin the duties that have not begun. An error of one does not affect the others; it is
+        retried later.
+        """
         left, self._left = self._left, []
         self._again_at = clock.monotonic() + BEGIN_AGAIN_SECONDS
         for duty in left:
@@ -169,12 +177,12 @@ class ActingMaster:
                 self._running.append(self._tasks.spawn(work, f"acting: {name}"))
 
     async def _end(self, *, at_once: bool = False) -> None:
-        """Stop. Whatever goes wrong with one duty leaves the others."""
+        """Stop. An error of one duty does not affect the others."""
         self._left = []
         if not at_once:
             await asyncio.gather(*(duty.finish() for duty in self._begun))
         if self._bridge is not None:
-            await self._bridge.settle()
+            await self._bridge.drain()
         running, self._running = self._running, []
         for task in running:
             task.cancel()
@@ -187,4 +195,4 @@ class ActingMaster:
                 self._tasks.failed(f"acting: {type(duty).__name__}", error)
         self.is_acting = False
         self._ended.set()
-        log.warning("this slave does not act as the master any more")
+        log.warning("this slave is no longer acting master")

@@ -84,7 +84,7 @@ class Acting:
     def look(self) -> None:
         """Query the members again: another broker is reported to have the lowest id."""
         if self.members is not None:
-            self.members.look()
+            self.members.poll_soon()
 
     @property
     def knows_better(self) -> bool:

@@ -1,1 +1,1 @@
-"""Messages that are due at any time: the files of RocketMQ 5's timer and the service on them."""
+"""Timer: delivers timed messages, with the files of RocketMQ 5's timer."""

@@ -1,7 +1,7 @@
-"""The file `config/timercheck`: how far the timer has come (TimerCheckpoint of RocketMQ 5).
+"""The file `config/timercheck`: the progress of the timer (TimerCheckpoint of RocketMQ 5).
 
-Seven i64, big-endian: time read up to (ms), flushed position of the timer log, offset in the queue
-of rmq_sys_wheel_timer, the same of the master, and a data version (state, timestamp, counter).
+Seven i64, big-endian: read time (ms), flushed position of the timer log, offset in the queue of
+rmq_sys_wheel_timer, the same offset of the master, and a data version (state, timestamp, counter).
 """
 
 import struct
@@ -14,18 +14,19 @@ _LAYOUT = struct.Struct(">7q")
 _PAGE = 4096
 
 FILE_NAME = "timercheck"  # in the folder config
-# Beside it while this broker takes over from another one, in the same format: how far that was.
+# Next to it, in the same format, while this broker takes over from another one: the progress of
+# that.
 INHERITED_NAME = "timerinherited"
 CONTENT_SIZE = _LAYOUT.size
 
 
 def read_values(content: bytes) -> tuple[int, ...] | None:
-    """The numbers of a checkpoint; None of what is too short to be one."""
+    """The numbers of a checkpoint; None if the content is too short."""
     return _LAYOUT.unpack_from(content) if len(content) >= CONTENT_SIZE else None
 
 
 def padded(content: bytes) -> bytes:
-    """The file with this content, of a page as Java's."""
+    """The file with this content, padded to a page as by Java."""
     return content + bytes(_PAGE - len(content))
 
 
@@ -48,7 +49,7 @@ class TimerCheckpoint:
             self.queue_offset = min(offset, master_offset)
 
     def save(self, read_time: int, log_position: int, queue_offset: int) -> None:
-        """Write it. Raises OSError."""
+        """Write the file. Raises OSError."""
         self._counter += 1
         now = clock.milliseconds()
         raw = _LAYOUT.pack(

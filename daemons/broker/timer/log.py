@@ -1,12 +1,12 @@
-"""The folder `timerlog`: one unit for each message that waits, chained by the slot it is due in.
+"""The folder `timerlog`: one unit for each waiting message, chained by the slot in which it is due.
 
 A unit (TimerLog of RocketMQ 5, big-endian, 52 bytes):
 
-    size i32 | position of the slot's unit before, -1 if none, i64 | magic i32 | write time i64
+    size i32 | position of the slot's previous unit, -1 if none, i64 | magic i32 | write time i64
     | due after the write time, ms, i32 | physical offset i64 | size of the record i32
     | hash of the topic i32 | reserved i64
 
-What is left at the end of a file is a blank: its length i32, 0 i64, a magic of its own i32.
+A blank fills the rest of a file: its length i32, 0 i64, its own magic i32.
 """
 
 import logging
@@ -23,19 +23,19 @@ log = logging.getLogger(__name__)
 
 MAGIC = 1
 MAGIC_ROLL = 2  # due later than the wheel reaches: it is put again when this slot is due
-MAGIC_DELETE = 4  # takes another message back
+MAGIC_DELETE = 4  # withdraws another message
 _MAGICS = 0xF
 _BLANK_MAGIC = 0xCBD43194
 
 _UNIT = struct.Struct(">iqiqiqiiq")
 _BLANK = struct.Struct(">iqI")
 UNIT_SIZE = _UNIT.size
-# Between when a unit is written and when it is due, in ms: an i32 holds it.
+# The longest time between the write and the delivery of a unit, in ms: an i32 holds it.
 LONGEST_DELAY = (1 << 31) - 1
 
 
 class Unit(NamedTuple):
-    """What the log says of a message; ``written`` and ``due``, its slot's time, are in ms."""
+    """The log's data of a message; ``written`` and ``due``, the time of its slot, are in ms."""
 
     previous: int
     magic: int
@@ -46,14 +46,17 @@ class Unit(NamedTuple):
 
 
 class TimerLog:
-    """The files of the log; ``file_size`` is theirs in bytes, ``end`` where the next unit goes."""
+    """The files of the log; ``file_size`` is their size in bytes, ``end`` the position of the next
+    unit.
+    """
 
     def __init__(self, folder: Path, file_size: int) -> None:
         self._folder = folder
         self._file_size = file_size
         self._files: dict[int, MappedFile] = {}  # by first position, in order
         self._dirty: set[int] = set()
-        self._names_synced = False  # nor of what is found: its maker may have been killed before
+        # also of existing files: their creator may have been killed before the sync
+        self._names_synced = False
         files.make_folders(folder)
         starts = (layout.file_offset(name) for name in files.listdir(folder))
         for start in sorted(start for start in starts if start is not None):
@@ -61,9 +64,9 @@ class TimerLog:
         self.end = 0
 
     def recover(self, start: int) -> Iterator[tuple[int, Unit]]:
-        """Yield position and unit of every whole unit from a position on; sets `end` behind them.
+        """Yield position and unit of every whole unit from a position on; sets `end` after them.
 
-        What follows the last whole unit is cleared.
+        Clears everything after the last whole unit.
         """
         position = max(start, next(iter(self._files), 0))
         if (position - position // self._file_size * self._file_size) % UNIT_SIZE:
@@ -72,7 +75,7 @@ class TimerLog:
         self._clear_after(self.end)
 
     def units(self) -> Iterator[tuple[int, Unit]]:
-        """Position and unit of every unit that there is, up to `end`."""
+        """Yield position and unit of every unit up to `end`."""
         end = self.end
         for position, unit in self._units(next(iter(self._files), 0)):
             if position >= end:
@@ -80,7 +83,7 @@ class TimerLog:
             yield position, unit
 
     def _units(self, position: int) -> Generator[tuple[int, Unit], None, int]:
-        """Whole units from a position on; returns the end of the last."""
+        """Yield whole units from a position on; returns the end of the last one."""
         while (file := self._file_at(position)) is not None:
             room = file.end - position
             unit = self.unit(position)
@@ -90,7 +93,7 @@ class TimerLog:
                     position += room
                     continue
                 break
-            self._dirty.add(file.start)  # what was killed may have left it in memory only
+            self._dirty.add(file.start)  # a killed process may not have flushed it
             yield position, unit
             position += UNIT_SIZE
         return position
@@ -110,7 +113,7 @@ class TimerLog:
             self.end = file.end
             file = self._open(self.end)
         position = self.end
-        # Further off they are only if the clock was set by weeks meanwhile.
+        # The distance exceeds this only if the clock was set by weeks meanwhile.
         written = min(max(written, due - LONGEST_DELAY), due + LONGEST_DELAY)
         unit = _UNIT.pack(UNIT_SIZE, previous, magic, written, due - written, at, size, 0, 0)
         file.write(unit, position - file.start)
@@ -119,7 +122,7 @@ class TimerLog:
         return position
 
     def unit(self, position: int) -> Unit | None:
-        """The unit at a position, or None if there is none."""
+        """The unit at a position, or None."""
         file = self._file_at(position)
         if file is None:
             return None
@@ -132,13 +135,13 @@ class TimerLog:
         return Unit(previous, magic, written, written + delay, physical, record_size)
 
     def chain(self, last: int, before: int = -1) -> list[Unit]:
-        """The units of a slot from the last back to one that was seen before, in their order."""
+        """The units of a slot after ``before`` up to ``last``, in order."""
         found: list[Unit] = []
         position = last
         while position > before:
             unit = self.unit(position)
             if unit is None:
-                log.error("the timer log has no unit at %d: what is before it is lost", position)
+                log.error("the timer log has no unit at %d: units before it are lost", position)
                 break
             found.append(unit)
             if unit.previous >= position:
@@ -149,10 +152,10 @@ class TimerLog:
         return found
 
     def sync(self) -> None:
-        """Wait until everything is on the disk, with the names of the files and their folder's.
+        """Flush everything to the disk, with the names of the files and of their folder.
 
-        Raises OSError; the kernel may have dropped what was to be written then, so that nothing is
-        known to be on the disk before a restart.
+        Raises OSError; the kernel may have dropped the pages then, so that nothing is known to be
+        on the disk before a restart.
         """
         dirty, self._dirty = self._dirty, set()
         for start in dirty:
@@ -164,7 +167,7 @@ class TimerLog:
             files.sync_folder(self._folder.parent)
 
     def remove_older(self, seconds: float) -> None:
-        """Delete files, but not the last, in which nothing was written for so long."""
+        """Delete files without writes in the last seconds, except the last file."""
         oldest = clock.time() - seconds
         for start in list(self._files)[:-1]:
             if self._files[start].modified_at() >= oldest:

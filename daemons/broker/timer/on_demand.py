@@ -1,4 +1,4 @@
-"""Timer on demand: it starts with the first message for it; most brokers never need its files."""
+"""Timer on demand: starts the timer with its first message; most brokers never need its files."""
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.quarantine import Quarantine
@@ -10,7 +10,7 @@ from mq.daemons.supervision import Tasks, Work
 
 
 class TimerOnDemand:
-    """``timer`` is None until it is started."""
+    """Creates, starts and closes the timer. ``timer`` is None until it is started."""
 
     def __init__(
         self, settings: BrokerSettings, store: MessageStore, aside: Quarantine, tasks: Tasks
@@ -22,14 +22,14 @@ class TimerOnDemand:
         self.timer: Timer | None = None
 
     def start(self, writer: MessageWriter) -> None:
-        """Start it, unless it runs already."""
+        """Start the timer, unless it is running."""
         if self.timer is not None:
             return
         for work, name in self.open(writer):
             self._tasks.spawn(work, name)
 
     def open(self, writer: MessageWriter) -> list[tuple[Work, str]]:
-        """Make it; what is to be done until its end, and the names. Raises OSError."""
+        """Create the timer; returns its tasks with their names. Raises OSError."""
         timer = self.timer = Timer(self._settings, self._store, writer, self._aside)
         pause = self._settings.store.timer_flush_interval_ms / 1000
 
@@ -39,13 +39,14 @@ class TimerOnDemand:
         return [*timer.works(), (save, "timer: save")]
 
     async def end(self) -> None:
-        """Save and close it, of which all tasks have ended; it may be opened again. Raises
-        OSError."""
+        """Save and close the timer after all its tasks have ended; it may be opened again. Raises
+        OSError.
+        """
         timer, self.timer = self.timer, None
         if timer is not None:
             await timer.close()
 
     async def close(self) -> None:
-        """Close its files, if it was ever started."""
+        """Close the files of the timer, if it was started."""
         if self.timer is not None:
             await self.timer.close()

@@ -1,4 +1,4 @@
-"""What a message asks of the timer, and how it is made one of the timer's queue."""
+"""Timer requests of messages, and their conversion to messages of the timer's queue."""
 
 import re
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ _REQUESTS = (
     PropertyKey.TIMER_DELIVER_MS,
 )
 
-_LONG = re.compile(r"[+-]?[0-9]{1,19}").fullmatch  # as Long.parseLong takes it
+_LONG = re.compile(r"[+-]?[0-9]{1,19}").fullmatch  # as Long.parseLong accepts it
 _MOST_LONG = (1 << 63) - 1
 
 
 def asks_for_timer(message: StoredMessage) -> bool:
-    """Whether a message is due at a time of its own and has not been through the timer."""
+    """Whether a message has its own delivery time and has not been through the timer."""
     properties = message.properties
     if message.topic == names.TIMER_TOPIC or PropertyKey.TIMER_OUT_MS in properties:
         return False
@@ -31,17 +31,20 @@ def asks_for_timer(message: StoredMessage) -> bool:
 
 
 def forget_timer(message: StoredMessage) -> None:
-    """A message with a delay level is delayed by that alone (HookUtils.checkIfTimerMessage)."""
+    """Drop the timer properties of a message with a delay level, which alone counts
+    (HookUtils.checkIfTimerMessage).
+    """
     for name in _REQUESTS:
         message.properties.pop(name, None)
 
 
 def name_withdrawn(properties: dict[str, str], topic: str) -> None:
-    """Have what a message to `topic` takes out of the timer be of the same topic.
+    """Restrict the message that a message to `topic` withdraws to the same topic.
 
-    Clients of 5.x name it with its topic before it, or by its id alone: then by that of any topic.
+    Clients of 5.x name it as topic+id, or by its id alone: that would be one of any topic.
 
-    Raises Refused for one of another topic: to send to this one is no right to that.
+    Raises Refused for one of another topic: the permission to send to this topic does not include
+    that.
     """
     named = properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY)
     if named is None or named.startswith(f"{topic}+"):
@@ -49,21 +52,22 @@ def name_withdrawn(properties: dict[str, str], topic: str) -> None:
     if "+" in named:
         raise Refused(
             ResponseCode.NO_PERMISSION,
-            f"a message to {topic} cannot take back {named}, which is of another topic",
+            f"a message to {topic} cannot withdraw {named}, which is of another topic",
         )
     properties[PropertyKey.TIMER_DELETE_UNIQUE_KEY] = f"{topic}+{named}"
 
 
 def deliver_time(message: StoredMessage, now: int) -> int | None:
-    """When a message asks to be delivered, in ms; None if it does not, or not in a number.
+    """The requested delivery time in ms; None if there is none, or it is not a number.
 
-    A number may have a sign, and a time in the past is a valid time.
+    A number may have a sign, and a time in the past is valid.
     """
     return _deliver_time(message.properties, now)
 
 
 def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
-    # The first that is there counts, also if it is not a number (HookUtils.transformTimerMessage).
+    # The first existing property counts, even if it is not a number
+    # (HookUtils.transformTimerMessage).
     for name, unit, begin in (
         (PropertyKey.TIMER_DELAY_SEC, 1000, now),
         (PropertyKey.TIMER_DELAY_MS, 1, now),
@@ -76,7 +80,7 @@ def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
 
 
 def check_in_batch(properties: Mapping[str, str]) -> None:
-    """Raises Refused for a message of a batch that asks to be delivered later.
+    """Raise Refused for a message of a batch that has a later delivery time.
 
     The messages of a batch are stored together in one queue. Java stores them, too, and delivers
     such a message at once.
@@ -94,27 +98,28 @@ def check_in_batch(properties: Mapping[str, str]) -> None:
 
 
 def make_timed(message: StoredMessage, settings: MessageStoreConfig, now: int) -> bool:
-    """Make a message one of the timer's queue; False if its time has passed: it goes as it is.
+    """Convert a message to one of the timer's queue; False if its time has passed and it needs no
+    timer.
 
-    Raises StoreRefused if the timer is off or the message asks for what is not possible.
+    Raises StoreRefused if the timer is off or the request is invalid.
     """
     if not settings.timer_wheel_enable:
         raise StoreRefused(
             ResponseCode.SYSTEM_ERROR,
-            "messages due at a time are not taken here (timerWheelEnable=false)",
+            "timed messages are refused here (timerWheelEnable=false)",
         )
     due = deliver_time(message, now)
     if due is None:
         raise StoreRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            "the time of delivery is not a whole number: TIMER_DELAY_SEC, TIMER_DELAY_MS and "
-            "TIMER_DELIVER_MS have to be",
+            "the delivery time is not a whole number: TIMER_DELAY_SEC, TIMER_DELAY_MS and "
+            "TIMER_DELIVER_MS must be whole numbers",
         )
     properties = message.properties
     if due <= now:
         if PropertyKey.TIMER_DELETE_UNIQUE_KEY in properties:
             raise StoreRefused(
-                ResponseCode.MESSAGE_ILLEGAL, "a message that is due cannot be taken back"
+                ResponseCode.MESSAGE_ILLEGAL, "a message that is due cannot be withdrawn"
             )
         return False
     if due - now > settings.timer_max_delay_sec * 1000:
@@ -124,7 +129,7 @@ def make_timed(message: StoredMessage, settings: MessageStoreConfig, now: int) -
             f"(timerMaxDelaySec)",
         )
     precision = settings.timer_precision_ms
-    # The slot that ends when it is due or in which it is due.
+    # The slot that ends at the delivery time, or that contains it.
     properties[PropertyKey.TIMER_OUT_MS] = str((due - 1) // precision * precision)
     properties[PropertyKey.REAL_TOPIC] = message.topic
     properties[PropertyKey.REAL_QUEUE_ID] = str(message.queue_id)
@@ -134,7 +139,7 @@ def make_timed(message: StoredMessage, settings: MessageStoreConfig, now: int) -
 
 
 def number(message: StoredMessage | None, name: str) -> int | None:
-    """A property that is a whole number, not negative; None if it is not there or is another."""
+    """A property that is a non-negative whole number; None if it is missing or something else."""
     text = "" if message is None else message.properties.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
@@ -144,14 +149,14 @@ def _is_long(text: str) -> bool:
 
 
 def withdrawn_by(message: StoredMessage | None) -> set[str]:
-    """The id of the message that a message takes back, if it names one."""
+    """The id of the message that a message withdraws, if any."""
     if message is None:
         return set()
     return {message.properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY, "")} - {""}
 
 
 def is_withdrawn(message: StoredMessage, withdrawn: set[str]) -> bool:
-    """5.x names the message with its topic before it, or by its id alone."""
+    """Whether a message was withdrawn. 5.x names it as topic+id, or by its id alone."""
     if not withdrawn:
         return False
     unique = message.properties.get(PropertyKey.UNIQUE_KEY, "")

@@ -1,15 +1,16 @@
-"""The timer: messages that are due at any time wait in rmq_sys_wheel_timer.
+"""The timer: timed messages wait in rmq_sys_wheel_timer until their delivery time.
 
     put      a message with TIMER_DELIVER_MS or a delay becomes one of rmq_sys_wheel_timer
-    enqueue  reads that queue: a unit in the timer log, chained to the slot of the time it is due
-    deliver  goes from slot to slot with the clock and puts the messages where they belong
+    enqueue  reads that queue: writes a unit to the timer log, chained to the slot of its time
+    deliver  follows the clock from slot to slot and puts the messages into their real topics
 
-Slots are of one `timerPrecisionMs`, a second by default; within a slot a message goes at the very
-millisecond. One that is due later than the wheel should reach is put again when half of that time
-has passed ("rolled"), also so that its log file is not deleted by age meanwhile. All files are
-those of RocketMQ 5 (TimerMessageStore), so that either broker goes on where the other stopped.
+A slot covers one `timerPrecisionMs`, a second by default; within a slot each message is delivered
+at its exact millisecond. A message that is due later than the wheel should reach is put again when
+half of that time has passed ("rolled"), also so that its log file is not deleted by age meanwhile.
+All files are those of RocketMQ 5 (TimerMessageStore), so that either broker continues where the
+other stopped.
 
-The time read follows the clock, also when the clock is set (`_turn_back`, `_catch_up`): a clock
+The read time follows the clock, also when the clock is set (`_turn_back`, `_catch_up`): a clock
 that was ahead and is corrected does not delay new messages.
 """
 
@@ -50,22 +51,22 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 256  # messages handled in one turn of the loop
-# Of the queue that a slot waits for: what comes while the loop stands still a moment. Behind more
-# than that its reader does not catch up, and nothing would be sent while others send.
-_MOST_BEHIND = 4096
-_LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
+_AT_ONCE = 256  # messages handled in one turn of the event loop
+# Unread entries of the queue for which a slot waits: the arrivals of a short pause of the event
+# loop. With more the reader does not catch up, and nothing would be delivered while clients send.
+_MAX_UNREAD = 4096
+_LONGEST_SLEEP = 1.0  # s; limited so that a change of the clock is noticed
 _SLOTS_A_TURN = 5000
-_MOST_IN_MEMORY = 20_000
+_MAX_IN_MEMORY = 20_000
 _SAVE_IDLE_SECONDS = 60
 _SERVICE = "timer"
 _FAREST = 1 << 62  # later than any time, ms
-# One that takes back and is due far off is rolled like any other before it takes anything back.
+# A message that withdraws another one and is due far off is rolled first, like any other.
 _KIND = timer_log.MAGIC_DELETE | timer_log.MAGIC_ROLL
 
 
 class Timer:
-    """Keeps and delivers messages that are due at a time of their own."""
+    """Keeps timed messages and delivers them at their time."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Timer:
         self._is_inheriting = other.queue_offset > 0
         is_new = self._is_inheriting or not is_wheel(store.root / TIMER_WHEEL)
         if is_new and not self._is_inheriting and mark.queue_offset > 0:
-            # Without a wheel what it says was done was done by the master before this one.
+            # Without a wheel the checkpoint is that of the previous master.
             other.save(mark.read_time, 0, mark.queue_offset)
             self._is_inheriting = True
         longest = config.timer_roll_window_slot * self._precision
@@ -101,49 +102,48 @@ class Timer:
             self._wheel.check_precision(max(self._checkpoint.read_time, _now()))
         self._log = TimerLog(store.root / TIMER_LOG, config.mapped_file_size_timer_log)
         self._news = NextMessage()
-        self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
-        self._has_read = asyncio.Event()  # some of the queue, or it cannot now
-        self._turned = asyncio.Event()  # set when the time read follows the clock again
+        self._changed = asyncio.Event()  # a slot that may be the current one has a new unit
+        self._has_read = asyncio.Event()  # a part of the queue was read, or cannot be read now
+        self._turned = asyncio.Event()  # set when the read time follows the clock again
         self._failed_reads = 0  # of the next entry of the queue
-        self._is_stuck = False  # nothing of the queue comes into the wheel
-        self._is_last_slot = False  # no other is to be begun
+        self._is_stuck = False  # nothing of the queue gets into the wheel
+        self._is_last_slot = False  # no further slot may begin
         self._finished = asyncio.Event()
-        # Physical offsets of what was put from the slot that is being delivered: that begins again
-        # after an error.
+        # Physical offsets of the messages put from the current slot, which restarts after an error.
         self._put_from_slot: set[int] = set()
         self.delivered = 0
         self.clock_corrections = 0
         self._saved_delivered = 0
-        self._last_slot = -1  # that something was delivered from
-        self._failure: OSError | None = None  # set for good by the first fsync that fails
+        self._last_slot = -1  # the last one from which something was delivered
+        self._failure: OSError | None = None  # set permanently by the first fsync that fails
         self._saves = Saves()
-        self._disk = threads.Lock()  # a save that is cancelled goes on in its thread
+        self._disk = threads.Lock()  # a cancelled save continues in its thread
         self._start_end = self._queue.readable
         self._offset, self._read_time = self._checkpoint.queue_offset, self._checkpoint.read_time
         self._recover()
-        if self._offset < mark.queue_offset:  # now: a kill would leave it behind what comes next
+        if self._offset < mark.queue_offset:  # saved now: after a kill it would skip messages
             mark.save(mark.read_time, mark.log_position, self._offset)
 
     @staticmethod
     def is_used(store: MessageStore) -> bool:
-        """Whether a store has had messages for the timer; one that has not pays nothing for it.
+        """Whether a store has had messages for the timer; if not, the timer costs nothing.
 
-        Its files alone do not tell: a power cut may take them before the first save.
+        Its files alone are not sufficient: a power failure may lose them before the first save.
         """
         wheel = store.root / TIMER_WHEEL
         return files.exists(wheel) or store.max_offset(names.TIMER_TOPIC, 0) > 0
 
     def works(self) -> Iterator[tuple[Work, str]]:
-        """What is to be done until the broker stops, and its name."""
+        """The tasks that run until the broker stops, with their names."""
         yield self._enqueue, "timer: enqueue"
         yield self._deliver, "timer: deliver"
 
     async def save(self) -> None:
-        """Flush the files and say in the checkpoint how far they are good.
+        """Flush the files and save the progress in the checkpoint.
 
-        Raises OSError. After an fsync that has failed nothing is done any more: the kernel may have
-        dropped the pages, as in `store/flush.py`. The checkpoint stays, and a restart puts into the
-        wheel what is behind it.
+        Raises OSError. After a failed fsync nothing is saved any more: the kernel may have dropped
+        the pages, as in `store/flush.py`. The checkpoint stays, and a restart puts everything after
+        it into the wheel.
         """
         if self._failure is not None:
             return
@@ -154,15 +154,15 @@ class Timer:
             unchanged
             and not self._is_inheriting
             and self.delivered == self._saved_delivered
-            and read_time >= mark.read_time > self._last_slot  # a promoted slave begins there
+            and read_time >= mark.read_time > self._last_slot  # a new master starts there
         )
         if idle and read_time - mark.read_time < _SAVE_IDLE_SECONDS * 1000:
             return
         delivered = self.delivered
-        # What the timer has passed is on the disk: where it belongs, or aside.
+        # The delivered messages are on the disk, in their topics or in the quarantine.
         await self._aside.save()
         if not await self._store.flusher.drain():
-            return  # an fsync has failed, which was told: after a restart they come once more
+            return  # an fsync failed: after a restart they are delivered once more
 
         def sync() -> None:
             with self._disk:
@@ -171,7 +171,7 @@ class Timer:
                 mark.save(min(read_time, self._read_time), position, offset)
                 end = min(self._inherited.queue_offset, self._queue.appended)
                 if self._is_inheriting and offset >= end:
-                    files.remove(self._inherited_path)  # all of it is in the wheel
+                    files.remove(self._inherited_path)  # everything is in the wheel
                     self._is_inheriting = False
 
         await self._saves.run(sync)
@@ -179,8 +179,8 @@ class Timer:
         self._log.remove_older(2 * self._roll_window() / 1000)
 
     def _sync(self) -> None:
-        """For a thread that has the lock. Raises OSError."""
-        if self._failure is not None:  # of a save that was cancelled, and had nobody to tell
+        """Runs in a thread that has the lock. Raises OSError."""
+        if self._failure is not None:  # of a cancelled save, which had no caller to raise it to
             raise self._failure
         try:
             self._log.sync()
@@ -188,14 +188,14 @@ class Timer:
         except OSError as error:
             self._failure = OSError(
                 error.errno,
-                f"fsync of the timer's files failed: {error.strerror}; they are not saved until "
-                f"the broker is restarted",
+                f"fsync of the timer's files failed: {error.strerror}; they are not saved "
+                f"until the broker is restarted",
             )
             raise self._failure from error
 
     async def finish(self) -> None:
-        """Return when the slot that has been begun is delivered; no other is begun. So whoever goes
-        on from here delivers nothing of it again."""
+        """Return when the current slot is delivered; no further slot begins. So a broker that
+        continues from here delivers nothing of it again."""
         self._is_last_slot = True
         self._changed.set()
         await self._finished.wait()
@@ -208,17 +208,17 @@ class Timer:
             await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        """For a thread."""
+        """Runs in a thread."""
         with self._disk:
             self._wheel.close()
             self._log.close()
 
     def _recover(self) -> None:
-        """Bring wheel, log and the time read in line with each other, and with the clock."""
+        """Make wheel, log and read time consistent with each other and with the clock."""
         now = _now()
         is_set_back = self._is_set_back(now)
         if is_set_back:
-            # Before units of the log are put: those were put after the clock was corrected.
+            # Before units of the log are put, because those were put after the clock was corrected.
             self._wheel.clear(self._step(now), self._read_time)
         offset = self._checkpoint.queue_offset
         for position, unit in self._log.recover(self._checkpoint.log_position):
@@ -243,9 +243,9 @@ class Timer:
         try:
             await self._read_queue()
         finally:
-            self._stuck()
+            self._note_stuck()
 
-    def _stuck(self) -> None:
+    def _note_stuck(self) -> None:
         self._is_stuck = True
         self._has_read.set()
 
@@ -273,20 +273,20 @@ class Timer:
                 self._is_stuck = False
                 self._has_read.set()
             except OSError as error:
-                log.error("the timer waits: %s", error, extra={"failure": "timer"})
-                self._stuck()
+                log.error("the timer cannot read its queue: %s", error, extra={"failure": "timer"})
+                self._note_stuck()
                 await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(0)
 
     async def _wait_for_turn(self) -> None:
-        """Return when the time read follows the clock again, or after `_LONGEST_SLEEP`: the clock
-        may become right again by itself."""
+        """Return when the read time follows the clock again, or after `_LONGEST_SLEEP`, because the
+        clock may become right again by itself."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST_SLEEP):
                 await self._turned.wait()
 
     def _enqueue_entry(self, physical: int) -> None:
-        """Take in the message of the next entry, or set it aside. Raises OSError."""
+        """Put the message of the next entry into the wheel, or quarantine it. Raises OSError."""
         try:
             message = self._read_entry(physical)
             if message is None:
@@ -298,8 +298,7 @@ class Timer:
             self._aside.put(_SERVICE, error, names.TIMER_TOPIC, 0, self._offset, physical)
 
     def _read_entry(self, physical: int) -> StoredMessage | None:
-        """The message of the next entry. Raises OSError, and LookupError if the disk has failed too
-        often to read it."""
+        """The message of the next entry. Raises OSError, or LookupError after MOST_ATTEMPTS."""
         try:
             message = self._writer.read_entry(names.TIMER_TOPIC, 0, self._offset, physical)
         except OSError as error:
@@ -324,11 +323,11 @@ class Timer:
         self._put_into_wheel(out, magic, message.physical_offset, message.store_size, _now())
 
     def _put_into_wheel(self, out: int, magic: int, physical: int, size: int, now: int) -> None:
-        """Put a unit into the slot of a time, or where it is rolled. Raises OSError."""
+        """Put a unit into the slot of its time, or of its roll. Raises OSError."""
         window = self._roll_window()
         if out - now >= window:
             magic |= timer_log.MAGIC_ROLL
-            # The last stretch before the time is never a very short one.
+            # The last interval before the time is never very short.
             out = now + (window // 2 if out - now < window + window // 3 else window)
         out = max(self._step(out), self._read_time)
         slot = self._wheel.slot(out)
@@ -342,16 +341,17 @@ class Timer:
         """Milliseconds after which a message is put again: well before its log file is deleted."""
         config = self._settings.store
         kept = config.file_reserved_time * 3600 * 1000 // 2
-        slots = min(config.timer_roll_window_slot, SLOTS - 1)  # the wheel has no more
+        slots = min(config.timer_roll_window_slot, SLOTS - 1)  # the size of the wheel
         longest = min(slots * self._precision, kept, timer_log.LONGEST_DELAY)
-        return max(longest, 2 * self._precision)  # less would put it again without a pause
+        return max(longest, 2 * self._precision)  # a shorter time would put it again in a loop
 
     async def _read_up(self) -> None:
-        """Return when what the queue has by now is in the wheel, unless nothing comes there, or
-        messages come faster than they are read. What was there at the start is read first.
+        """Return when everything that the queue has by now is in the wheel, unless reading is
+        stuck, or messages arrive faster than they are read. Messages from before the start are
+        always read first.
 
-        A message may be taken back there: in time, though the loop was late, or the clock jumped.
-        Nothing is read before the time read follows the clock.
+        A message there may withdraw another one, which must take effect in time although the event
+        loop was late, or the clock jumped. Nothing is read before the read time follows the clock.
         """
         queue = self._queue
         end = queue.readable
@@ -360,12 +360,12 @@ class Timer:
             and not self._is_stuck
             and not self._is_off(_now())
         ):
-            if queue.readable - self._offset > _MOST_BEHIND and self._offset >= self._start_end:
+            if queue.readable - self._offset > _MAX_UNREAD and self._offset >= self._start_end:
                 return
             self._has_read.clear()
             await self._has_read.wait()
 
-    # from the wheel to where it belongs ---------------------------------------------------------
+    # from the wheel to the real topic -----------------------------------------------------------
 
     async def _deliver(self) -> None:
         passed = 0
@@ -394,10 +394,10 @@ class Timer:
         self._finished.set()
 
     async def _deliver_slot(self, slot_time: int) -> bool:
-        """Deliver what a slot holds and still gets until its end, each message at its time; returns
+        """Deliver the units of a slot, also those added until its end, each at its time; returns
         False if the clock is set back before that."""
         seen = -1
-        # A heap by time and arrival, with the message while they are not too many.
+        # A heap by time and arrival, with the message while the heap is small.
         waiting: list[tuple[int, int, Unit, StoredMessage | None]] = []
         withdrawn: set[str] = set()
         while True:
@@ -413,7 +413,7 @@ class Timer:
                     if unit.magic & _KIND == timer_log.MAGIC_DELETE:
                         withdrawn.update(withdrawn_by(message))
                     else:
-                        kept = message if len(waiting) < _MOST_IN_MEMORY else None
+                        kept = message if len(waiting) < _MAX_IN_MEMORY else None
                         due_at = self._due(unit, message)
                         heapq.heappush(waiting, (due_at, unit.physical, unit, kept))
                 seen = last
@@ -434,14 +434,14 @@ class Timer:
     # when the clock is set ----------------------------------------------------------------------
 
     def _is_set_back(self, now: int) -> bool:
-        """Whether the clock is so far before the time read that it must have been set."""
+        """Whether the read time is so far ahead that the clock must have been set back."""
         return is_future(self._read_time, now)
 
     async def _turn_back(self) -> None:
         """Go back to the time of the clock. Raises OSError.
 
-        Slots that are passed again are emptied: their messages were delivered. So those have to be
-        on the disk first. Only this task goes back, while no message is being put.
+        Slots that are passed again are emptied, because their messages were delivered. So those
+        have to be on the disk first. Only this task goes back, while no message is being put.
         """
         await self._aside.save()
         if not await self._store.flusher.drain():
@@ -455,14 +455,14 @@ class Timer:
                 self._go_back(now)
                 self._put_from_slot.clear()
         if is_set_back:
-            await self.save()  # a kill before it may deliver messages of that time again
+            await self.save()  # after a kill before it, messages may be delivered again
         self._turned.set()
 
     def _go_back(self, now: int) -> None:
-        """Have the slot of a time be the next, all slots from there to the time read being empty.
+        """Make the slot of a time the next one; all slots from there to the read time are empty.
 
-        Units of the slot that was begun go where they belong now; so do those that the wheel does
-        not reach from here, because new slots would overwrite theirs. Raises OSError.
+        Units of the current slot are put again; so are those that the wheel does not reach from
+        here, because new slots would overwrite theirs. Raises OSError.
         """
         begun, target = self._read_time, self._step(now)
         reach = target + SLOTS * self._precision
@@ -470,13 +470,13 @@ class Timer:
         slots = {time: slot for time in times if (slot := self._wheel.slot(time)).last >= 0}
         mark = self._checkpoint
         oldest = max(0, min([mark.log_position, *(slot.first for slot in slots.values())]))
-        # A kill from here on loses no unit: neither a moved one nor one that is put from now on.
+        # From here on a kill loses no unit: neither a moved one nor a new one.
         mark.save(min(mark.read_time, target), oldest, mark.queue_offset)
         self._read_time = target
         self.clock_corrections += 1
         log.warning(
-            "the clock was set back: the timer goes back by %.1f s; messages due in that time were "
-            "delivered early, by the clock before",
+            "the clock was set back; setting the timer back by %.1f s; messages due in that time "
+            "were delivered early, by the previous clock",
             (begun - target) / 1000,
         )
         self._last_slot = -1
@@ -491,7 +491,7 @@ class Timer:
             except OSError:  # it may be readable when it is due
                 out = unit.due
             magic = unit.magic & ~timer_log.MAGIC_ROLL or timer_log.MAGIC
-            # Without a message delivery sets it aside.
+            # Delivery quarantines a unit without a message.
             out = self._read_time if out is None else out
             self._put_into_wheel(out, magic, unit.physical, unit.size, now)
 
@@ -500,13 +500,12 @@ class Timer:
         return self._step(now) - (SLOTS // 2 - 1) * self._precision
 
     def _is_off(self, now: int) -> bool:
-        """Whether nothing may be put into the wheel before the time read follows the clock: new
-        slots may overwrite those that are passed yet."""
+        """Whether nothing may be put into the wheel before the read time follows the clock, because
+        new slots may overwrite passed ones."""
         return self._is_set_back(now) or self._read_time < self._oldest(now)
 
     def _catch_up(self, now: int) -> None:
-        """Deliver next all units that are due before the half of the wheel that ends now. Raises
-        OSError."""
+        """Deliver next all units before the half of the wheel that ends now. Raises OSError."""
         late, oldest = now - self._read_time, self._oldest(now)
         if self._read_time >= oldest:
             return
@@ -519,7 +518,7 @@ class Timer:
         self._put_from_slot.clear()
 
     def _due(self, unit: Unit, message: StoredMessage | None) -> int:
-        """When exactly a message is due, in ms: at most a slot's length after its slot's time."""
+        """The exact delivery time of a message in ms: within its slot."""
         if unit.magic & timer_log.MAGIC_ROLL:
             return unit.due
         exact = None if message is None else deliver_time(message, message.store_timestamp)
@@ -528,7 +527,7 @@ class Timer:
         return min(max(exact, unit.due), unit.due + self._precision)
 
     def _message(self, unit: Unit) -> StoredMessage | None:
-        """The message of a unit, None if it cannot be read. Raises OSError."""
+        """The message of a unit, None if it is not in the log. Raises OSError."""
         return self._writer.read_of(names.TIMER_TOPIC, unit.physical)
 
     def _readable_message(self, unit: Unit) -> StoredMessage | None:
@@ -542,12 +541,12 @@ class Timer:
     async def _put_all(
         self, due: list[tuple[Unit, StoredMessage | None]], withdrawn: set[str]
     ) -> None:
-        """Put messages where they belong, again and again until all of them are stored."""
+        """Put messages into their topics, retrying until all of them are stored."""
 
         def put(item: tuple[Unit, StoredMessage | None], outcome: OnStored) -> None:
             unit, message = item
             if message is None or message.topic != names.TIMER_TOPIC:
-                message = self._message(unit)  # not kept, or put before and refused
+                message = self._message(unit)  # not kept, or refused before
             if message is None:
                 raise LookupError("the message is not in the log any more")
             if is_withdrawn(message, withdrawn):
@@ -555,18 +554,18 @@ class Timer:
                 return
             self._put(message, unit, outcome)
 
-        def set_aside(item: tuple[Unit, StoredMessage | None], error: BaseException) -> None:
+        def quarantine(item: tuple[Unit, StoredMessage | None], error: BaseException) -> None:
             unit = item[0]
             self._aside.put(_SERVICE, error, names.TIMER_TOPIC, 0, -1, unit.physical)
 
-        await store_all(due, put, set_aside, "messages of the timer")
+        await store_all(due, put, quarantine, "messages of the timer")
         self._put_from_slot.update(unit.physical for unit, _ in due)
         self.delivered += len(due)
 
     def _put(self, message: StoredMessage, unit: Unit, outcome: OnStored) -> None:
-        """Put a message where it belongs or, if it rolls, into the timer's queue again.
+        """Put a message into its real topic or, if it rolls, into the timer's queue again.
 
-        Raises StoreRefused, and NoTarget for one that belongs nowhere.
+        Raises StoreRefused, and NoTarget for one without a target.
         """
         properties = message.properties
         added = {PropertyKey.TIMER_ENQUEUE_MS: str(unit.written)}

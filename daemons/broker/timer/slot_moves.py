@@ -1,4 +1,4 @@
-"""Slots of the wheel that change as a whole: the clock was set, or the log lost its end."""
+"""Moves whole slots of the wheel, after the clock was set or the log has lost its end."""
 
 import logging
 from collections.abc import Container
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 def collect(
     wheel: TimerWheel, log: TimerLog, begin: int, slot_time: int, done: Container[int]
 ) -> int:
-    """Move all units that are due from ``begin`` on into one later slot; returns how many.
+    """Move all units that are due from ``begin`` on into one later slot; returns their number.
 
-    Those of the first slot whose physical offsets are in ``done`` are left out. The slot is written
-    once, at the end: a kill before that changes nothing. Raises OSError.
+    Skips units of the first slot whose physical offsets are in ``done``. The slot is written once,
+    at the end: a kill before that changes nothing. Raises OSError.
     """
     slot, count = wheel.slot(slot_time), 0
     first, last = slot.first, slot.last
@@ -36,9 +36,9 @@ def collect(
 
 
 def time_again(message: StoredMessage | None, now: int) -> int | None:
-    """The time for the wheel of a message whose slot does not count any more; None if unknown.
+    """The time in the wheel for a message whose slot does not count any more; None if unknown.
 
-    A delay that began in the future, by a clock that was ahead, begins now.
+    A delay that started in the future, by a clock that was ahead, starts now.
     """
     if message is None:
         return None
@@ -53,14 +53,15 @@ def time_again(message: StoredMessage | None, now: int) -> int | None:
 
 
 def cut_wheel(wheel: TimerWheel, log: TimerLog) -> None:
-    """Let slots end where the log does: a power cut may have taken units that they point to.
+    """Truncate slots to the end of the log, because a power failure may have lost units to which
+    they point.
 
-    Through those the units before them were found, which are there still.
+    Without those the remaining units before them would not be found.
     """
-    slots = dict.fromkeys(wheel.times_behind(log.end), EMPTY)
+    slots = dict.fromkeys(wheel.times_after(log.end), EMPTY)
     if not slots:
         return
-    logger.warning("%d slots of the timer's wheel are ahead of its log", len(slots))
+    logger.warning("%d slots of the timer's wheel point past the end of its log", len(slots))
     for position, unit in log.units():
         slot = slots.get(unit.due)
         if slot is not None:
@@ -68,5 +69,5 @@ def cut_wheel(wheel: TimerWheel, log: TimerLog) -> None:
             slots[unit.due] = Slot(first, position, slot.units + 1)
     for time, slot in slots.items():
         wheel.put(time, slot)
-    # Before the log grows: after another power cut the old slots would point to new units.
+    # Before the log grows: after another power failure the old slots would point to new units.
     wheel.sync()

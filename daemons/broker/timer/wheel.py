@@ -1,12 +1,12 @@
-"""The file `timerwheel`: for each step of time, which units of the timer log are due in it.
+"""The file `timerwheel`: for each step of time, the units of the timer log that are due in it.
 
-The wheel has two weeks of slots at a precision of one second and is written over as it turns. A
-slot (TimerWheel and Slot of RocketMQ 5, big-endian):
+The wheel has two weeks of slots at a precision of one second and is overwritten as it turns. A slot
+(TimerWheel and Slot of RocketMQ 5, big-endian):
 
     time / precision i64 | first position i64 | last position i64 | count i32 | magic i32
 
 A position is that of a unit in the timer log; the units of a slot are chained from the last to the
-first. A slot that holds another time than the one asked for is empty.
+first. A slot with another time than the requested one is empty.
 """
 
 import logging
@@ -29,7 +29,7 @@ _FIRST_TIMERS = 1_577_836_800_000  # 2020: no release before 2022 wrote such a f
 
 
 class Slot(NamedTuple):
-    """Positions of the first and the last unit, -1 in an empty slot, and how many are due."""
+    """Positions of the first and the last unit, -1 in an empty slot, and the number of units."""
 
     first: int
     last: int
@@ -40,8 +40,9 @@ EMPTY = Slot(-1, -1, 0)
 
 
 def is_wheel(path: Path) -> bool:
-    """Whether there is a wheel, or one that a kill has left amid being made. One that is damaged is
-    none, and is logged. Raises OSError."""
+    """Whether there is a wheel, possibly one whose creation was interrupted by a kill. A damaged
+    one does not count, and is logged. Raises OSError.
+    """
     if not files.exists(path):
         return False
     descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -50,15 +51,15 @@ def is_wheel(path: Path) -> bool:
     finally:
         files.close(descriptor)
     if why:
-        log.error("%s is made again from the log: %s", path, why)
+        log.error("rebuilding %s from the log: %s", path, why)
     return not why
 
 
 def _damage_of(descriptor: int) -> str:
-    """What is wrong with a wheel that may be of any precision, or ""."""
+    """Return what is wrong with a wheel of any precision, or ""."""
     size = files.fstat(descriptor).st_size
     if size not in (0, _SIZE):
-        return f"it has {size} bytes, and a wheel {_SIZE}"
+        return f"it has {size} bytes, but a wheel has {_SIZE}"
     for place, (step, *_) in _slots(descriptor):
         if step and step % SLOTS != place:
             return f"the slot of step {step} is where {place} belongs"
@@ -66,8 +67,8 @@ def _damage_of(descriptor: int) -> str:
 
 
 def _slots(descriptor: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """The place of each slot, and what is in it; most of those that were never written are left
-    out."""
+    """Yield the place of each slot and its content; most slots that were never written are
+    skipped."""
     empty = bytes(_CHUNK)
     for position in range(0, _SIZE, _CHUNK):
         chunk = files.pread(descriptor, _CHUNK, position)
@@ -76,9 +77,9 @@ def _slots(descriptor: int) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 class TimerWheel:
-    """The wheel's file, read and written a slot at a time. ``precision`` is in ms.
+    """The wheel's file, read and written one slot at a time. ``precision`` is in ms.
 
-    Raises OSError if it cannot be opened or made.
+    Raises OSError if it cannot be opened or created.
     """
 
     def __init__(self, path: Path, precision: int) -> None:
@@ -87,37 +88,38 @@ class TimerWheel:
         files.ftruncate(self._descriptor, _SIZE)
 
     def check_precision(self, read_time: int) -> None:
-        """Refuse a wheel that was written with another precision: every time in it would be wrong.
+        """Refuse a wheel that was written with another precision, because all its times would be
+        wrong.
 
-        ``read_time`` is how far it was read, in ms. Raises CannotStart.
+        ``read_time`` is the time up to which it was read, in ms. Raises CannotStart.
         """
         newest = self._newest_step() * self.precision
         ahead = read_time + SLOTS * self.precision
         if newest and not _FIRST_TIMERS <= newest <= ahead:
             raise CannotStart(
                 f"timerPrecisionMs={self.precision}: the timer's files were written with another "
-                "value; set it to what it was until no timed message is left, or remove "
-                "timerwheel, timerlog and config/timercheck: all timed messages that the log still "
-                "has come then, also those that have come before"
+                "value; set the old value until no timed message is left, or remove timerwheel, "
+                "timerlog and config/timercheck: then all timed messages in the log are "
+                "delivered, also those that were delivered before"
             )
 
     def _newest_step(self) -> int:
         return max((step for _, (step, *_) in _slots(self._descriptor)), default=0)
 
-    def times_behind(self, end: int) -> list[int]:
-        """The times, in ms, whose slots point into the log at or behind a position.
+    def times_after(self, end: int) -> list[int]:
+        """The times, in ms, whose slots point into the log at or after a position.
 
-        The counts say nothing: Java has 0 and less in slots with units (TimerMessageStore.doEnqueue
-        for those that take others back, TimerWheel.reviseSlot).
+        The counts are not reliable: Java has 0 and less in slots with units
+        (TimerMessageStore.doEnqueue for those that withdraw others, TimerWheel.reviseSlot).
         """
         return [
             step * self.precision
             for _, (step, first, last, _, _) in _slots(self._descriptor)
-            if step and max(first, last) >= end  # without a time it was never written
+            if step and max(first, last) >= end  # a slot without a time was never written
         ]
 
     def used(self, begin: int, end: int) -> list[int]:
-        """The times of slots with units, from one time to before another, in order."""
+        """The times of slots with units, from ``begin`` to before ``end``, in order."""
         first, last = begin // self.precision, end // self.precision
         steps = [
             step
@@ -127,7 +129,7 @@ class TimerWheel:
         return [step * self.precision for step in sorted(steps)]
 
     def clear(self, begin: int, end: int) -> None:
-        """Empty all slots from one time to before another. Raises OSError."""
+        """Empty all slots from ``begin`` to before ``end``. Raises OSError."""
         for time in self.used(begin, end):
             self.put(time, EMPTY)
 

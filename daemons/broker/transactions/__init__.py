@@ -1,1 +1,1 @@
-"""Transactions: prepared messages, how they end, and the checks of those that do not."""
+"""Transactions: prepared messages, their ends, and the checks of open ones."""

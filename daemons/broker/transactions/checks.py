@@ -1,11 +1,11 @@
-"""The checks of transactions that stay open: their producers are asked how they ended.
+"""Checks of open transactions: asks their producers how they ended.
 
-One round each `transactionCheckInterval` goes over the open halves, the oldest first
+One round each `transactionCheckInterval` goes over the open halves, oldest first
 (TransactionalMessageServiceImpl.check). A half that is old enough is put again at the end of the
-half topic with its number of checks, so that the topic's beginning becomes free, and its producer
+half topic with its number of checks, so that the start of the topic becomes free, and its producer
 is asked with CHECK_TRANSACTION_STATE. After `transactionCheckMax` checks it goes to
-TRANS_CHECK_MAX_TIME_TOPIC. Unlike Java's, a half keeps the flag of its user when it is put again,
-and what passes while CHECK_IMMUNITY_TIME_IN_SECONDS protects it does not count as a check.
+TRANS_CHECK_MAX_TIME_TOPIC. Unlike in Java, a half keeps the flag of its user when it is put again,
+and a round does not count as a check while CHECK_IMMUNITY_TIME_IN_SECONDS protects the half.
 """
 
 import asyncio
@@ -37,23 +37,23 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 64  # halves put again in one turn of the loop, and their bytes
+_AT_ONCE = 64  # halves put again in one turn of the event loop, and their bytes
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 _MOST_SECONDS = 60.0  # of a round (MAX_PROCESS_TIME_LIMIT)
 _DISCARD_QUEUES = 1
 
 
 class _CheckDecision(Enum):
-    """What a round does with an open half."""
+    """The action of a round for an open half."""
 
-    TOO_YOUNG = auto()  # and so are those behind it
+    TOO_YOUNG = auto()  # later ones are too young, too
     IMMUNE = auto()
     CHECK = auto()
     GIVE_UP = auto()
 
 
 class TransactionChecks:
-    """Goes over open transactions in rounds."""
+    """Checks open transactions in rounds."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class TransactionChecks:
         self._changed.set()
 
     async def run(self) -> None:
-        """Check until cancelled. A round that fails is not the last one."""
+        """Check until cancelled. An error ends only its round."""
         clock = asyncio.get_running_loop().time
         last = clock()
         while True:
@@ -96,24 +96,25 @@ class TransactionChecks:
                 try:
                     await self.round()
                 except OSError as error:
-                    log.error("the check of transactions failed: %s", error)
+                    log.error("cannot check transactions: %s; retrying", error)
 
     async def round(self) -> None:
-        """Go once over the halves that are open now. Raises OSError if a topic cannot be made."""
+        """Go once over the halves that are open now. Raises OSError if a topic cannot be
+        created."""
         clock = asyncio.get_running_loop().time
         latest = clock() + _MOST_SECONDS
         started = _now()
         offsets = deque(self._transactions.open_halves())
         while offsets and clock() < latest:
             results = StoreResults()
-            go_on = self._check(offsets, started, results)
+            continues = self._check(offsets, started, results)
             await results.wait()
-            if not go_on or not results.all_well:
+            if not continues or not results.all_well:
                 break
         self._transactions.save_progress()
 
     def _check(self, offsets: deque[int], started: int, results: StoreResults) -> bool:
-        """Take some halves and look at them; returns whether the round goes on behind them."""
+        """Handle some halves; returns whether the round continues after them."""
         size = 0
         for _ in range(min(_AT_ONCE, len(offsets))):
             if size > _BYTES_AT_ONCE:
@@ -131,51 +132,52 @@ class TransactionChecks:
             except StoreRefused as refusal:
                 if not is_hopeless(refusal):
                     log.warning(
-                        "the check of transactions waits: %s",
+                        "the check of transactions is delayed: %s",
                         refusal,
                         extra={"failure": "transaction checks"},
                     )
                     return False
-                self._set_aside(offset, refusal)
-            except OSError as error:  # of the disk: the next round looks again
-                log.error("transaction %d cannot be checked now: %s", offset, error)
+                self._quarantine(offset, refusal)
+            except OSError as error:  # of the disk: the next round retries
+                log.error("cannot check transaction %d: %s; retrying", offset, error)
             except Exception as error:
-                self._set_aside(offset, error)
+                self._quarantine(offset, error)
         return True
 
     def _handle(self, half: StoredMessage, started: int, results: StoreResults) -> bool:
-        """Do what is to be done with a half; returns whether the round goes on behind it.
+        """Handle a half; returns whether the round continues after it.
 
         Raises StoreRefused.
         """
-        verdict = self._judge(half, started)
-        if verdict is _CheckDecision.TOO_YOUNG:
+        decision = self._judge(half, started)
+        if decision is _CheckDecision.TOO_YOUNG:
             return False
-        if verdict is not _CheckDecision.GIVE_UP:
+        if decision is not _CheckDecision.GIVE_UP:
             try:
-                self._put_again(half, verdict, results)
+                self._put_again(half, decision, results)
                 return True
             except StoreRefused as refusal:
                 if not is_hopeless(refusal):
                     raise
-                # Mostly there is no room for the number of checks among its properties, in a store
-                # of before that room was kept. It is given up as it stands.
-                log.error("%r cannot be put again: %s", half, refusal)
-            again = self._transactions.read_half(half.queue_offset)
-            if again is None:
+                # Usually its properties have no room for the number of checks, in a store from
+                # before that room was reserved. It is given up unchanged.
+                log.error("cannot put %r again: %s", half, refusal)
+            reread = self._transactions.read_half(half.queue_offset)
+            if reread is None:
                 raise LookupError("the half of an open transaction is not in the log")
-            half = again
+            half = reread
         self._give_up(half, results)
         return True
 
-    def _set_aside(self, offset: int, error: BaseException) -> None:
-        """End a half that cannot be handled: it must not hold up the others, or come again."""
+    def _quarantine(self, offset: int, error: BaseException) -> None:
+        """End a half that cannot be handled: it must neither block the others nor be checked
+        again."""
         topic = names.TRANSACTION_HALF_TOPIC
         self._aside.put("transaction checks", error, topic, HALF_QUEUE, offset)
         try:
             self._transactions.roll_back(offset)
         except StoreRefused as refusal:
-            log.warning("transaction %d is open still: %s", offset, refusal)
+            log.warning("transaction %d is still open: %s", offset, refusal)
 
     def _judge(self, half: StoredMessage, started: int) -> _CheckDecision:
         now = _now()
@@ -196,15 +198,15 @@ class TransactionChecks:
         return _CheckDecision.TOO_YOUNG if 0 <= age <= immunity else _CheckDecision.CHECK
 
     def _put_again(
-        self, half: StoredMessage, verdict: _CheckDecision, results: StoreResults
+        self, half: StoredMessage, decision: _CheckDecision, results: StoreResults
     ) -> None:
-        """Put a half at the end of the half topic, and then ask its producer unless it is immune.
+        """Put a half at the end of the half topic, then ask its producer unless the half is immune.
 
         Raises StoreRefused.
         """
         old = half.queue_offset
         properties = half.properties
-        if verdict is _CheckDecision.IMMUNE:
+        if decision is _CheckDecision.IMMUNE:
             properties.setdefault(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET, str(old))
         else:
             checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
@@ -215,24 +217,24 @@ class TransactionChecks:
                 new = half.queue_offset
                 if not is_stored(refusal):
                     self._ledger.replace(new, old)
-                elif verdict is _CheckDecision.CHECK and self._ledger.is_open(new):
+                elif decision is _CheckDecision.CHECK and self._ledger.is_open(new):
                     self._ask(half)
                 outcome(refusal)
 
             self._writer.put(half, stored)
 
         results.put(put)
-        # At once, for an end of the half by its old offset may come before it is stored.
+        # At once, because an end of the half by its old offset may arrive before it is stored.
         self._ledger.replace(old, half.queue_offset)
 
     def _ask(self, half: StoredMessage) -> None:
-        """Send a half as its consumers would see it to one of its producers."""
+        """Send a half, in the form that its consumers would get, to one of its producers."""
         group = half.properties.get(PropertyKey.PRODUCER_GROUP, "")
         topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
         channel = self._producers.any_channel(group, topic)
         if channel is None:
             log.warning(
-                "producer group %s has open transactions, but no member here to be asked",
+                "producer group %s has open transactions, but no member here for the check",
                 group,
                 extra={"failure": f"checks of {group}"},
             )
@@ -242,7 +244,7 @@ class TransactionChecks:
         try:
             self._writer.restore_target(half)
         except NoTarget as error:
-            log.error("%r cannot be asked about: %s", half, error,
+            log.error("cannot check %r: %s", half, error,
                       extra={"failure": "transaction checks"})  # fmt: skip
             return
         header = CheckTransactionStateRequestHeader(
@@ -259,12 +261,12 @@ class TransactionChecks:
         )
 
     def _give_up(self, half: StoredMessage, results: StoreResults) -> None:
-        """Put a half where operators find it (DefaultTransactionalMessageCheckListener)."""
+        """Put a half into the topic for operators (DefaultTransactionalMessageCheckListener)."""
         offset = half.queue_offset
         topic = self._topics.create_internal(
             names.TRANSACTION_CHECK_MAX_TIME_TOPIC, _DISCARD_QUEUES
         )
-        log.error("transaction %r was checked too often or is too old: given up", half)
+        log.error("giving up transaction %r: it was checked too often or is too old", half)
         half.topic = topic.topic_name
         half.queue_id = 0
 

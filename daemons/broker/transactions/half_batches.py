@@ -17,10 +17,10 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.message_id import join_ids
 from mq.protocol.properties import PropertyKey
 
-# Among properties as a record holds them: what has a message wait, or another wait no more.
+# In properties as in a record: those that delay the message or withdraw a delayed one.
 _WAITING = re.compile(rb"(?:^..|\x02)(?:DELAY\x01|TIMER_D)", re.DOTALL)
 
-#: Reads a batch, given the topic for which the keys of its messages are to be hashed.
+# Reads a batch, given the topic for which the keys of its messages are to be hashed.
 ReadBatch = Callable[[str], list[BatchedMessage]]
 
 
@@ -33,10 +33,10 @@ def append_halves(
     read: ReadBatch,
     origin: Origin,
 ) -> tuple[bytes, int, list[bytes]]:
-    """Append a batch to the queue of halves. Returns ids as the answer has them, the queue offset
-    of the first, and the keys of their transactions.
+    """Append a batch to the queue of halves. Returns ids in the form of the reply, the queue offset
+    of the first half, and the keys of their transactions.
 
-    Raises StoreRefused, and what ``read`` raises.
+    Raises StoreRefused, and the errors of ``read``.
     """
     group, topic = common[PropertyKey.PRODUCER_GROUP], common[PropertyKey.REAL_TOPIC]
     first = halves.appended
@@ -50,7 +50,7 @@ def append_halves(
         if len(field) - 2 > LONGEST_PROPERTIES or _WAITING.search(field):
             raise StoreRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                "a message with long properties or a time of delivery is not prepared in a batch: "
+                "a message with long properties or a delivery time cannot be prepared in a batch: "
                 "send it by itself",
             )
     physicals, first = appender.append_batch(halves, messages, **origin._asdict())

@@ -1,11 +1,11 @@
-"""Which transactions are open.
+"""The ledger: which transactions are open.
 
-The truth is on the disk: a half is open if no operation ends it. What is here is a picture of that
-in memory, made at the start and kept up to date, so that each transaction ends once however often
-its end is asked for, and the checks look only at halves that are open.
+The truth is on the disk: a half is open if no operation ends it. The ledger is a copy of that state
+in memory, built at the start and kept up to date, so that each transaction ends once however often
+its end is requested, and the checks read only open halves.
 
-A check puts the half at the end of the half topic again. It is then known by its newest offset, and
-its producer may still end it by an older one, on the way when the check was made.
+A check puts the half at the end of the half topic again. It is then known by its newest offset; its
+producer may still end it by an older one, which was in flight at the check.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from mq.daemons.broker.transactions.records import HalfLike, transaction_key
 from mq.protocol.message import StoredMessage
 
-# Transactions that were given up may still be ended by their producers; so many are remembered.
-_MOST_GIVEN_UP = 10_000
+# Transactions that were given up may still be ended by their producers; the newest are remembered.
+_MAX_GIVEN_UP = 10_000
 
 
 class Ledger:
@@ -22,33 +22,34 @@ class Ledger:
 
     def __init__(self) -> None:
         self._open: dict[int, bytes] = {}  # key of the transaction by queue offset of its half
-        self._newest: dict[bytes, int] = {}  # and back
+        self._newest: dict[bytes, int] = {}  # the reverse
         self._given_up: dict[bytes, int] = {}
-        self._given_up_at: dict[int, bytes] = {}  # and back
+        self._given_up_at: dict[int, bytes] = {}  # the reverse
         self._ending: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def offsets(self) -> list[int]:
-        """The halves that are open, the oldest first."""
+        """The open halves, oldest first."""
         return sorted(self._open)
 
     def first(self, default: int) -> int:
-        """The oldest open half, `default` if there is none."""
+        """The oldest open half, `default` without one."""
         return min(self._open, default=default)
 
     def is_open(self, offset: int) -> bool:
-        """Whether a half is open and is not just being ended."""
+        """Whether a half is open and not just being ended."""
         return offset in self._open and offset not in self._ending
 
     def may_end(self, offset: int) -> bool:
-        """Whether an end is not on its way already."""
+        """Whether the end of a half is not in flight already."""
         return offset not in self._ending
 
     def count_endable(self, offsets: Sequence[int]) -> int:
         """How many of these halves, from the first on, are open by these offsets, not just being
-        ended, and named once."""
+        ended, and named once.
+        """
         named: set[int] = set()
         for offset in offsets:
             if offset in named or not self.is_open(offset):
@@ -57,11 +58,11 @@ class Ledger:
         return len(named)
 
     def add(self, half: StoredMessage, offset: int) -> None:
-        """A half is stored. If its producer has sent it twice, only the second is open."""
+        """Add a stored half. If its producer has sent it twice, only the second one is open."""
         self._add_key(transaction_key(half), offset)
 
     def add_keys(self, keys: Sequence[bytes], first: int) -> None:
-        """The same of halves that follow each other, of which the keys are known."""
+        """As `add` for consecutive halves whose keys are known."""
         for offset, key in enumerate(keys, first):
             self._add_key(key, offset)
 
@@ -71,7 +72,7 @@ class Ledger:
         self._newest[key] = offset
 
     def find(self, half: HalfLike) -> int | None:
-        """The offset by which the transaction of a half is to be ended, None if it is not open."""
+        """The offset by which the transaction of a half has to be ended, None if it is not open."""
         if half.queue_offset in self._open:
             return half.queue_offset
         key = transaction_key(half)
@@ -79,7 +80,9 @@ class Ledger:
         return self._given_up.get(key) if offset is None else offset
 
     def replace(self, old: int, new: int) -> None:
-        """A half was put again. What happens to the transaction now happens to the newer one."""
+        """Replace a half that was put again: later requests for the transaction concern the new
+        one.
+        """
         key = self._open.pop(old, None)
         if key is None:  # it has ended meanwhile
             return
@@ -87,85 +90,87 @@ class Ledger:
         self._newest[key] = new
 
     def begin_ends(self, offsets: Iterable[int]) -> None:
-        """The ends of halves are on their way to the disk."""
+        """Note that the ends of halves are in flight to the disk."""
         self._ending.update(offsets)
 
     def cancel_ends(self, offsets: Iterable[int]) -> None:
-        """They did not get there."""
+        """Note that they were refused."""
         self._ending.difference_update(offsets)
 
     def remove(self, offsets: Iterable[int]) -> None:
-        """Halves have ended, or are not there any more."""
+        """Remove halves that have ended, or no longer exist."""
         for offset in offsets:
             self._ending.discard(offset)
             key = self._open.pop(offset, None)
             if key is not None:
                 self._newest.pop(key, None)
             elif (given_up := self._given_up_at.get(offset)) is not None:
-                self._remember_no_more(given_up)
+                self._forget_given_up(given_up)
 
     def has_ended(self, half: StoredMessage) -> None:
-        """While the ledger is made: this half has ended, and with it the older ones that it was
-        put for again."""
+        """Note, while the ledger is built, that a half has ended, with the older ones that it
+        replaced.
+        """
         self._forget(transaction_key(half))
 
     def give_up(self, offset: int) -> None:
-        """A half is checked no more."""
+        """Stop checking a half."""
         key = self._open.pop(offset, None)
         if key is None:
             return
         self._newest.pop(key, None)
-        self._remember_no_more(key)
+        self._forget_given_up(key)
         self._given_up[key] = offset
         self._given_up_at[offset] = key
-        if len(self._given_up) > _MOST_GIVEN_UP:
-            self._remember_no_more(next(iter(self._given_up)))
+        if len(self._given_up) > _MAX_GIVEN_UP:
+            self._forget_given_up(next(iter(self._given_up)))
 
     def _forget(self, key: bytes) -> None:
         known = self._newest.pop(key, None)
         if known is not None:
             self._open.pop(known, None)
-        self._remember_no_more(key)
+        self._forget_given_up(key)
 
-    def _remember_no_more(self, key: bytes) -> None:
-        """One that was given up."""
+    def _forget_given_up(self, key: bytes) -> None:
+        """Forget a transaction that was given up."""
         offset = self._given_up.pop(key, None)
         if offset is not None:
             self._given_up_at.pop(offset, None)
 
 
 class Operations:
-    """The operations that the halves still open make Java read again, by their queue offset.
+    """The operations that Java has to read again because of open halves, by queue offset.
 
-    The offset of the group CID_RMQ_SYS_TRANS may pass an operation when all halves that it ends lie
+    The offset of the group CID_RMQ_SYS_TRANS may pass an operation when all halves that it ends are
     before that group's offset in the half topic.
     """
 
     def __init__(self) -> None:
         self._first = 0
-        self._latest_halves: list[int] = []  # of each operation the last half that it ends
+        self._latest_halves: list[int] = []  # by operation, the last half that it ends
 
     def add(self, offset: int, halves: Iterable[int]) -> None:
-        """An operation is stored."""
+        """Add a stored operation."""
         self._leave_gap(offset)
         self._latest_halves.append(max(halves, default=-1))
 
     def add_each(self, offset: int, halves: Iterable[int]) -> None:
-        """Operations that follow each other are stored, of which each ends one half."""
+        """Add stored consecutive operations, each of which ends one half."""
         self._leave_gap(offset)
         self._latest_halves += halves
 
     def _leave_gap(self, offset: int) -> None:
         if not self._latest_halves:
             self._first = offset
-        # Offsets without an operation, which cannot be read, hold up nobody.
+        # Offsets without a readable operation must not block the others.
         gap = offset - self._first - len(self._latest_halves)
         self._latest_halves += [-1] * gap
 
     def passed(self, half_offset: int, default: int) -> int:
-        """Forget those that end only halves before an offset; returns that of the first left.
+        """Remove the operations that end only halves before an offset; returns the offset of the
+        first one left.
 
-        `default` is returned where there was none.
+        Returns `default` if there were none.
         """
         if not self._latest_halves:
             return default

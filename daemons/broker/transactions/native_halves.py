@@ -1,4 +1,4 @@
-"""Halves as the native path prepares and commits them, many in one call (docs/decisions/0047)."""
+"""Prepares and commits halves with the native path, many in one call (docs/decisions/0047)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ from mq.protocol.native import failures, native
 from mq.protocol.properties import PropertyKey, encode
 from mq.protocol.record import IPV4_HOST
 
-# Entries of the queue of halves that a call gets at most: those of a request are neighbours, or of
-# batches that were stored in turn with those of a few other tasks.
-_MOST_ENTRIES = 4096
+# Entries of the queue of halves for one call at most: the halves of a request are adjacent, or
+# belong to batches that were stored alternately with those of a few other tasks.
+_MAX_ENTRIES = 4096
 
 
 class PreparedBatch(NamedTuple):
     """Halves that have been appended."""
 
-    ids: bytes  # for the answer
+    ids: bytes  # for the reply
     unique_ids: Sequence[bytes]
 
 
@@ -31,15 +31,15 @@ class CommittedBatch(NamedTuple):
     """Halves that have been committed."""
 
     halves: int
-    size: int  # bytes of their records
-    first_note: int  # queue offset of the operation of the first
+    size: int  # queue offset of the operation for the first half
+    first_note: int  # queue offset of the operation for the first half
 
 
 class NativeHalves:
-    """What prepares and commits halves, where the native path is there.
+    """Prepares and commits halves, if there is a native path.
 
-    ``longest`` are the bytes of properties that a half may have, and ``spare`` those for which
-    there has to be room besides its body and properties where it is committed.
+    ``longest`` are the bytes of properties that a half may have, and ``spare`` the bytes that its
+    commit needs in addition to body and properties.
     """
 
     def __init__(self, store: MessageStore, *, longest: int, spare: int) -> None:
@@ -57,14 +57,15 @@ class NativeHalves:
 
     @property
     def commits(self) -> bool:
-        """Whether halves are offered to the path: it is there, and has not failed."""
+        """Whether halves are offered to the native path: it exists, and has not failed."""
         return self._commit is not None
 
     def prepare(
         self, body: bytes, common: Mapping[str, str], halves: ConsumeQueue, origin: Origin
     ) -> PreparedBatch | None:
-        """Append the messages of a batch to the queue of halves, each with the properties `common`.
-        None, and nothing appended, where that is for Python to do."""
+        """Append the messages of a batch to the queue of halves, each with the properties
+        ``common``. Returns None, with nothing appended, if Python has to do it.
+        """
         appender = self._store.appender
         place = appender.place()
         if self._prepare is None or place is None or names_timer(common):
@@ -73,14 +74,14 @@ class NativeHalves:
         added = encode(common).encode()
         sys_flag, born_timestamp, born_host, reconsume_times = origin
         if not (-(1 << 63) <= born_timestamp < 1 << 63 and -(1 << 31) <= reconsume_times < 1 << 31):
-            return None  # of a producer that writes what no record holds
+            return None  # of a producer that sends values which no record holds
         try:
             made = self._prepare(
                 *(body, added, [*UNUSUAL, *common], self._longest, halves),
                 (sys_flag, reconsume_times, born_timestamp, born_host),
                 (start, room, appender.store_host, timestamp),
             )
-        except failures:  # it has changed nothing
+        except failures:  # nothing was changed
             self._failed("a batch of halves")
             return None
         if made is None:
@@ -97,12 +98,12 @@ class NativeHalves:
         targets: Mapping[tuple[str, str], ConsumeQueue],
         most_bytes: int,
     ) -> CommittedBatch | None:
-        """Append what consumers see of some halves, each with its operation, up to the first that
-        Python has to look at. None where that is the first of all.
+        """Append the final records of some halves, each with its operation, up to the first that
+        Python has to handle. Returns None if that is the very first.
 
         ``halves`` names them as a request does, by offsets in the log and in their queue;
-        ``offsets`` are the latter. ``targets`` are the queues that they may be for, by topic and
-        queue id as they stand in a half. Those behind ``most_bytes`` are left for later.
+        ``offsets`` are the latter. ``targets`` are their possible target queues, by topic and queue
+        id as in a half. Halves beyond ``most_bytes`` are left for a later call.
         """
         store = self._store
         appender, queues = store.appender, store.queues
@@ -114,8 +115,8 @@ class NativeHalves:
         file = store.log.file_at(physical)
         if file is None:
             return None
-        wanted = min(max(offsets) - first + 1, _MOST_ENTRIES)
-        entries = half_queue.entries(first, wanted), first
+        needed = min(max(offsets) - first + 1, _MAX_ENTRIES)
+        entries = half_queue.entries(first, needed), first
         readable = min(file.end, store.readable_end) - file.start
         if readable <= 0 or not entries[0]:  # a producer may name any offset
             return None
@@ -123,7 +124,7 @@ class NativeHalves:
             return None
         part = file.view, readable, file.start
         notes = store.queue(names.TRANSACTION_OPERATION_TOPIC, HALF_QUEUE)
-        name = group.encode("utf-8", "surrogatepass")  # a producer may name any
+        name = group.encode("utf-8", "surrogatepass")  # a producer may use any name
         try:
             made = self._commit(
                 *(halves, name, entries, part),
@@ -139,10 +140,10 @@ class NativeHalves:
         return CommittedBatch(count, size, notes.appended - count)
 
     def leave_to_python(self) -> None:
-        """Take nothing from now on."""
+        """Stop using the native path."""
         self._prepare = self._commit = None
 
     def _failed(self, what: str) -> None:
-        """What the path failed at may come again."""
+        """Disable the native path, because the same input may arrive again."""
         self.leave_to_python()
         log_native_failure(what, "transactions")

@@ -1,8 +1,8 @@
 """The records of a transaction, as Java stores them (TransactionalMessageBridge).
 
-half       the message itself in RMQ_SYS_TRANS_HALF_TOPIC, with the topic and queue it is for
-operation  a half has ended: a message of RMQ_SYS_TRANS_OP_HALF_TOPIC that has its queue offset
-final      the message where consumers see it, with the physical offset of its half
+half       the message itself in RMQ_SYS_TRANS_HALF_TOPIC, with its real topic and queue
+operation  a half has ended: a message of RMQ_SYS_TRANS_OP_HALF_TOPIC with its queue offset
+final      the message that consumers see, with the physical offset of its half
 """
 
 import re
@@ -19,19 +19,19 @@ from mq.protocol.tags import tags_code
 
 REMOVE_TAG = "d"  # TransactionalMessageUtil.REMOVETAG
 HALF_QUEUE = 0  # the only one
-# Bytes of properties that a half gets on its way: number of checks, first offset, the timer's.
+# Bytes of properties that a half gets later: number of checks, first offset, the timer's.
 PROPERTIES_ROOM = 256
-LONGEST_PROPERTIES = MAX_LENGTH - PROPERTIES_ROOM  # of one when it is sent
+LONGEST_PROPERTIES = MAX_LENGTH - PROPERTIES_ROOM  # limit for a message when it is sent
 
-# Of an operation; its body is the queue offset of the half that it ends.
+# Of an operation, whose body is the queue offset of the half that it ends.
 REMOVE_CODE = tags_code(REMOVE_TAG)
 OPERATION_FIELD = properties_field({PropertyKey.TAGS: REMOVE_TAG, PropertyKey.WAIT_STORE: "true"})
 
 
 def make_half(message: StoredMessage) -> None:
-    """Make a message that was sent a half: nobody sees it before it is committed.
+    """Convert a sent message to a half: no consumer sees it before it is committed.
 
-    The transaction bits are cleared, so that it has its place in the half topic like any message.
+    The transaction bits are cleared, so that it gets a place in the half topic like any message.
     """
     message.properties[PropertyKey.REAL_TOPIC] = message.topic
     message.properties[PropertyKey.REAL_QUEUE_ID] = str(message.queue_id)
@@ -41,7 +41,7 @@ def make_half(message: StoredMessage) -> None:
 
 
 def make_final(half: StoredMessage, writer: MessageWriter) -> None:
-    """Make a half what consumers see.
+    """Convert a half to the message that consumers see.
 
     Raises NoTarget.
     """
@@ -55,8 +55,9 @@ def make_final(half: StoredMessage, writer: MessageWriter) -> None:
 
 
 def final_properties(half: Mapping[str, str]) -> dict[str, str]:
-    """The properties that consumers see of a half: without the target, and with the id of the
-    transaction as Java's brokers of 5.x have it. TRAN_MSG stays."""
+    """The properties of a half that consumers see: without the target, and with the transaction id
+    as set by Java's brokers of 5.x. TRAN_MSG stays.
+    """
     final = dict(half)
     del final[PropertyKey.REAL_TOPIC], final[PropertyKey.REAL_QUEUE_ID]
     unique = final.get(PropertyKey.UNIQUE_KEY)
@@ -66,7 +67,9 @@ def final_properties(half: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_final_of(message: StoredMessage, half: StoredMessage) -> bool:
-    """Whether a message is what became of a half. Any sender may set the commit bit of his."""
+    """Whether a message is the final record of a half. Any sender may set the commit bit of a
+    message.
+    """
     same = (PropertyKey.TRANSACTION_PREPARED, PropertyKey.UNIQUE_KEY, PropertyKey.PRODUCER_GROUP)
     return message.body == half.body and all(
         message.properties.get(name) == half.properties.get(name) for name in same
@@ -76,7 +79,7 @@ def is_final_of(message: StoredMessage, half: StoredMessage) -> bool:
 def ended_offsets(message: StoredMessage) -> list[int]:
     """The queue offsets of the halves that an operation ends.
 
-    4.9 writes one, 5.x a list with a comma behind each. None for what is no such list.
+    4.9 writes one offset, 5.x a list with a comma after each. Empty if the body is not such a list.
     """
     if message.tags != REMOVE_TAG:
         return []
@@ -98,7 +101,7 @@ class HalfLike(Protocol):
 
 
 def transaction_key(half: HalfLike) -> bytes:
-    """What tells one transaction from another, however often its half is put again."""
+    """The key that identifies a transaction, however often its half is put again."""
     properties = half.properties
     return key_of(
         properties.get(PropertyKey.PRODUCER_GROUP, ""),
@@ -109,13 +112,14 @@ def transaction_key(half: HalfLike) -> bytes:
 
 
 def key_of(group: str, topic: str, unique_id: str, offset: int) -> bytes:
-    """The same of what makes it: the producer's group, topic and unique id of a half; where there
-    is no id, its offset in its queue."""
+    """The key from its parts: the producer's group, topic and unique id of a half; without an id,
+    its queue offset.
+    """
     return keys_of_batch(group, topic, [unique_id.encode()], offset)[0]
 
 
 def keys_of_batch(group: str, topic: str, unique_ids: Iterable[bytes], first: int) -> list[bytes]:
-    """The same of halves that follow each other in their queue."""
+    """The keys of halves that are consecutive in their queue."""
     scope = f"{group}\x01{topic}\x01".encode()
     return [
         blake2b(scope + unique_id, digest_size=16).digest() if unique_id else str(offset).encode()
@@ -127,14 +131,15 @@ _UNIQUE_ID = re.compile(rb"(?:^..|\x02)UNIQ_KEY\x01([^\x02]+)", re.DOTALL)
 
 
 def unique_id_in(properties_field: bytes) -> bytes:
-    """The unique id among properties as a record holds them, their length first; empty if there is
-    none. The one that a reader of the record sees (mq.protocol.properties.decode)."""
+    """The unique id in properties as in a record, after their length; empty if there is none. The
+    same one that a reader of the record sees (mq.protocol.properties.decode).
+    """
     found = _UNIQUE_ID.findall(properties_field)
     return found[-1] if found else b""
 
 
 def number_property(message: StoredMessage, name: str) -> int | None:
-    """A property that is a whole number; None if there is none, -1 if it is something else."""
+    """A property that is a whole number; None if it is missing, -1 if it is something else."""
     text = message.properties.get(name)
     if text is None:
         return None

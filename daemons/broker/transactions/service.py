@@ -1,10 +1,10 @@
-"""Transactions: halves are stored, committed and rolled back.
+"""Transactions: stores, commits and rolls back halves.
 
-A commit puts two records into the log, what consumers see and the operation that ends the half, in
-one write. So after a crash there are both or none; only the last write of a killed process can have
-been cut between them, and the next start adds the operation then. However it is asked for, a
-transaction therefore ends once. (Java puts them one after the other, and lets a producer commit a
-half twice: by its first offset and by the one that a check has given it.)
+A commit puts two records into the log, the final message and the operation that ends the half, in
+one write. So after a crash both exist or neither; only the last write of a killed process can have
+been cut between them, and the next start adds the operation then. Therefore a transaction ends
+once, however its end is requested. (Java puts them one after the other, and lets a producer commit
+a half twice: by its first offset and by the one that a check has assigned.)
 """
 
 import logging
@@ -51,13 +51,15 @@ from mq.protocol.tags import tags_code
 
 log = logging.getLogger(__name__)
 
-# What a final record and its operation may have more than the half: the timer's properties, topics.
+# How much larger a final record and its operation may be than the half: the timer's properties,
+# topics.
 _ROOM = 2048
 
 
 class Transactions:
-    """The transactions of a broker. Made when its store is open; reads what is open there, but for
-    one that `has_them` not: a slave, whose master ends them."""
+    """The transactions of a broker. Created when its store is open; reads the open transactions,
+    unless `has_them` is false: on a slave, whose master ends them.
+    """
 
     def __init__(
         self,
@@ -84,14 +86,14 @@ class Transactions:
         self.committed = 0
         self.rolled_back = 0
         if has_them:
-            # Also what is not confirmed: this master will show it, and nothing tells when.
+            # Also unconfirmed records: this master will show them later, without a notice.
             with store.all_in_sight():
                 self.load(is_start=True)
                 unfinished = self._find_unfinished_commit() if self.ledger.offsets() else None
             if unfinished is not None:
                 self._finish_commit(*unfinished)
 
-    # a transaction begins -----------------------------------------------------------------------
+    # prepare ------------------------------------------------------------------------------------
 
     def prepare(self, message: StoredMessage) -> None:
         """Store a message as a half. Raises StoreRefused."""
@@ -114,12 +116,12 @@ class Transactions:
         read: ReadBatch,
         origin: Origin,
     ) -> tuple[bytes, int]:
-        """Append a batch for `queue` as halves, all of its messages or none. Returns their ids, as
-        the answer has them, and the queue offset of the first.
+        """Append a batch for `queue` as halves, all of its messages or none. Returns their ids in
+        the form of the reply, and the queue offset of the first.
 
-        ``common`` are the properties that each gets; those of a half are put to them. ``read``
-        reads ``body`` for a topic with them. Raises StoreRefused, also for what only a message that
-        is sent by itself may be, and what ``read`` raises.
+        ``common`` are properties for each message; those of a half are added to them. ``read``
+        reads ``body`` for a topic with them. Raises StoreRefused, also for features that only a
+        message sent by itself may use, and the errors of ``read``.
         """
         common[PropertyKey.REAL_TOPIC] = queue.topic
         common[PropertyKey.REAL_QUEUE_ID] = str(queue.queue_id)
@@ -135,7 +137,7 @@ class Transactions:
             self.ledger.add_keys(keys, first)
 
     def put_half(self, half: StoredMessage, on_stored: OnStored | None = None) -> None:
-        """Store what is a half already. Raises StoreRefused."""
+        """Store a message that is a half already. Raises StoreRefused."""
         self._topics.create_internal(names.TRANSACTION_HALF_TOPIC, 1)
 
         def stored(refusal: StoreRefused | None) -> None:
@@ -146,13 +148,13 @@ class Transactions:
 
         self._writer.put(half, stored)
 
-    # and ends -----------------------------------------------------------------------------------
+    # end ----------------------------------------------------------------------------------------
 
     def find_half(self, physical: int) -> StoredMessage | None:
         """The half at a physical offset; None if there is another message, or something else.
 
-        A producer says where its half is. Whether there is one, only the half queue knows: inside
-        the body of a message there may be bytes that look like one.
+        The offset comes from a producer. Only the half queue shows whether there is a half: the
+        body of a message may contain bytes that look like one.
         """
         half = self._writer.read_of(names.TRANSACTION_HALF_TOPIC, physical)
         if half is None:
@@ -161,14 +163,15 @@ class Transactions:
         return half if entry is not None and entry[0] == physical else None
 
     def commit(self, half: StoredMessage, offset: int) -> None:
-        """Let consumers see a half, and end it by `offset`, which the ledger gave for it.
+        """Make a half visible to consumers, and end it by `offset`, which the ledger returned for
+        it.
 
-        Raises StoreRefused; the transaction is open then as before.
+        Raises StoreRefused; the transaction then stays open.
         """
         try:
             make_final(half, self._writer)
         except NoTarget as error:
-            raise _for_nobody(error) from None
+            raise _no_target(error) from None
         size = len(half.body) + len(encode(half.properties).encode()) + _ROOM
         self._store.appender.reserve(size + 2 * SMALLEST_RECORD)
         self._writer.put_or_delay(half)
@@ -176,11 +179,11 @@ class Transactions:
         self._put_operation(offset)
 
     def commit_usual(self, half: UsualHalf, halves: UsualHalves, offset: int) -> None:
-        """The same of a half that is as most are, read by `halves`."""
+        """As `commit` for an ordinary half, read by `halves`."""
         try:
             target = halves.target(half)
         except NoTarget as error:
-            raise _for_nobody(error) from None
+            raise _no_target(error) from None
         appender = self._store.appender
         field = properties_field(final_properties(half.properties))
         size = len(half.body) + len(field) + _ROOM
@@ -204,10 +207,11 @@ class Transactions:
     def commit_many(
         self, halves: bytes, group: str, known: UsualHalves, most_bytes: int
     ) -> tuple[int, int]:
-        """The same natively, of halves of a producer group, named as in a request, up to the first
-        that Python has to look at: how many, and the bytes of their records.
+        """As `commit` with the native path, for halves of a producer group, named as in a request,
+        up to the first that Python has to handle. Returns their number and the bytes of their
+        records.
 
-        Who has asked may send to the queues that ``known`` has found; no others are taken.
+        Only the target queues that ``known`` has found are used, to which the client may send.
         """
         offsets = [offset for _, offset in more_halves(halves)]
         count = self.ledger.count_endable(offsets)
@@ -222,11 +226,11 @@ class Transactions:
         return done.halves, done.size
 
     def usual_halves(self) -> UsualHalves:
-        """What reads those, for one turn of the loop."""
+        """Create the reader of ordinary halves, for one turn of the event loop."""
         return UsualHalves(self._store, self._writer)
 
     def roll_back(self, offset: int) -> None:
-        """End a half that nobody shall see. Raises StoreRefused."""
+        """End a half that no consumer may see. Raises StoreRefused."""
         self.rolled_back += 1
         self._put_operation(offset)
 
@@ -246,8 +250,7 @@ class Transactions:
         self._end_when_stored([offset], queue.appended - 1)
 
     def _end_when_stored(self, halves: list[int], first: int) -> None:
-        """Have halves ended once their operations, just appended from that queue offset on, are
-        stored."""
+        """End halves when their operations, just appended from a queue offset on, are stored."""
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):
@@ -259,10 +262,12 @@ class Transactions:
         self._store.appender.call_when_stored(stored)
         self.ledger.begin_ends(halves)
 
-    # how far the group CID_RMQ_SYS_TRANS is ------------------------------------------------------
+    # progress of the group CID_RMQ_SYS_TRANS -----------------------------------------------------
 
     def save_progress(self) -> None:
-        """Move the offsets over what has ended, so that the next start, of Java too, is short."""
+        """Advance the offsets past ended transactions, so that the next start, of Java too, is
+        short.
+        """
         half_queue = self._queue(names.TRANSACTION_HALF_TOPIC)
         if half_queue is None:
             return
@@ -284,7 +289,7 @@ class Transactions:
     # at the start -------------------------------------------------------------------------------
 
     def load(self, *, is_start: bool = False) -> None:
-        """Find the transactions that are open by what is in the log. Writes nothing.
+        """Find the open transactions in the log. Writes nothing.
 
         Raises OSError. At a start, messages on unreadable blocks are left for the next start
         instead: without their half there is nothing to commit.
@@ -320,8 +325,9 @@ class Transactions:
         return ended
 
     def _find_unfinished_commit(self) -> tuple[int, int] | None:
-        """Where a commit is whose write was cut in two, for the log ends with it, and the offset of
-        its half; None if there is no such."""
+        """The physical offset of a commit whose write was cut in two, because the log ends with it,
+        and the offset of its half; None if there is none.
+        """
         last = max(
             (queue.entry(queue.readable - 1) or (0,))[0]
             for queue in self._store.queues
@@ -330,7 +336,7 @@ class Transactions:
         try:
             final = self._writer.read(last)
         except (RemoteProtocolError, OSError) as error:
-            log.error("the last message, at %d, cannot be read: %s", last, error)
+            log.error("cannot read the last message, at %d: %s", last, error)
             return None
         if final is None or final.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_COMMIT:
             return None
@@ -342,32 +348,32 @@ class Transactions:
 
     def _finish_commit(self, last: int, offset: int) -> None:
         """Add the operation of a commit whose write was cut in two."""
-        log.warning("the commit at %d was cut in two by the end of the broker: finished", last)
+        log.warning("the commit at %d was cut in two by the end of the broker; finishing it", last)
         try:
             self._put_operation(offset)
         except StoreRefused as refusal:
-            log.error("the commit at %d cannot be finished: %s", last, refusal)
+            log.error("cannot finish the commit at %d: %s", last, refusal)
 
     def open_halves(self) -> list[int]:
-        """The halves that are open, the oldest first, but for those that nobody may see yet."""
+        """The open halves, oldest first, except for unconfirmed ones."""
         queue = self._queue(names.TRANSACTION_HALF_TOPIC)
         end = 0 if queue is None else queue.readable
         return [offset for offset in self.ledger.offsets() if offset < end]
 
     def read_half(self, offset: int) -> StoredMessage | None:
-        """The half with a queue offset, None if it cannot be read."""
+        """The half with a queue offset, None if it is not in the log."""
         return self._read(names.TRANSACTION_HALF_TOPIC, offset)
 
     def _read_in_load(
         self, queue: ConsumeQueue, offset: int, is_start: bool
     ) -> StoredMessage | None:
-        """As `_read`. At a start None for a message on a block that the disk cannot read."""
+        """As `_read`. At a start None for a message on an unreadable block."""
         try:
             return self._read(queue.topic, offset)
         except OSError as error:
             if not is_start or error.errno not in files.UNREADABLE:
                 raise
-            log.error("message %d of %s cannot be read: %s", offset, queue.topic, error)
+            log.error("cannot read message %d of %s: %s", offset, queue.topic, error)
             if queue.topic == names.TRANSACTION_HALF_TOPIC:
                 self._unread.add(offset)
             return None
@@ -375,14 +381,14 @@ class Transactions:
     def _read(self, topic: str, offset: int) -> StoredMessage | None:
         message = self._writer.read_entry(topic, HALF_QUEUE, offset)
         if message is None:
-            log.error("message %d of %s cannot be read", offset, topic)
+            log.error("cannot read message %d of %s", offset, topic)
         return message
 
     def _queue(self, topic: str) -> ConsumeQueue | None:
         return self._store.queues.get(topic, HALF_QUEUE)
 
 
-def _for_nobody(error: NoTarget) -> StoreRefused:
+def _no_target(error: NoTarget) -> StoreRefused:
     return StoreRefused(
         ResponseCode.MESSAGE_ILLEGAL, f"the prepared message cannot be committed: {error}"
     )

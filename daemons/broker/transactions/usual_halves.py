@@ -1,7 +1,7 @@
 """The fast way to read a half for its commit.
 
-It takes a record as this broker writes it, of a message that is neither delayed nor timed. For any
-other record `UsualHalves.read` returns None, and the caller uses `Transactions.find_half` and
+It accepts a record as this broker writes it, of a message that is neither delayed nor timed. For
+any other record `UsualHalves.read` returns None, and the caller uses `Transactions.find_half` and
 `commit`. These are the reference: only they refuse, repair and restore.
 """
 
@@ -27,11 +27,11 @@ _unpack_head = RECORD_HEAD.unpack_from
 _UNUSUAL_BITS = SysFlag.TRANSACTION_MASK | IPV6_BITS
 _OF_TIMER = "TIMER_"
 _ENTRY_SIZE = layout.ENTRY.size
-_ENTRIES = 64  # of the queue of halves that are read at a time: those of a request are neighbours
+_ENTRIES = 64  # entries of the queue of halves read at a time: the halves of a request are adjacent
 
 
 class UsualHalf(NamedTuple):
-    """What a commit needs of a half."""
+    """The data of a half that a commit needs."""
 
     queue_offset: int
     physical: int
@@ -46,20 +46,23 @@ class UsualHalf(NamedTuple):
 
 
 class UsualHalves:
-    """Reads them; for one turn of the loop, in which neither topics nor entries change."""
+    """Reads ordinary halves, for one turn of the event loop, in which neither topics nor entries
+    change.
+    """
 
     def __init__(self, store: MessageStore, writer: MessageWriter) -> None:
         self._store = store
         self._writer = writer
         self._halves = store.queues.get(names.TRANSACTION_HALF_TOPIC, HALF_QUEUE)
-        #: By topic and queue id as halves have them: those of halves that were committed.
+        # Queues of committed halves by topic and queue id, as halves have them.
         self.targets: dict[tuple[str, str], ConsumeQueue] = {}
         self._entries = b""
-        self._first = 0  # the queue offset of the first of them
+        self._first = 0  # the queue offset of the first of _entries
 
     def read(self, physical: int, queue_offset: int) -> UsualHalf | None:
-        """The half that lies there, by the log and by its queue; None if it is to be read with
-        care."""
+        """The half at these offsets, according to log and queue; None if the slow way has to read
+        it.
+        """
         record = self._store.record_at(physical)
         if record is None or len(record) < _HEAD_SIZE or self._place(queue_offset) != physical:
             return None
@@ -94,7 +97,7 @@ class UsualHalves:
         )
 
     def _place(self, queue_offset: int) -> int:
-        """Where the queue says that a half is; -1 if it does not."""
+        """The physical offset of a half according to its queue; -1 if unknown."""
         at = (queue_offset - self._first) * _ENTRY_SIZE
         if not 0 <= at < len(self._entries):
             if self._halves is None:
@@ -107,7 +110,7 @@ class UsualHalves:
         return place
 
     def target(self, half: UsualHalf) -> ConsumeQueue:
-        """The queue that a half is for, whose topic may be made again: of who may send to it.
+        """The target queue of a half. Its topic may be created again, if the client may send to it.
 
         Raises NoTarget.
         """
@@ -121,8 +124,9 @@ class UsualHalves:
 
 
 def _read_properties(field: bytes) -> dict[str, str] | None:
-    """Properties as a record holds them, if they are written as we write them and ask for nothing
-    but to be stored."""
+    """Parse properties as in a record, if they have the form that this broker writes and request
+    nothing except storing.
+    """
     if len(field) < 2 or layout.SHORT.unpack_from(field)[0] != len(field) - 2:
         return None
     try:

@@ -48,7 +48,7 @@ def test_no_more_waits_than_memory_is_given_for(
 ) -> None:
     """Of bodies and of properties."""
     most, large = 2000, 700
-    monkeypatch.setattr(escape, "MOST_WAITING_BYTES", most)
+    monkeypatch.setattr(escape, "MAX_WAITING_BYTES", most)
     sizes: list[int] = []
 
     def spy(bridge: escape.EscapeBridge, *parcel: Any) -> None:

@@ -64,7 +64,7 @@ def test_a_slave_that_does_not_answer_holds_up_its_master_but_not_for_long(
                     await send(master, b"first")
 
     asyncio.run(script())
-    assert "and does not say how far it has come: what it has delivered comes again" in caplog.text
+    assert "but does not report its progress: its deliveries are repeated" in caplog.text
 
 
 def test_what_a_slave_delivers_while_its_master_waits_for_another_one_comes_once(

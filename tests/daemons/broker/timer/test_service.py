@@ -168,7 +168,7 @@ def test_a_message_that_is_taken_back_never_comes(tmp_path: Path, key: str) -> N
         ({"TIMER_DELAY_MS": "5.0"}, "not a whole number"),
         ({"TIMER_DELAY_MS": "9223372036854775808"}, "not a whole number"),
         ({"TIMER_DELAY_SEC": "x", "TIMER_DELIVER_MS": "5"}, "not a whole number"),
-        ({"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": "U"}, "cannot be taken back"),
+        ({"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": "U"}, "cannot be withdrawn"),
     ],
 )
 def test_what_the_timer_cannot_do_is_refused(
@@ -272,7 +272,7 @@ def test_a_damaged_wheel_is_made_again_with_what_is_due_and_nothing_twice(
     asyncio.run(before())
     damage(tmp_path / "timerwheel")
     asyncio.run(after())
-    assert "timerwheel is made again from the log: " in caplog.text
+    assert "timerwheel from the log: " in caplog.text
 
 
 def remove_the_files_of_the_timer(root: Path) -> None:
@@ -419,10 +419,10 @@ def test_a_slot_that_java_has_put_is_cut_whatever_its_count(tmp_path: Path) -> N
     for number, units in enumerate((-1, 0, 1)):
         wheel.put(1_790_000_000_000 + number * 1000, Slot(52, 104, units))
     times = [1_790_000_000_000 + number * 1000 for number in range(3)]
-    assert sorted(wheel.times_behind(104)) == times
-    assert not wheel.times_behind(156)
+    assert sorted(wheel.times_after(104)) == times
+    assert not wheel.times_after(156)
     wheel.put(times[0], EMPTY)
-    assert sorted(wheel.times_behind(0)) == times[1:]
+    assert sorted(wheel.times_after(0)) == times[1:]
     wheel.close()
 
 
@@ -545,6 +545,6 @@ def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
     wheel.check_precision(now)
     wheel.close()
     wheel = TimerWheel(tmp_path / "timerwheel", other)
-    with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}.*have come before"):
+    with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}.*were delivered before"):
         wheel.check_precision(now)
     wheel.close()
