@@ -1,1 +1,1 @@
-"""The controller: elects the masters of broker sets, its state and its leader kept in etcd."""
+"""The controller: elects the masters of replica sets; its state and its leader are kept in etcd."""

@@ -1,9 +1,8 @@
-"""A controller: its parts, started in order and stopped in reverse.
+"""A controller: starts its components in order and stops them in reverse order.
 
-etcd         keeps the broker sets and who leads (`registry.py`, `leadership.py`)
-liveness     the heartbeats that brokers send to every controller
-elections    held by the controller that leads
-listener     what brokers and administrators ask
+etcd         stores the replica sets and the leader (`registry.py`, `leadership.py`) liveness
+the heartbeats that brokers send to every controller elections    held by the controller leader
+listener     serves requests of brokers and administrators
 """
 
 import asyncio
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Between two looks whether a write has left in doubt what etcd has.
+# Seconds between checks whether a write has left the state of etcd uncertain.
 _DOUBT_SECONDS = 0.5
 
 
 class Controller(Lifecycle):
     """A controller in this process: `async with Controller(settings) as controller`.
 
-    It serves without etcd, too, and says so in the log: brokers then find no leader. Raises OSError
-    when it cannot listen, ConfigError where aiohttp is not installed.
+    It also runs without etcd and logs that; brokers then find no leader. Raises OSError if it
+    cannot listen, ConfigError if aiohttp is not installed.
     """
 
     def __init__(self, settings: ControllerSettings) -> None:
@@ -61,7 +60,7 @@ class Controller(Lifecycle):
 
     @property
     def address(self) -> str:
-        """host:port to reach it at."""
+        """host:port at which it is reached."""
         if self.settings.controller.controller_address:
             return self.settings.controller.controller_address
         return self._guarded.address
@@ -75,7 +74,7 @@ class Controller(Lifecycle):
         await parts.enter_async_context(self.listener)
         tls = settings.tls.client_context() if settings.tls.enable else None
         session = await parts.enter_async_context(Session(self.address, tls=tls))
-        self._make_parts(etcd, session)
+        self._make_components(etcd, session)
         self.listener.dispatcher.serve(
             handlers_of(
                 MembershipHandlers(self.registry, self.liveness, self.elections),
@@ -83,18 +82,18 @@ class Controller(Lifecycle):
             )
         )
         parts.push_async_callback(
-            self._give_up, self.tasks.spawn(self.leadership.work, "leadership")
+            self._resign, self.tasks.spawn(self.leadership.work, "leadership")
         )
         self.tasks.spawn(self.elections.work, "elections")
         self.tasks.spawn(self.elections.scan, "silent brokers")
-        self.tasks.spawn(self._settle_doubts, "doubtful writes")
+        self.tasks.spawn(self._resolve_doubts, "doubtful writes")
         if exporters.are_wanted(settings.operation):
             self.metrics_port = await exporters.start_exporters(
                 settings.operation, self.metrics, self.tasks, parts
             )
         port.watch(self.tasks)
 
-    def _make_parts(self, etcd: Etcd, session: Session) -> None:
+    def _make_components(self, etcd: Etcd, session: Session) -> None:
         group = self.settings.controller.controller_d_leger_group
         prefix = f"{self.settings.etcd.etcd_prefix}/{group}/"
 
@@ -110,22 +109,22 @@ class Controller(Lifecycle):
         self.liveness = Liveness(lambda name, _: self.elections.is_due(name))
         self.elections = Elections(self.settings, self.registry, self.liveness, session)
 
-    async def _give_up(self, leading: "asyncio.Task[None]") -> None:
-        """Let another lead, and do not begin again while this one stops."""
+    async def _resign(self, leading: "asyncio.Task[None]") -> None:
+        """Resign the leadership, and do not try again while this controller stops."""
         leading.cancel()
         await asyncio.wait([leading])
         await self.leadership.give_up()
 
-    async def _settle_doubts(self) -> None:
+    async def _resolve_doubts(self) -> None:
         while True:
             await asyncio.sleep(_DOUBT_SECONDS)
             try:
                 await self.registry.load_if_needed()
             except EtcdError as error:
-                log.error("the broker sets are not known: %s", error, extra={"failure": "etcd"})
+                log.error("cannot read the replica sets: %s", error, extra={"failure": "etcd"})
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """The line that reports that the controller is ready, with its address."""
         return (
             f"The Controller Server boot success. serializeType=JSON, address "
             f"{self.listener.host}:{self.port}"
@@ -135,14 +134,14 @@ class Controller(Lifecycle):
         leader = self.leadership.leader
         if self.leadership.leads:
             return f"{self.ready_text()}; leads {len(self.registry)} broker sets"
-        return f"{self.ready_text()}; {leader or 'nobody'} leads"
+        return f"{self.ready_text()}; {leader or 'no controller'} leads"
 
     def reload(self) -> None:
-        """Read certificates, accounts and writeAllowList again; settings change by request."""
+        """Read certificates, accounts and writeAllowList again; requests change settings."""
         self._guarded.reload()
 
     def metrics(self) -> Iterator["Metric"]:
-        """What it tells of itself to monitoring."""
+        """The controller's metrics."""
         from mq.daemons.controller.metrics import metrics_of  # only where somebody reads it
 
         return metrics_of(
@@ -155,7 +154,7 @@ class Controller(Lifecycle):
         )
 
     def state(self) -> Iterator[str]:
-        """What it has and does now."""
+        """The lines of the state dump."""
         from mq.daemons.state_dump import connections, limited  # hardly ever needed
 
         yield from connections("main", self.listener)

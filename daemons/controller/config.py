@@ -1,4 +1,4 @@
-"""Configuration of a controller: ControllerConfig of 5.x, the listener, and where etcd is."""
+"""Configuration of a controller: ControllerConfig of 5.x, the listener, and etcd."""
 
 import os
 import re
@@ -20,39 +20,39 @@ class ControllerConfig(Section):
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
         shown="$ROCKETMQ_HOME",
-        doc="folder of the installation: the ACL files are looked for under it",
+        doc="folder of the installation, which contains the ACL files",
     )
     config_store_path: str = setting(
         factory=lambda: str(Path.home() / "controller" / "controller.properties"),
         shown="~/controller/controller.properties",
-        doc="file that changed settings are saved in; the one given with -c",
+        doc="file in which changed settings are saved; the one given with -c",
         path=True,
     )
     controller_d_leger_group: str = setting(
         "mq",
-        "the group of controllers: those of one group and one etcd keep the same brokers",
+        "the group of controllers: those of one group and one etcd manage the same brokers",
         name="controllerDLegerGroup",
         important=True,
     )
     controller_address: str = setting(
         "",
-        "host:port that brokers and other controllers reach this one at; empty: the address that "
-        "it listens on, which says nothing to others if that is all of them",
+        "host:port at which brokers and other controllers reach this one; empty: its listen "
+        "address, which is useless to others if it listens on all addresses",
         important=True,
     )
     scan_not_active_broker_interval: int = setting(
-        1000, "pause between looks for silent brokers", unit="ms", long=True
+        1000, "pause between checks for silent brokers", unit="ms", long=True
     )
     scan_inactive_master_interval: int = setting(
-        5000, "pause between looks for sets whose master is dead", unit="ms", long=True
+        5000, "pause between checks for replica sets whose master is dead", unit="ms", long=True
     )
     enable_elect_unclean_master: bool = setting(
         False,
-        "where nobody in sync lives, elect another: what it does not have is lost",
+        "if no broker in sync is alive, elect another: messages that it does not have are lost",
         updatable=True,
     )
     notify_broker_role_changed: bool = setting(
-        True, "tell brokers at once that there is another master", updatable=True
+        True, "notify brokers at once of a new master", updatable=True
     )
     config_black_list: str = setting(
         "configBlackList;configStorePath",
@@ -60,7 +60,7 @@ class ControllerConfig(Section):
     )
 
     def check(self) -> None:
-        """Refuse values that cannot work.
+        """Refuse invalid values.
 
         Raises:
             ConfigError: names the setting.
@@ -85,22 +85,22 @@ class ControllerConfig(Section):
 
 @dataclass(frozen=True)
 class EtcdConfig(Section):
-    """etcd, which keeps what controllers know and elects their leader. No Java names."""
+    """etcd, which stores the controllers' state and elects their leader. No Java names."""
 
     etcd_endpoints: str = setting(
         "http://127.0.0.1:2379",
         "URLs of etcd, separated by ;, each with http:// or https://",
         important=True,
     )
-    etcd_prefix: str = setting("/mq/controller", "what the keys begin with", important=True)
+    etcd_prefix: str = setting("/mq/controller", "prefix of the keys", important=True)
     etcd_ca_file: str = setting("", "certificates that sign etcd's; empty: those of the system")
-    etcd_cert_file: str = setting("", "certificate of this controller, where etcd wants one")
+    etcd_cert_file: str = setting("", "certificate of this controller, if etcd requires one")
     etcd_key_file: str = setting("", "its key")
-    etcd_user: str = setting("", "user name, where etcd asks for one")
+    etcd_user: str = setting("", "user name, if etcd requires one")
     etcd_password_file: str = setting("", "file whose first line is the password")
     leader_lease_seconds: int = setting(
         3,
-        "another controller leads so long after the leading one has died, or a little later",
+        "time after the death of the leader until another controller leads, or a little later",
         unit="s",
     )
 
@@ -109,7 +109,7 @@ class EtcdConfig(Section):
         return [part.strip().rstrip("/") for part in self.etcd_endpoints.split(";") if part.strip()]
 
     def check(self) -> None:
-        """Refuse values that cannot work.
+        """Refuse invalid values.
 
         Raises:
             ConfigError: names the setting.
@@ -119,7 +119,7 @@ class EtcdConfig(Section):
         for endpoint in self.endpoints:
             if not re.fullmatch(r"https?://[^\s/]+", endpoint):
                 raise ConfigError(
-                    f"etcdEndpoints={self.etcd_endpoints}: {endpoint} is no URL like "
+                    f"etcdEndpoints={self.etcd_endpoints}: {endpoint} is not a URL like "
                     f"http://10.0.0.5:2379"
                 )
         if not re.fullmatch(r"/[!-~]{0,200}", self.etcd_prefix) or self.etcd_prefix.endswith("/"):

@@ -1,4 +1,4 @@
-"""Elections: who of a broker set becomes its master. Source: DefaultElectPolicy of 5.x."""
+"""Elections: the choice of the master of a replica set. Source: DefaultElectPolicy of 5.x."""
 
 from collections.abc import Collection
 
@@ -9,16 +9,16 @@ from mq.daemons.controller.replica_set import ReplicaSet
 def elect(
     kept: ReplicaSet, liveness: Liveness, *, designated: int | None = None, unclean: bool = False
 ) -> int | None:
-    """The id of the next master, which is that of the present one while it may live; None where
-    nobody can be.
+    """Return the id of the next master, which is the present one while it may be alive; None if no
+    broker is electable.
 
-    Only those in sync are electable, or with ``unclean`` any, if none of them lives. The best is
-    who has the last epoch, of these who has most of the log, of these who has the lowest priority:
-    by whole offsets (Java cuts their difference to 32 bits).
+    Only brokers in sync are electable, or with ``unclean`` any broker if none of them is alive. The
+    best has the last epoch, among these the longest log, among these the lowest priority; whole
+    offsets are compared (Java cuts their difference to 32 bits).
 
-    Of a machine that has lost its power no connection ends. Who is elected is alone in sync from
-    then on, and what others in sync have would not count any more: so not one who is late with a
-    heartbeat, as an administrator may. (Java elects it.)
+    After a machine loses power, its connections do not end. The elected broker is alone in sync
+    from then on, so the data of the other brokers in sync is discarded. Therefore a broker whose
+    heartbeat is late is not elected, unless an administrator designates it. (Java elects it.)
     """
     found = _of(kept, kept.members, liveness, designated)
     if found is None and unclean and not is_awaited(kept, liveness):
@@ -27,7 +27,7 @@ def elect(
 
 
 def is_awaited(kept: ReplicaSet, liveness: Liveness) -> bool:
-    """Whether nobody in sync is known to live, and somebody may: soon more will be known of it."""
+    """Whether no broker in sync is known to be alive but some may be: more will be known soon."""
     found = [liveness.get(kept.name, id_) for id_ in kept.members if id_ in kept.replicas]
     alive = [live for live in found if live is not None]
     return bool(alive) and not any(live.is_prompt for live in alive)
@@ -45,5 +45,5 @@ def _of(
     if designated is not None:
         return designated if alive.get(designated) is not None else None
     ranks = {id_: live.rank() for id_, live in alive.items() if live is not None and live.is_prompt}
-    # Of equals the lowest id, so that every controller would elect the same.
+    # Of equals the lowest id, so that every controller would elect the same one.
     return max(sorted(ranks), key=ranks.__getitem__, default=None)

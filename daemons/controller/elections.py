@@ -1,9 +1,9 @@
-"""Elections as a controller holds them: when a master is dead, or a broker or administrator asks.
+"""Holds elections: when a master is dead, or at the request of a broker or administrator.
 
-is_due   a master has ended or fallen silent: an election is due at once
-         all are when this controller begins to lead: whom it knows to be dead may be master
-scan     whatever was missed is found by looking
-notices  who lives of a set is told of its new master
+is_due   a master has ended or its heartbeats stopped: an election is due at once;
+         all are due when this controller becomes the leader, because any master may be dead
+scan     finds missed cases by periodic checks notices  notify the live members of a replica set of
+the new master
 """
 
 import asyncio
@@ -26,20 +26,21 @@ from mq.protocol.headers.controller import NotifyBrokerRoleChangedRequestHeader
 log = logging.getLogger(__name__)
 
 _NOTICE_SECONDS = 3.0
-# An election that etcd has not confirmed, or for which a heartbeat is awaited, is tried again.
+# Seconds until an election is retried that etcd has not confirmed, or for which a heartbeat is
+# awaited.
 _RETRY_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
 class Election:
-    """What became of an election: the set behind it, and whether it has a new master."""
+    """The outcome of an election: the resulting replica set, and whether it has a new master."""
 
     kept: ReplicaSet
     is_new: bool
 
 
 class Elections:
-    """Holds them. ``session`` is what brokers are told by."""
+    """Holds elections. ``session`` sends notices to brokers."""
 
     def __init__(
         self,
@@ -54,23 +55,25 @@ class Elections:
         self._session = session
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
-        self.held = 0  # that have found a master
-        self.failed = 0  # that found nobody
+        self.held = 0  # that found a master
+        self.failed = 0  # that found no master
 
     def is_due(self, name: str) -> None:
-        """A broker of a set lives no more: if it was the master, there is an election."""
+        """Schedule an election for the replica set of a dead broker; it takes place if that was the
+        master.
+        """
         self._due[name] = None
         self._wake.set()
 
     def all_are_due(self) -> None:
-        """Any master may be dead, as one that has died while nobody led."""
+        """Schedule elections for all sets: any master may have died while there was no leader."""
         for kept in self._registry:
             if kept.master_id is not None:
                 self._due[kept.name] = None
         self._wake.set()
 
     async def work(self) -> None:
-        """Hold the elections that are due. A task."""
+        """Task: hold the elections that are due."""
         while True:
             self._wake.clear()
             if not self._due:
@@ -79,31 +82,33 @@ class Elections:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _hold_due(self) -> bool:
-        """Look once at each set that is due now; False if any is to be tried again.
+        """Try once each election that is due; False if any must be retried.
 
-        All that wait wait together: anybody can register sets that do. What etcd refuses for one it
-        would for the next, and all sets are read again for each: the pause comes at once then. One
-        is due until its look has come to its end, whatever is raised.
+        All waiting elections share the pause, because any client can register sets that wait. If
+        etcd refuses one election, it would refuse the next one, and all sets are read again for
+        each; so the pause comes at once then. An election stays due until its attempt has
+        completed, whatever is raised.
         """
         all_done = True
         for name in list(self._due):
-            del self._due[name]  # before: whom this one elects may be dead when it is written
+            # before the attempt: the elected broker may be dead when the result is written
+            del self._due[name]
             done = False
             try:
                 done = await self._elect_if_dead(name)
             except Refused as error:
-                log.warning("no election of %s: %s", name, error.remark)
+                log.warning("cannot elect a master of %s: %s", name, error.remark)
                 return False
             finally:
                 if not done:
-                    self._due[name] = None  # behind the others
+                    self._due[name] = None  # after the others
             if not done:
                 all_done = False
                 await asyncio.sleep(0)  # there may be thousands
         return all_done
 
     async def scan(self) -> None:
-        """Look for silent brokers and dead masters again and again. A task."""
+        """Task: check for silent brokers and dead masters periodically."""
         config = self._settings.controller
         since = 0.0
         while True:
@@ -119,11 +124,12 @@ class Elections:
     async def hold(
         self, name: str, *, broker_id: int | None = None, designated: bool = False
     ) -> Election | None:
-        """Elect a master for a set; None if there is no such set. ``broker_id`` is who asks, or,
-        if `designated`, who is to be it.
+        """Elect a master for a replica set; None if the set does not exist. ``broker_id`` is the
+        broker that asks or, with `designated`, the next master.
 
-        Raises Refused as `Registry.change` does. A set whose master may live keeps it; one that
-        finds nobody keeps its state if a broker has asked, and else has no master from now on.
+        Raises Refused like `Registry.change`. A set whose master may be alive keeps it. If no
+        broker is electable, the set keeps its state if a broker has asked, and otherwise has no
+        master from now on.
         """
         unclean = self._settings.controller.enable_elect_unclean_master
         is_new = False
@@ -136,7 +142,7 @@ class Elections:
             wanted = broker_id if designated else None
             found = elect(kept, self._liveness, designated=wanted, unclean=unclean)
             if kept.master_epoch == 0 and broker_id in kept.replicas:
-                found = broker_id  # the first that asks; nobody has written anything yet
+                found = broker_id  # the first broker that asks; no broker has written anything yet
             if found is None:
                 if broker_id is not None or kept.master_id is None:
                     return kept
@@ -152,17 +158,17 @@ class Elections:
         if is_new:
             self.held += 1
             log.warning(
-                "broker %s is the master of %s, epoch %d",
+                "elected broker %s as the master of %s, epoch %d",
                 changed.master_id,
                 name,
                 changed.master_epoch,
             )
             if self._settings.controller.notify_broker_role_changed:
-                self._tell(changed)
+                self._notify(changed)
         elif changed.master_id is None:
             self.failed += 1
             log.error(
-                "nobody can be the master of %s: none of %s lives, which are in sync",
+                "no master of %s: none of the brokers in sync %s is alive",
                 name,
                 sorted(changed.members),
                 extra={"failure": f"elections of {name}"},
@@ -170,12 +176,14 @@ class Elections:
         return Election(changed, is_new)
 
     async def _elect_if_dead(self, name: str) -> bool:
-        """Elect if a master is dead; False if that is to be tried again. Raises Refused where etcd
-        has not confirmed it."""
+        """Hold an election if the master is dead; False if that must be retried. Raises Refused if
+        etcd has not confirmed it.
+        """
         try:
             kept = self._registry.get(name)
         except Refused:
-            # Another leads, and sees what we see; or etcd is asked, and then it is due still.
+            # Another controller leads, and sees the same; or etcd is being asked, and the election
+            # stays due.
             return not self._registry.is_in_doubt
         if kept is None or kept.master_id is None:
             return True
@@ -186,13 +194,13 @@ class Elections:
         await self.hold(name)
         return True
 
-    def _tell(self, kept: ReplicaSet) -> None:
-        """Tell everyone who lives of a set of its master."""
+    def _notify(self, kept: ReplicaSet) -> None:
+        """Notify all live members of a replica set of its master."""
         for broker_id, address in kept.addresses.items():
             if self._liveness.is_alive(kept.name, broker_id):
-                self._session.keep_task(self._tell_one(address, kept))
+                self._session.keep_task(self._notify_one(address, kept))
 
-    async def _tell_one(self, address: str, kept: ReplicaSet) -> None:
+    async def _notify_one(self, address: str, kept: ReplicaSet) -> None:
         header = NotifyBrokerRoleChangedRequestHeader(
             master_address=kept.master_address,
             master_epoch=kept.master_epoch,
@@ -205,12 +213,12 @@ class Elections:
             async with asyncio.timeout(_NOTICE_SECONDS):
                 await self._session.invoke_oneway(address, command)
         except (MQError, OSError, TimeoutError) as error:
-            # It asks again every five seconds, by itself.
-            log.warning("%s is not told of its master: %s", address, error or "no connection")
+            # The broker itself asks again every five seconds.
+            log.warning("cannot notify %s of its master: %s", address, error or "no connection")
 
 
 def members_body(kept: ReplicaSet) -> bytes:
-    """Who is in sync, as answers and notices have it."""
+    """The sync state set as the body of replies and notices."""
     return SyncStateSet(
         sync_state_set=set(kept.members), sync_state_set_epoch=kept.members_epoch
     ).encode()

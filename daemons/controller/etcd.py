@@ -1,7 +1,7 @@
-"""etcd, by the JSON of its gRPC gateway: what controllers and masters keep, and who leads.
+"""etcd, by the JSON of its gRPC gateway: stores the state of controllers and TubeMQ masters.
 
-A request goes to one endpoint after another until one answers. What fails without an answer may
-have been done all the same: who has written then reads again what is there (`registry.py`).
+A request goes to one endpoint after another until one replies. A request without a reply may have
+been executed nevertheless: then the caller reads the state again (`registry.py`).
 """
 
 import base64
@@ -23,37 +23,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# For one endpoint. Brokers give up a request after 3 s; an election of etcd's own takes about one.
+# Seconds for one endpoint. Brokers time out after 3 s; an election within etcd takes about one.
 TIMEOUT = 1.5
-# gRPC's codes, which the gateway answers with.
+# gRPC's codes in the gateway's replies.
 _UNAUTHENTICATED = 16
 _NOT_FOUND = 5
-# Keys that are asked for at once, so that an answer has a limit and their number none.
+# Limit of keys per request: bounds the size of a reply, not the number of keys.
 _PAGE = 500
 _MOST_ANSWER = 64 * 1024 * 1024
 _CHUNK = 64 * 1024
 
 
 class EtcdError(Exception):
-    """etcd does not answer, or not as it should; the text says what."""
+    """etcd does not reply, or its reply is an error; the text says which."""
 
 
 class NoLease(EtcdError):
-    """The lease is over."""
+    """The lease has expired."""
 
 
 class Pair(NamedTuple):
-    """A key and its value. Both revisions are etcd's, of the whole store."""
+    """A key and its value. Both revisions are those of the whole etcd store."""
 
     key: str
     value: bytes
-    created: int  # the revision that made the key
-    changed: int  # that of its last change
-    lease: int  # under which it was put, 0 for none
+    created: int  # the revision that created the key
+    changed: int  # the revision of its last change
+    lease: int  # of the key, 0 for none
 
 
 class Txn(NamedTuple):
-    """What became of a transaction: whether all comparisons held, and etcd's revision."""
+    """The result of a transaction: whether all comparisons held, and etcd's revision."""
 
     succeeded: bool
     revision: int
@@ -78,7 +78,7 @@ class Etcd:
         self._http: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        import aiohttp  # of the extra "controller"
+        import aiohttp  # in the extra "controller"
 
         self._http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=TIMEOUT), trust_env=False
@@ -94,7 +94,7 @@ class Etcd:
         await self._http.close()
 
     async def pairs(self, prefix: str) -> list[Pair]:
-        """All keys that begin so."""
+        """All keys with a prefix."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         request = {"key": _coded(prefix), "range_end": _coded(end), "limit": str(_PAGE)}
         found: list[Pair] = []
@@ -104,11 +104,11 @@ class Etcd:
             if not answer.get("more"):
                 return found
             request["key"] = _coded(f"{found[-1].key}\0")
-            # All pages are of one moment.
+            # All pages have the same revision.
             request.setdefault("revision", answer["header"]["revision"])
 
     async def get(self, key: str) -> Pair | None:
-        """One key, None if it is not there."""
+        """One key, None if it does not exist."""
         answer = await self._ask("kv/range", {"key": _coded(key)})
         for entry in answer.get("kvs", ()):
             return _pair(entry)
@@ -121,7 +121,7 @@ class Etcd:
         unless_changed: Mapping[str, Mapping[str, int]],
         lease: int = 0,
     ) -> Txn:
-        """The same as `change_if` for one key."""
+        """Like `change_if` for one key."""
         return await self.change_if({key: value}, unless_changed, lease)
 
     async def change_if(
@@ -130,11 +130,11 @@ class Etcd:
         unless_changed: Mapping[str, Mapping[str, int]],
         lease: int = 0,
     ) -> Txn:
-        """Set keys, or with None delete them, all or none, if all that is given is still so: by key
-        "created" or "changed" and the revision, 0 for a key that is not there.
+        """Set keys, or with None delete them, all or none, if all conditions hold: by key,
+        "created" or "changed" and the expected revision, 0 for a key that does not exist.
 
-        Raises EtcdError also where an endpoint has not answered, and the next one says that it is
-        not so any more: the first may have seen to that itself.
+        Also raises EtcdError if an endpoint has not replied, and the next one reports that a
+        condition does not hold any more: the first endpoint may have executed the change itself.
         """
         compare = [
             {
@@ -151,41 +151,43 @@ class Etcd:
         answer = await self._ask("kv/txn", {"compare": compare, "success": changes}, failures)
         if failures and not answer.get("succeeded"):
             raise EtcdError(
-                f"{', '.join(values)} may be set already, without an answer: {'; '.join(failures)}"
+                f"{', '.join(values)} may be set already, without a reply: {'; '.join(failures)}"
             )
         return Txn(bool(answer.get("succeeded")), int(answer["header"]["revision"]))
 
     async def grant(self, seconds: int) -> int:
-        """A new lease; its id."""
+        """Create a lease; returns its id."""
         answer = await self._ask("lease/grant", {"TTL": str(seconds)})
         return int(answer["ID"])
 
     async def keep_alive(self, lease: int) -> None:
-        """Have a lease begin anew. Raises NoLease."""
+        """Renew a lease. Raises NoLease."""
         answer = await self._ask("lease/keepalive", {"ID": str(lease)})
         if int(answer.get("result", {}).get("TTL", 0)) <= 0:
-            raise NoLease(f"the lease {lease:x} is over")
+            raise NoLease(f"the lease {lease:x} has expired")
 
     async def revoke(self, lease: int) -> None:
-        """Give a lease back, and delete what was put under it."""
+        """Revoke a lease, which deletes its keys."""
         await self._ask("lease/revoke", {"ID": str(lease)})
 
     async def _ask(
         self, path: str, request: Mapping[str, Any], failures: list[str] | None = None
     ) -> dict[str, Any]:
-        """The answer; `failures` is told of the endpoints that were asked and gave none."""
+        """The reply; `failures` collects the endpoints that did not reply."""
         failures = [] if failures is None else failures
         if self._user and not self._token:
             await self._log_in()
         status, answer = await self._from_any(path, request, failures)
-        if self._user and answer.get("code") == _UNAUTHENTICATED:  # tokens live for some minutes
+        if (
+            self._user and answer.get("code") == _UNAUTHENTICATED
+        ):  # tokens are valid for some minutes
             await self._log_in()
             status, answer = await self._from_any(path, request, failures)
         if status != 200:
             text = str(answer.get("message") or answer.get("error") or answer)[:300]
             if answer.get("code") == _NOT_FOUND and path.startswith("lease/"):
                 raise NoLease(text)
-            raise EtcdError(f"etcd refuses {path}: {text}")
+            raise EtcdError(f"etcd refused {path}: {text}")
         return answer
 
     async def _log_in(self) -> None:
@@ -193,27 +195,27 @@ class Etcd:
         request = {"name": self._user, "password": self._password}
         status, answer = await self._from_any("auth/authenticate", request, [])
         if status != 200 or not answer.get("token"):
-            raise EtcdError(f"etcd refuses etcdUser={self._user}: {answer.get('message', status)}")
+            raise EtcdError(f"etcd refused etcdUser={self._user}: {answer.get('message', status)}")
         self._token = answer["token"]
 
     async def _from_any(
         self, path: str, request: Mapping[str, Any], failures: list[str]
     ) -> tuple[int, dict[str, Any]]:
-        """Ask endpoints, the last that answered first, until one answers."""
+        """Ask the endpoints, starting with the last one that replied, until one replies."""
         for endpoint in list(self._endpoints):
             try:
                 found = await self._from(endpoint, path, request)
             except (OSError, TimeoutError, ValueError, _client_error()) as error:
                 failures.append(f"{endpoint}: {error or type(error).__name__}")
                 continue
-            if found[0] == 503:  # this one has no leader, or is not ready
+            if found[0] == 503:  # this endpoint has no leader, or is not ready
                 failures.append(f"{endpoint}: {found[1].get('message', 'unavailable')}")
                 continue
             if self._endpoints[0] != endpoint:
                 self._endpoints.remove(endpoint)
                 self._endpoints.insert(0, endpoint)
             return found
-        raise EtcdError(f"etcd does not answer: {'; '.join(failures)}")
+        raise EtcdError(f"etcd does not reply: {'; '.join(failures)}")
 
     async def _from(
         self, endpoint: str, path: str, request: Mapping[str, Any]
@@ -231,20 +233,20 @@ class Etcd:
                 parts.append(part)
                 size += len(part)
                 if size > _MOST_ANSWER:
-                    raise ValueError(f"an answer of more than {_MOST_ANSWER} bytes")
+                    raise ValueError(f"a reply of more than {_MOST_ANSWER} bytes")
             answer = orjson.loads(b"".join(parts))
             if not isinstance(answer, dict):
-                raise ValueError("the answer is no JSON object")
+                raise ValueError("the reply is not a JSON object")
             return response.status, answer
 
 
 def client_of(config: "EtcdConfig") -> Etcd:
-    """What the settings ask for. Raises ConfigError."""
+    """The configured client. Raises ConfigError."""
     try:
         import aiohttp  # noqa: F401
     except ImportError:
         raise ConfigError(
-            "etcd is asked by aiohttp, which is not there: pip install 'mq[controller]'"
+            "the etcd client needs aiohttp, which is not installed: pip install 'mq[controller]'"
         ) from None
     return Etcd(
         config.endpoints,
@@ -255,7 +257,7 @@ def client_of(config: "EtcdConfig") -> Etcd:
 
 
 def tls_context(ca: str, certificate: str, key: str) -> ssl.SSLContext | None:
-    """What https endpoints are asked with; None for the system's defaults. Raises ConfigError."""
+    """The TLS context for https endpoints; None for the system's defaults. Raises ConfigError."""
     if not (ca or certificate or key):
         return None
     try:
@@ -268,7 +270,7 @@ def tls_context(ca: str, certificate: str, key: str) -> ssl.SSLContext | None:
 
 
 def read_password(path: str) -> str:
-    """The first line of a file, so that the settings have no secret. Raises ConfigError."""
+    """The first line of a file, so that the settings contain no secret. Raises ConfigError."""
     if not path:
         return ""
     try:

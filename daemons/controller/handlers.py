@@ -1,4 +1,4 @@
-"""What brokers and administrators ask of a controller. Source: ControllerRequestProcessor."""
+"""Requests of brokers and administrators to a controller. Source: ControllerRequestProcessor."""
 
 import logging
 
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class MembershipHandlers:
-    """What brokers ask: their ids, their master, who is in sync."""
+    """Serves requests of brokers: ids, masters, sync state sets."""
 
     def __init__(self, registry: Registry, liveness: Liveness, elections: Elections) -> None:
         self._registry = registry
@@ -64,7 +64,7 @@ class MembershipHandlers:
 
     @serves(RequestCode.BROKER_HEARTBEAT)
     def heartbeat(self, command: Command, channel: Channel) -> Command:
-        """A broker lives. Every controller is told so, whether it leads or not."""
+        """Register the heartbeat of a broker. Every controller gets it, whether it leads or not."""
         header = BrokerHeartbeatRequestHeader.decode(command.fields)
         if header.broker_id is None:
             raise Refused(ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
@@ -78,7 +78,7 @@ class MembershipHandlers:
 
     @serves(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
     def next_id(self, command: Command, channel: Channel) -> Command:
-        """The id that a broker without one may apply for."""
+        """Return the id for which a broker without one may apply."""
         header = GetNextBrokerIdRequestHeader.decode(command.fields)
         kept = self._registry.get(_name(header.broker_name))
         answer = GetNextBrokerIdResponseHeader(
@@ -90,7 +90,7 @@ class MembershipHandlers:
 
     @serves(RequestCode.CONTROLLER_APPLY_BROKER_ID)
     async def apply_id(self, command: Command, channel: Channel) -> Command:
-        """A broker takes an id."""
+        """Assign an id to a broker."""
         header = ApplyBrokerIdRequestHeader.decode(command.fields)
         name, cluster = _name(header.broker_name), header.cluster_name or ""
         wanted, code = header.applied_broker_id or 0, header.register_check_code or ""
@@ -100,7 +100,7 @@ class MembershipHandlers:
 
     @serves(RequestCode.CONTROLLER_REGISTER_BROKER)
     async def register(self, command: Command, channel: Channel) -> Command:
-        """A broker that has an id says where it is, and learns of its master."""
+        """Register the address of a broker that has an id; returns its master."""
         header = RegisterBrokerToControllerRequestHeader.decode(command.fields)
         name, broker_id = _name(header.broker_name), header.broker_id or 0
         address = header.broker_address or ""
@@ -126,21 +126,22 @@ class MembershipHandlers:
         return command.reply(fields=answer.encode(), body=members_body(kept))
 
     def _check_is_one(self, name: str, broker_id: int, address: str) -> None:
-        """Whether no other broker shows signs of life with this id. Raises Refused.
+        """Check that no other live broker has this id. Raises Refused.
 
-        Not in Java: there a copy of a master's store is master beside it, in the same epoch.
+        Java does not check this: a copy of a master's store acts as a second master there, in the
+        same epoch.
         """
         live = self._liveness.get(name, broker_id)
         if live is not None and live.address != address:
             raise Refused(
                 ResponseCode.CONTROLLER_INVALID_REQUEST,
-                f"brokerId {broker_id} of {name} lives at {live.address}, and is not at "
+                f"brokerId {broker_id} of {name} is alive at {live.address} and cannot be at "
                 f"{address[:MOST_TEXT]}, too: stop one of the two",
             )
 
     @serves(RequestCode.CONTROLLER_GET_REPLICA_INFO)
     def replica_info(self, command: Command, channel: Channel) -> Command:
-        """The master of a set, and who is in sync."""
+        """Return the master and the sync state set of a replica set."""
         header = GetReplicaInfoRequestHeader.decode(command.fields)
         kept = self._registry.get(header.broker_name or "")
         if kept is None:
@@ -156,7 +157,7 @@ class MembershipHandlers:
 
     @serves(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
     async def alter(self, command: Command, channel: Channel) -> Command:
-        """A master says who is in sync."""
+        """Change the sync state set at the request of the master."""
         header = AlterSyncStateSetRequestHeader.decode(command.fields)
         body = SyncStateSet.decode(command.body)
         asked = Alter(
@@ -178,7 +179,7 @@ class MembershipHandlers:
 
     @serves(RequestCode.CONTROLLER_ELECT_MASTER)
     async def elect(self, command: Command, channel: Channel) -> Command:
-        """A broker that knows no master, or an administrator, asks for an election."""
+        """Hold an election at the request of a broker without a master, or of an administrator."""
         header = ElectMasterRequestHeader.decode(command.fields)
         asking = None if header.broker_id < FIRST_ID else header.broker_id
         outcome = await self._elections.hold(
@@ -209,7 +210,7 @@ class MembershipHandlers:
 
 
 class AdminHandlers:
-    """What administrators ask: who leads, who is in sync, what is to be forgotten, settings."""
+    """Serves requests of administrators: the leader, sync state sets, removals, settings."""
 
     def __init__(
         self,
@@ -225,7 +226,7 @@ class AdminHandlers:
 
     @serves(RequestCode.CONTROLLER_GET_METADATA_INFO)
     def metadata(self, command: Command, channel: Channel) -> Command:
-        """Which controller leads. Where none does, no address."""
+        """Return the leader; no address if there is none."""
         leader = self._leadership.leader
         leads = self._leadership.leads
         answer = GetMetaDataResponseHeader(
@@ -239,7 +240,7 @@ class AdminHandlers:
 
     @serves(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA)
     def sync_state_data(self, command: Command, channel: Channel) -> Command:
-        """The replicas of the sets that are named."""
+        """Return the replicas of the named replica sets."""
         try:
             names = orjson.loads(command.body) if command.body else []
         except orjson.JSONDecodeError as error:
@@ -277,7 +278,7 @@ class AdminHandlers:
 
     @serves(RequestCode.CLEAN_BROKER_DATA)
     async def clean(self, command: Command, channel: Channel) -> Command:
-        """Forget brokers that will not come back."""
+        """Remove brokers that will not return."""
         header = CleanControllerBrokerDataRequestHeader.decode(command.fields)
         name = header.broker_name
         ids = header.broker_controller_ids_to_clean or ""
@@ -288,12 +289,12 @@ class AdminHandlers:
         await self._registry.change(
             name, lambda kept: clean(kept, name, ids, header.is_clean_living_broker, is_alive)
         )
-        log.warning("%s had brokers of %s forgotten: %s", channel.remote, name, ids or "all")
+        log.warning("%s removed brokers of %s: %s", channel.remote, name, ids or "all")
         return command.reply()
 
     @serves(RequestCode.UPDATE_CONTROLLER_CONFIG)
     def update(self, command: Command, channel: Channel) -> Command:
-        """Change settings now or for the next start, all or none."""
+        """Change settings, all or none; some take effect at the next start."""
         return reply_to_update(command, update_settings(self._settings, command, channel))
 
     @serves(RequestCode.GET_CONTROLLER_CONFIG)
@@ -321,7 +322,7 @@ def _elected(command: Command, kept: ReplicaSet, code: ResponseCode, remark: str
 
 
 def _id_of(address: str) -> str:
-    """What a controller is called in lists: those of Java have names like n0 instead."""
+    """The name of a controller in lists; those of Java have names like n0."""
     return address.replace(":", "-")
 
 

@@ -1,9 +1,9 @@
-"""Who leads the controllers of a group: who has put its name under a lease of etcd.
+"""The leadership of a group of controllers: held by the one that put its name under an etcd lease.
 
-The key is made by one, and goes when its lease is over. What the leader writes is compared with the
-revision that made the key (`fence`), in the same transaction: one that has lost it, and does not
-know yet, changes nothing. For what is only read it looks at its own clock: `leads` ends before the
-lease can be over, which was given later than it was asked for.
+One controller creates the key, which is deleted when its lease expires. The leader's writes are
+compared with the revision that created the key (`fence`), in the same transaction: a controller
+that has lost the key, and does not know it yet, changes nothing. For reads it checks its own clock:
+`leads` ends before the lease can expire, because the lease started later than it was requested.
 """
 
 import asyncio
@@ -17,15 +17,18 @@ from mq.daemons.controller.etcd import Etcd, EtcdError, NoLease
 
 log = logging.getLogger(__name__)
 
-# Between two looks of one that does not lead whether nobody does.
-_LOOK_SECONDS = 0.5
-# Of the lease that is not used: clocks do not run alike.
+# Seconds between checks of a follower whether there is a leader.
+_CHECK_SECONDS = 0.5
+# Seconds of the lease that are not used, because clocks differ.
 _MARGIN = 0.1
 
 
 class Leadership:
-    """Leads, or follows who does. ``on_lead`` is awaited before `leads` is true, and may raise
-    EtcdError: then another may try; ``on_leading`` is called when it is."""
+    """Leads, or follows the leader.
+
+    ``on_lead`` is awaited before `leads` becomes true, and may raise EtcdError, so that another
+    controller may try; ``on_leading`` is called when `leads` is true.
+    """
 
     def __init__(
         self,
@@ -39,8 +42,9 @@ class Leadership:
         kind: str = "controller",
         details: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`prefix` is of this group's keys, and ends in "/"; `kind` is what leads, for people;
-        `details` is what else the others are to know of who leads."""
+        """`prefix` is that of this group's keys, and ends in "/"; `kind` names the members in
+        texts; `details` returns further data about the leader for the others.
+        """
         self._etcd = etcd
         self._key = f"{prefix}leader"
         self._members = f"{prefix}{kind}s/"
@@ -50,33 +54,33 @@ class Leadership:
         self._on_lead = on_lead
         self._on_leading = on_leading
         self._lease = 0
-        self._created = 0  # the revision that made the key, if it is ours
+        self._created = 0  # the revision that created the key, if this controller holds it
         self._until = 0.0
         self._ready = False
-        self._stands_back = False  # it could not begin, and lets others go first
-        self.leader = ""  # address of who leads, as far as is known
+        self._stands_back = False  # it could not take over, and lets others try first
+        self.leader = ""  # address of the leader, as far as it is known
         self.leader_details: Mapping[str, str] = {}
-        self.controllers: tuple[str, ...] = (address,)  # addresses of all that live
-        self.elections = 0  # that this one has won
+        self.controllers: tuple[str, ...] = (address,)  # addresses of all live controllers
+        self.elections = 0  # won by this controller
         self.address = address
 
     @property
     def leads(self) -> bool:
-        """Whether this controller leads, surely, at this moment."""
+        """Whether this controller certainly leads at this moment."""
         return self._ready and clock.monotonic() < self._until
 
     @property
     def may_lead(self) -> bool:
-        """Whether this controller leads, or has led and does not know yet that another does."""
+        """Whether this controller leads, or has led and does not know yet that another one does."""
         return self._ready
 
     @property
     def fence(self) -> Mapping[str, Mapping[str, int]]:
-        """What must still be so where the leader writes."""
+        """The condition of all writes of the leader."""
         return {self._key: {"created": self._created}}
 
     async def work(self) -> None:
-        """Try to lead, and go on while it can. A task."""
+        """Task: try to lead, and stay the leader while possible."""
         while True:
             try:
                 if self._created:
@@ -89,10 +93,10 @@ class Leadership:
                     self._lose(str(error))
                 self.leader = self.address if self._created else ""
             waits = self._created or self._stands_back
-            await asyncio.sleep(self._seconds / 3 if waits else _LOOK_SECONDS)
+            await asyncio.sleep(self._seconds / 3 if waits else _CHECK_SECONDS)
 
     async def give_up(self) -> None:
-        """Let another lead at once, instead of when the lease is over."""
+        """Let another controller lead at once, instead of when the lease expires."""
         await self._leave(f"this {self._kind} stops")
 
     async def _leave(self, why: str) -> None:
@@ -103,10 +107,10 @@ class Leadership:
         try:
             await self._etcd.revoke(lease)
         except EtcdError as error:
-            log.warning("the lease is not given back: %s", error)
+            log.warning("cannot revoke the lease: %s", error)
 
     def doubt(self) -> None:
-        """A write has shown that another may lead: nothing is answered until that is clear."""
+        """A write has shown that another may lead: refuse requests until that is clear."""
         self._until = 0.0
 
     async def _stay(self) -> None:
@@ -118,22 +122,22 @@ class Leadership:
             return
         self._until = asked + self._seconds - _MARGIN
         if not self._ready:
-            await self._begin()
-        await self._look_around()
+            await self._take_over()
+        await self._list_members()
 
     async def _try(self) -> None:
         asked = clock.monotonic()
-        await self._be_there()
+        await self._renew_lease()
         found = await self._etcd.get(self._key)
         if found is not None and found.lease != self._lease:
             self.leader_details = _read(found.value)
             self.leader = self.leader_details.get("address", "")
-            await self._look_around()
+            await self._list_members()
             return
         self.leader = ""
         if found is not None:
-            # Ours: its making was not confirmed, or etcd was away. We keep its lease alive, so
-            # nobody else could ever lead.
+            # The key is held under this controller's lease: its creation was not confirmed, or etcd
+            # was unavailable. This controller renews the lease, so no other could ever lead.
             self._created = found.created
         else:
             free = {self._key: {"created": 0}}
@@ -142,10 +146,10 @@ class Leadership:
                 return
             self._created = done.revision
         self._until = asked + self._seconds - _MARGIN
-        await self._begin()
+        await self._take_over()
 
-    async def _be_there(self) -> None:
-        """Have a lease that has just begun, under which the others find this controller."""
+    async def _renew_lease(self) -> None:
+        """Renew or create the lease under which the other controllers find this one."""
         if self._lease:
             try:
                 await self._etcd.keep_alive(self._lease)
@@ -160,17 +164,18 @@ class Leadership:
     def _value(self) -> bytes:
         return orjson.dumps({**self._details(), "address": self.address})
 
-    async def _look_around(self) -> None:
+    async def _list_members(self) -> None:
         start = len(self._members)
         found = await self._etcd.pairs(self._members)
         self.controllers = tuple(sorted(pair.key[start:] for pair in found))
 
-    async def _begin(self) -> None:
+    async def _take_over(self) -> None:
         self._stands_back = False
         try:
             await self._on_lead()
         except EtcdError as error:
-            # It may be that only this one cannot. Under its lease no other could ever lead.
+            # Perhaps only this controller fails. While it keeps its lease, no other could ever
+            # lead.
             self._stands_back = True
             await self._leave(str(error))
             raise
@@ -183,7 +188,7 @@ class Leadership:
 
     def _lose(self, why: str) -> None:
         if self._ready:
-            log.warning("this %s leads no more: %s", self._kind, why)
+            log.warning("this %s no longer leads: %s", self._kind, why)
         self._ready = False
         self._created = 0
         self._until = 0.0

@@ -1,11 +1,11 @@
-"""Who lives: the heartbeats of brokers, of which every controller gets its own.
+"""Liveness: the heartbeats of brokers, each of which every controller receives.
 
-A broker lives from its first heartbeat until none has come for as long as it said, or until the
-connection of its last one is closed: a process that is killed closes it at once. Of a broker that
-has not been heard of since this controller was started nothing is known; for `GRACE` seconds it
-counts as possibly alive, so that a controller that starts after its brokers elects nobody anew.
-Source: DefaultBrokerHeartbeatManager, whose entries keep their first connection and their furthest
-offset for ever; here the last heartbeat counts.
+A broker is alive from its first heartbeat until none has arrived for its timeout, or until the
+connection of its last heartbeat is closed: a killed process closes it at once. A broker without a
+heartbeat since the start of this controller may be alive for `GRACE` seconds, so that a controller
+that starts after its brokers does not elect new masters. Source: DefaultBrokerHeartbeatManager,
+whose entries keep their first connection and their highest offset forever; here the last heartbeat
+counts.
 """
 
 import logging
@@ -19,16 +19,16 @@ from mq.protocol.headers.controller import BrokerHeartbeatRequestHeader
 
 log = logging.getLogger(__name__)
 
-DEFAULT_TIMEOUT = 10.0  # seconds, as brokers say where they say nothing else
+DEFAULT_TIMEOUT = 10.0  # seconds, the default of brokers
 GRACE = DEFAULT_TIMEOUT
-#: Brokers that are heard of at most: anybody can send a heartbeat.
+# Limit of known brokers: any client can send a heartbeat.
 MOST_BROKERS = 10_000
 _LONGEST_TIMEOUT = 3600.0
-_USUAL_INTERVAL = 1.0  # seconds between two heartbeats, as brokers send them by default
+_USUAL_INTERVAL = 1.0  # default interval of brokers' heartbeats in seconds
 _LATE = 1.5  # intervals without a heartbeat
 LOWEST_PRIORITY = 2**31 - 1
 
-#: The name of a broker set, and an id in it.
+# The name of a replica set, and a broker id.
 Key = tuple[str, int]
 
 
@@ -43,7 +43,7 @@ class LastHeartbeat:
     epoch: int
     max_offset: int
     priority: int  # the lowest is elected first
-    interval: float | None = None  # seconds between its last heartbeats, None behind the first one
+    interval: float | None = None  # seconds between its last two heartbeats, None after the first
 
     @property
     def is_prompt(self) -> bool:
@@ -52,13 +52,14 @@ class LastHeartbeat:
         return self.interval is None or silence <= _LATE * max(self.interval, _USUAL_INTERVAL)
 
     def rank(self) -> tuple[int, int, int]:
-        """What is sorted by in an election, the best last."""
+        """The sort key in an election, the best last."""
         return self.epoch, self.max_offset, -self.priority
 
 
 class Liveness:
-    """The heartbeats of brokers. ``on_death`` is called with the name and id of each that has
-    ended or fallen silent."""
+    """The heartbeats of brokers. ``on_death`` is called with the name and id of each broker that
+    has ended or sends no heartbeats.
+    """
 
     def __init__(self, on_death: Callable[[str, int], None]) -> None:
         self._on_death = on_death
@@ -71,7 +72,7 @@ class Liveness:
         return len(self._live)
 
     def heard(self, header: BrokerHeartbeatRequestHeader, channel: Channel) -> None:
-        """A heartbeat has come. Raises Overloaded for one broker too many."""
+        """Register a heartbeat. Raises Overloaded at the limit of brokers."""
         assert header.broker_id is not None
         key = (header.broker_name, header.broker_id)
         priority = header.election_priority
@@ -102,7 +103,7 @@ class Liveness:
             log.info("broker %s of %s is alive, at %s", key[1], key[0], header.broker_addr)
 
     def get(self, name: str, broker_id: int) -> LastHeartbeat | None:
-        """The last heartbeat of a broker that lives."""
+        """The last heartbeat of a live broker, None if it is not alive."""
         live = self._live.get((name, broker_id))
         if live is None or clock.monotonic() - live.heard > live.timeout:
             return None
@@ -112,19 +113,19 @@ class Liveness:
         return self.get(name, broker_id) is not None
 
     def may_live(self, name: str, broker_id: int) -> bool:
-        """Whether a broker lives, or has not had the time to say so."""
+        """Whether a broker is alive, or has not had the time to send a heartbeat."""
         if self.is_alive(name, broker_id):
             return True
         unheard = (name, broker_id) not in self._dead
         return unheard and clock.monotonic() - self._started < GRACE
 
     def expire(self) -> None:
-        """Tell of those who have fallen silent."""
+        """Expire brokers whose heartbeats have stopped."""
         now = clock.monotonic()
         for key, live in list(self._live.items()):
             if now - live.heard > live.timeout:
                 log.warning(
-                    "broker %d of %s at %s has been silent for %.1f s",
+                    "broker %d of %s at %s has sent no heartbeat for %.1f s",
                     key[1],
                     key[0],
                     live.address,

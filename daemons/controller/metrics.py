@@ -1,4 +1,4 @@
-"""Metrics: what a controller tells of itself to monitoring."""
+"""The metrics of a controller."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def metrics_of(
     liveness: Liveness,
     elections: Elections,
 ) -> Iterator[Metric]:
-    """All of them. Those of broker sets are told by the controller that leads."""
+    """All metrics. Only the leader reports those of replica sets."""
     yield from of_listeners({"main": listener})
     yield of_tasks(tasks)
     yield gauge("mq_controller_leads", "1 while this controller leads.", float(leadership.leads))
@@ -35,16 +35,20 @@ def metrics_of(
     labels = ("broker",)
     sets = sorted(registry, key=lambda kept: kept.name) if leadership.leads else []
     for name, doc, values in (
-        ("mq_master_epoch", "Epoch of the master of a broker set.", [s.master_epoch for s in sets]),
+        (
+            "mq_master_epoch",
+            "Epoch of the master of a replica set.",
+            [s.master_epoch for s in sets],
+        ),
         (
             "mq_in_sync_replicas",
-            "In-sync brokers of a broker set.",
+            "In-sync brokers of a replica set.",
             [len(s.members) for s in sets],
         ),
-        ("mq_replicas", "Brokers of a broker set.", [len(s.replicas) for s in sets]),
+        ("mq_replicas", "Brokers of a replica set.", [len(s.replicas) for s in sets]),
         (
             "mq_has_master",
-            "1 while the master of a broker set is alive.",
+            "1 while the master of a replica set is alive.",
             [s.master_id is not None and liveness.is_alive(s.name, s.master_id) for s in sets],
         ),
     ):

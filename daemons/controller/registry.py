@@ -1,11 +1,12 @@
-"""The broker sets of a controller: read from etcd by who begins to lead, changed by nobody else.
+"""The replica sets of a controller: the new leader reads them from etcd, and only the leader
+changes them.
 
-    change   one at a time: the next state is made of the present one, written, and then counts;
-             until then the present one is what is answered
-    fence    each write is compared with the leader's key and with the last state of the set
-    doubt    where it is not known whether a write was done, all is read again before the next
+  change   one at a time: the next state is computed from the present one, written, and then
+           becomes valid; until then replies have the present state
+  fence    each write is compared with the leader's key and with the last state of the set
+  doubt    if it is unknown whether a write was executed, all sets are read again before the next
 
-So two leaders that overlap cannot both change a set, and what a broker was answered is written.
+So two overlapping leaders cannot both change a set, and every state in a reply has been written.
 """
 
 import asyncio
@@ -21,17 +22,17 @@ from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-#: Broker sets at most: anybody can ask for a first id.
+# Limit of replica sets: any client can request a first id.
 MOST_SETS = 10_000
 MOST_NAME = 255
 
-#: From a set as it is, None if there is none, to the next; the same object changes nothing, None
-#: deletes it. Raises Refused.
+# Computes the next state of a set, which is None if there is none. Returning the same object
+# changes nothing, None deletes the set. Raises Refused.
 Step = Callable[[ReplicaSet | None], ReplicaSet | None]
 
 
 class Registry:
-    """All broker sets, by name, below a prefix of etcd's keys that ends in "/"."""
+    """All replica sets by name, below a prefix of etcd's keys that ends in "/"."""
 
     def __init__(self, etcd: Etcd, prefix: str, leadership: Leadership) -> None:
         self._etcd = etcd
@@ -49,41 +50,42 @@ class Registry:
         return iter(list(self._sets.values()))
 
     async def load(self) -> None:
-        """Read all sets, as who leads now must. Raises EtcdError."""
+        """Read all sets, which a new leader must do. Raises EtcdError."""
         async with self._lock:
             await self._load()
 
     async def load_if_needed(self) -> None:
-        """Read them again if a write has left in doubt what is there. Raises EtcdError."""
+        """Read the sets again if a write has left their state uncertain. Raises EtcdError."""
         if not self._leadership.leads or self._is_known:
             return
         async with self._lock:
-            if not self._is_known:  # still: the change under way has read them itself
+            if not self._is_known:  # still necessary: a change in progress may have read them
                 await self._load()
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether this controller has to ask etcd before it answers: what the sets are, or whether
-        it leads still. Where it does not lead, as far as it knows, another answers."""
+        """Whether this controller must ask etcd before it replies: for the sets, or whether it
+        still leads. If it knows that it does not lead, another one replies.
+        """
         return self._leadership.may_lead and not (self._leadership.leads and self._is_known)
 
     def check_leads(self) -> None:
-        """Raises Refused where another controller is to be asked."""
+        """Raises Refused if another controller must be asked."""
         if not (self._leadership.leads and self._is_known):
             raise Refused(
                 ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state"
             )
 
     def get(self, name: str) -> ReplicaSet | None:
-        """A set as it is now. Raises Refused where another leads."""
+        """The current state of a set. Raises Refused if another controller leads."""
         self.check_leads()
         return self._sets.get(name)
 
     async def change(self, name: str, step: Step) -> ReplicaSet | None:
-        """Take a set one step further; returns it when that is written.
+        """Apply a step to a set; returns the set when it has been written.
 
-        Raises Refused, as the step does, where another leads, and where etcd has not confirmed: the
-        step may have been taken then.
+        Raises Refused if the step does, if another controller leads, and if etcd has not confirmed
+        the write, which may have been executed then.
         """
         async with self._lock:
             self.check_leads()
@@ -95,7 +97,7 @@ class Registry:
                 raise Refused(
                     ResponseCode.CONTROLLER_INVALID_REQUEST,
                     f"{name[:MOST_NAME]!r} is not registered: a name has 1 to {MOST_NAME} "
-                    f"characters, and there are {MOST_SETS} broker sets at most",
+                    f"characters, and there are at most {MOST_SETS} replica sets",
                 )
             try:
                 changed = await self._write(name, kept, wanted)
@@ -106,7 +108,8 @@ class Registry:
                     ResponseCode.SYSTEM_ERROR, f"the change of {name} is not confirmed: {error}"
                 ) from None
             except BaseException:
-                self._is_known = False  # not waited for to its end, it may be done or not
+                # it was not awaited to its end, so it may have been executed
+                self._is_known = False
                 raise
             if changed is None and wanted is not None:
                 self._leadership.doubt()
@@ -139,7 +142,7 @@ class Registry:
         try:
             await self._load()
         except EtcdError as error:
-            log.error("the broker sets are not known: %s", error, extra={"failure": "etcd"})
+            log.error("cannot read the replica sets: %s", error, extra={"failure": "etcd"})
 
     async def _load(self) -> None:
         self._is_known = False
@@ -148,7 +151,7 @@ class Registry:
             try:
                 kept = ReplicaSet.decode(pair.value, pair.changed)
             except ValueError as error:
-                raise EtcdError(f"the key {pair.key} cannot be read: {error}") from None
+                raise EtcdError(f"the key {pair.key} is malformed: {error}") from None
             found[kept.name] = kept
         self._sets = found
         self._is_known = True

@@ -1,11 +1,11 @@
-"""A broker set as a controller keeps it, and what may become of it.
+"""A replica set as stored by a controller, and its transitions.
 
-    ReplicaSet   the brokers of one name: ids, addresses, master, who is in sync; never changed
-    functions    from such a set, or None, and a request to the next one; raise Refused
+  ReplicaSet   the brokers of one name: ids, addresses, master, sync state set; immutable
+  functions    compute the next state from such a set, or None, and a request; raise Refused
 
-Nothing here waits or knows of time: who is alive is asked of ``alive``. What a function returns
-counts when it is written (`registry.py`), not before. Source: ReplicasInfoManager of 5.x, with its
-codes and remarks.
+Nothing here waits or depends on time: ``alive`` says whether a broker is alive. The result of a
+function becomes valid when it has been written (`registry.py`). Source: ReplicasInfoManager of 5.x,
+with its codes and remarks.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,17 +18,17 @@ from mq.daemons.dispatch import Refused
 from mq.protocol.codes import ResponseCode
 
 FIRST_ID = 1  # MixAll.FIRST_BROKER_CONTROLLER_ID
-#: Brokers of one name: each is written with every change of its set.
+# Limit of brokers of one name: all are written with every change of their set.
 MOST_REPLICAS = 64
-#: Of an address or a check code, which is an address and a time.
+# Limit in characters of an address or a check code, which is an address and a time.
 MOST_TEXT = 512
 
-#: Whether the broker with an id lives.
+# Whether the broker with an id is alive.
 Alive = Callable[[int], bool]
 
 
 class Replica(NamedTuple):
-    """A broker: where it is, and the code by which it may apply for its id again."""
+    """A broker: its address, and the code with which it may apply for its id again."""
 
     address: str
     check_code: str
@@ -36,8 +36,9 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplicaSet:
-    """The brokers of one name. ``members`` are those in sync; ``version`` says which state of the
-    key in etcd this is, 0 for one that is not there yet."""
+    """The brokers of one name. ``members`` is the sync state set; ``version`` is the etcd revision
+    of this state, 0 for a set that is not stored yet.
+    """
 
     cluster: str
     name: str
@@ -54,7 +55,7 @@ class ReplicaSet:
         return self.address(self.master_id)
 
     def address(self, broker_id: int | None) -> str | None:
-        """Where a broker is, None for one that is not of this set."""
+        """The address of a broker, None if it does not belong to this set."""
         replica = None if broker_id is None else self.replicas.get(broker_id)
         return None if replica is None else replica.address
 
@@ -63,7 +64,7 @@ class ReplicaSet:
         return {broker_id: replica.address for broker_id, replica in self.replicas.items()}
 
     def encode(self) -> bytes:
-        """As it is kept: a JSON object."""
+        """The stored form: a JSON object."""
         return orjson.dumps(
             {
                 "clusterName": self.cluster,
@@ -79,7 +80,7 @@ class ReplicaSet:
 
     @classmethod
     def decode(cls, data: bytes, version: int) -> "ReplicaSet":
-        """Raises ValueError for what this is not."""
+        """Decode the stored form. Raises ValueError."""
         try:
             kept = orjson.loads(data)
             return cls(
@@ -94,15 +95,15 @@ class ReplicaSet:
                 version=version,
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no broker set: {error!r}") from None
+            raise ValueError(f"not a replica set: {error!r}") from None
 
 
 def apply_id(
     kept: ReplicaSet | None, cluster: str, name: str, broker_id: int, check_code: str
 ) -> ReplicaSet:
-    """Give an id to a broker. The same code may apply again for its id.
+    """Assign an id to a broker. The same code may apply again for its id.
 
-    Not as in Java, an id above the next one is refused, and a set is of one cluster.
+    Unlike Java, an id above the next one is refused, and a set belongs to one cluster.
     """
     code = ResponseCode.CONTROLLER_BROKER_ID_INVALID
     if not 0 < len(check_code) <= MOST_TEXT:
@@ -116,21 +117,21 @@ def apply_id(
             )
         kept = ReplicaSet(cluster, name)
     if kept.cluster != cluster:
-        _refuse(code, f"the broker name {name} is of the cluster {kept.cluster}, not of {cluster}")
+        _refuse(code, f"the broker name {name} is in the cluster {kept.cluster}, not in {cluster}")
     known = kept.replicas.get(broker_id)
     if known is not None and known.check_code == check_code:
         return kept
     if broker_id != kept.next_id:
         _refuse(code, f"Fail to apply brokerId: {broker_id} in broker-set: {name}")
     if len(kept.replicas) >= MOST_REPLICAS:
-        _refuse(code, f"broker-set {name} has {MOST_REPLICAS} brokers already, the most there are")
+        _refuse(code, f"broker-set {name} has reached the limit of {MOST_REPLICAS} brokers")
     replica = Replica(check_code.partition(";")[0], check_code)
     replicas = {**kept.replicas, broker_id: replica}
     return replace(kept, replicas=replicas, next_id=broker_id + 1)
 
 
 def register(kept: ReplicaSet | None, name: str, broker_id: int, address: str) -> ReplicaSet:
-    """A broker that has an id says where it is now."""
+    """Set the current address of a broker that has an id."""
     code = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     if kept is None:
         _refuse(code, f"Broker-set: {name} hasn't been registered in controller")
@@ -149,7 +150,7 @@ def register(kept: ReplicaSet | None, name: str, broker_id: int, address: str) -
 
 
 class Alter(NamedTuple):
-    """What a master says of who is in sync."""
+    """A master's request to change the sync state set."""
 
     master_id: int | None
     master_epoch: int | None
@@ -158,7 +159,7 @@ class Alter(NamedTuple):
 
 
 def alter(kept: ReplicaSet | None, asked: Alter, alive: Alive) -> ReplicaSet:
-    """Have other brokers in sync. Its checks are in the order of Java's."""
+    """Change the sync state set. The checks are in Java's order."""
     failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     start = "Rejecting alter syncStateSet request because the"
     if kept is None:
@@ -204,7 +205,7 @@ def alter(kept: ReplicaSet | None, asked: Alter, alive: Alive) -> ReplicaSet:
 
 
 def with_master(kept: ReplicaSet, master_id: int) -> ReplicaSet:
-    """A new master is elected, who alone is in sync."""
+    """Set a new master, which alone is in sync."""
     return replace(
         kept,
         master_id=master_id,
@@ -215,16 +216,16 @@ def with_master(kept: ReplicaSet, master_id: int) -> ReplicaSet:
 
 
 def without_master(kept: ReplicaSet) -> ReplicaSet:
-    """The master is dead and none of those in sync lives: only one of them may be the next."""
+    """Remove a dead master if no broker in sync is alive: only these may be the next master."""
     return replace(kept, master_id=None, master_epoch=kept.master_epoch + 1)
 
 
 def clean(
     kept: ReplicaSet | None, name: str, ids_text: str, living_too: bool, alive: Alive
 ) -> ReplicaSet | None:
-    """Forget brokers, or the whole set where no ids are given: None.
+    """Remove brokers, or the whole set if no ids are given: None.
 
-    Not as in Java, -l does not ignore the ids.
+    Unlike Java, -l does not ignore the ids.
     """
     code = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
     ids = _ids(ids_text, code)

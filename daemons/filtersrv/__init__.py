@@ -1,2 +1,1 @@
-"""The filter server: it pulls from the broker beside it and hands on what a group's class lets
-through."""
+"""The filter server: pulls from its broker and delivers the messages that match a class."""

@@ -1,8 +1,8 @@
-"""Who may pull through a filter server, and who may upload classes: by the broker's accounts.
+"""Access control of pulls and class uploads at a filter server, by the broker's accounts.
 
-A filter server reads every topic of its broker, so that it asks of consumers what the broker would:
-the right to read the topic, as the group. A class is code that runs here: it is taken from
-administrators, and from those accounts that filterUploadAccounts names.
+A filter server reads every topic of its broker, so it requires from consumers what the broker
+would: permission to read the topic, as the group. A class is code that runs here: it is accepted
+from administrators, and from the accounts that filterUploadAccounts names.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ EVERY_ACCOUNT = "*"
 
 
 class FilterAccess(AccessControl):
-    """The guard of a filter server. Raises ConfigError where the ACL files cannot be used."""
+    """The guard of a filter server. Raises ConfigError if the ACL files are invalid."""
 
     def __init__(self, settings: FiltersrvSettings) -> None:
         own = settings.filtersrv
@@ -29,7 +29,9 @@ class FilterAccess(AccessControl):
         self._uploaders = frozenset(part.strip() for part in parts if part.strip())
 
     def check_upload(self, command: Command, channel: Channel) -> None:
-        """For an upload that has passed the guard: raises Refused unless its sender may upload."""
+        """Raises Refused unless the sender of an upload that has passed the guard may upload
+        classes.
+        """
         access_key = command.fields.get(ACCESS_KEY, "")
         if self._uploaders & {EVERY_ACCOUNT, access_key}:
             return
@@ -42,7 +44,7 @@ class FilterAccess(AccessControl):
                 command.code,
                 channel,
                 AclError(
-                    f"accessKey={access_key} may not upload classes: it is no administrator, and "
-                    "filterUploadAccounts does not name it"
+                    f"accessKey={access_key} may not upload classes: it is not an administrator, "
+                    "and filterUploadAccounts does not name it"
                 ),
             )

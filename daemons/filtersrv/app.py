@@ -1,8 +1,7 @@
-"""A filter server: its parts, started in order and stopped in reverse.
+"""A filter server: starts its components in order and stops them in reverse order.
 
-classes      of topics and groups, each with its sandbox
-broker link  registers with the broker, and pulls from it
-listener     what consumers ask
+classes      of topics and groups, each with its sandbox broker link  registers with the broker, and
+pulls from it listener     serves consumers
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from mq.daemons.filtersrv.access import FilterAccess
 from mq.daemons.filtersrv.broker_link import BrokerLink
 from mq.daemons.filtersrv.classes import Classes
 from mq.daemons.filtersrv.config import FiltersrvSettings
-from mq.daemons.filtersrv.folder import look_again
+from mq.daemons.filtersrv.folder import watch_folder
 from mq.daemons.filtersrv.handlers import FilterHandlers
 from mq.daemons.filtersrv.stats import GroupStats, metrics_of
 from mq.daemons.lifecycle import Lifecycle
@@ -37,18 +36,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What the broker that has started this process has given it: an access key and its secret, for
-# requests to that broker.
+# Variable with the access key and secret for requests to the broker, set by the broker that starts
+# this process.
 KEY_VARIABLE = "MQ_FILTER_SERVER_KEY"
 
-FORGET_LOOK_SECONDS = 60.0
-LOOK_SECONDS = 1.0  # between two looks at what sandboxes do that nobody asks
+REMOVE_SECONDS = 60.0
+CHECK_SECONDS = 1.0  # between two checks of idle sandboxes
 
 
 class FilterServer(Lifecycle):
     """A filter server in this process: `async with FilterServer(settings) as server`.
 
-    Raises OSError when it cannot listen, ConfigError for files that cannot be used.
+    Raises OSError if it cannot listen, ConfigError for invalid files.
     """
 
     def __init__(self, settings: FiltersrvSettings) -> None:
@@ -67,7 +66,7 @@ class FilterServer(Lifecycle):
 
     @property
     def address(self) -> str:
-        """host:port as consumers are told it."""
+        """host:port as announced to consumers."""
         return f"{self.settings.filtersrv.filter_server_ip}:{self.port}"
 
     async def _start(self, parts: AsyncExitStack) -> None:
@@ -78,16 +77,16 @@ class FilterServer(Lifecycle):
         tls = settings.tls.client_context() if settings.tls.enable else None
         self.broker = BrokerLink(settings.filtersrv.connect_which_broker, tls, broker_key(settings))
         await parts.enter_async_context(self.broker.session)
-        await self.classes.look_for_sandbox()
+        await self.classes.check_sandbox()
         parts.push_async_callback(self.classes.close)
         await parts.enter_async_context(tasks)
         self.listener = await parts.enter_async_context(self._listener())
         tasks.spawn(lambda: self.broker.keep_registered(self.address), "registration")
-        tasks.spawn(self._forget, "unused classes")
-        tasks.spawn(self._look, "idle sandboxes")
+        tasks.spawn(self._remove_unused, "unused classes")
+        tasks.spawn(self._check_idle, "idle sandboxes")
         tasks.spawn(GroupStats(self.classes).run, "statistics")
         if not settings.filtersrv.client_upload_filter_class_enable:
-            tasks.spawn(lambda: look_again(settings, self.classes), "folder of classes")
+            tasks.spawn(lambda: watch_folder(settings, self.classes), "folder of classes")
         if self._tls is not None:
             tasks.spawn(self._tls.watch, "certificates")
         if self.access is not None:
@@ -100,7 +99,7 @@ class FilterServer(Lifecycle):
     def _listener(self) -> Listener:
         settings, access = self.settings, self.access
         server, operation = settings.server, settings.operation
-        dispatcher = Dispatcher({}, guard=access)  # a pull may be held: none is slow
+        dispatcher = Dispatcher({}, guard=access)  # a pull may be suspended: none counts as slow
         listener = Listener(
             dispatcher,
             settings.listen_host,
@@ -119,18 +118,18 @@ class FilterServer(Lifecycle):
         dispatcher.serve(handlers_of(FilterHandlers(settings, self.classes, self.broker, *more)))
         return listener
 
-    async def _look(self) -> None:
+    async def _check_idle(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.classes.look()
+            await asyncio.sleep(CHECK_SECONDS)
+            self.classes.check_idle()
 
-    async def _forget(self) -> None:
+    async def _remove_unused(self) -> None:
         while True:
-            await asyncio.sleep(FORGET_LOOK_SECONDS)
-            await self.classes.forget_unused()
+            await asyncio.sleep(REMOVE_SECONDS)
+            await self.classes.remove_unused()
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """The line that reports that the filter server is ready, with its address."""
         return (
             f"The Filter Server boot success. serializeType=JSON, address {self.address}, broker "
             f"{self.settings.filtersrv.connect_which_broker}"
@@ -153,7 +152,7 @@ class FilterServer(Lifecycle):
         return metrics_of(self.listener, self.tasks, self.classes)
 
     def state(self) -> Iterator[str]:
-        """What it has and does now."""
+        """The lines of the state dump."""
         from mq.daemons.state_dump import connections, limited  # hardly ever needed
 
         yield from connections("main", self.listener)
@@ -161,7 +160,7 @@ class FilterServer(Lifecycle):
         yield f"broker {self.broker.broker_name or 'not registered'}"
         lines = [
             f"{key}: {kept.name}, process {kept.sandbox.pid if kept.sandbox else 0}, "
-            f"{kept.counts.messages} of {kept.counts.seen} messages given, "
+            f"{kept.counts.messages} of {kept.counts.seen} messages delivered, "
             f"{kept.counts.failures} failures"
             for key, kept in self.classes.table.items()
         ]
@@ -170,10 +169,11 @@ class FilterServer(Lifecycle):
 
 
 def broker_key(settings: FiltersrvSettings) -> AccessKey | None:
-    """What requests to the broker are signed with. Raises ConfigError for a file without one."""
+    """The key that signs requests to the broker. Raises ConfigError for a file without one."""
     given = os.environ.pop(KEY_VARIABLE, "")
     path = settings.filtersrv.broker_acl_file
-    if path and not given:  # by its key a broker knows those that it has started
+    # a broker identifies the filter servers that it has started by their key
+    if path and not given:
         try:
             return read_access_key(Path(path))
         except ClientError as error:

@@ -1,8 +1,8 @@
-"""The broker that a filter server is beside: it registers there, and pulls from there.
+"""The link of a filter server to its broker: registration and pulls.
 
 Sources: FiltersrvController.registerFilterServerToBroker, DefaultRequestProcessor (4.2.0). Java's
-process ends when a registration fails, for its broker to start another one. This one tries again,
-sooner than it has to register: a broker that comes back has it at once, its classes with it.
+process ends when a registration fails, so that its broker starts another one. This one retries,
+after less than the registration interval: a broker that returns has it at once, with its classes.
 """
 
 import asyncio
@@ -36,41 +36,43 @@ log = logging.getLogger(__name__)
 REGISTER_SECONDS = 10.0
 REGISTER_TIMEOUT = 3.0
 AGAIN_SECONDS = 1.0
-# A broker may hold a pull for a second less than it may for consumers, who wait a second longer.
+# Limits of a suspended pull: the broker's is a second below that of consumers, who wait a second
+# longer.
 SUSPEND_MILLIS = 19_000
 PULL_TIMEOUT = 29.0
 
 
 class BrokerLink:
-    """One connection to the broker, for all that is asked of it."""
+    """One connection to the broker for all requests."""
 
     def __init__(
         self, broker: str, tls: ssl.SSLContext | None = None, key: AccessKey | None = None
     ) -> None:
         self.broker = broker
-        self.broker_name = ""  # until it is registered
+        self.broker_name = ""  # "" until it has registered
         self.broker_id = 0
-        self.registered = asyncio.Event()  # once
+        self.registered = asyncio.Event()  # set once
         self.session = Session(broker, ClientOptions(tls=tls, credentials=key))
 
     async def register(self, address: str) -> None:
-        """Say where this filter server is. Raises MQError."""
+        """Register the address of this filter server. Raises MQError."""
         header = RegisterFilterServerRequestHeader(filter_server_addr=address)
         command = Command(RequestCode.REGISTER_FILTER_SERVER, header.encode())
         response = await self.session.call(self.broker, command, REGISTER_TIMEOUT)
-        told = RegisterFilterServerResponseHeader.decode(response.fields)
-        self.broker_name = self.broker_name or told.broker_name
-        self.broker_id = told.broker_id
-        await self._beat()
+        response_header = RegisterFilterServerResponseHeader.decode(response.fields)
+        self.broker_name = self.broker_name or response_header.broker_name
+        self.broker_id = response_header.broker_id
+        await self._send_heartbeat()
 
     async def keep_registered(self, address: str) -> None:
-        """Register again and again, until cancelled: each 10 s, and soon when the connection has
-        broken, with which the broker has dropped it."""
+        """Register repeatedly, until cancelled: every 10 s, and soon after the connection has
+        broken, because the broker drops the filter server with it.
+        """
         while True:
             try:
                 await self.register(address)
             except (MQError, RemoteProtocolError) as error:
-                log.error("broker %s does not take the registration: %s", self.broker, error,
+                log.error("registration with broker %s failed: %s", self.broker, error,
                           extra={"failure": "registration"})  # fmt: skip
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
@@ -85,8 +87,9 @@ class BrokerLink:
                     continue
 
     async def pull(self, header: PullMessageRequestHeader) -> Command:
-        """Pull all messages of a queue, as a consumer has asked for those that match; the broker's
-        answer, whatever it is. Raises MQError."""
+        """Pull all messages of a queue from which a consumer has requested the matching ones;
+        returns the broker's reply, whatever it is. Raises MQError.
+        """
         asked = PullMessageRequestHeader(
             consumer_group=FILTERSRV_CONSUMER_GROUP,
             topic=header.topic,
@@ -94,7 +97,7 @@ class BrokerLink:
             queue_offset=header.queue_offset,
             max_msg_nums=header.max_msg_nums,
             sys_flag=PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION,
-            commit_offset=0,  # a consumer commits by a request of its own
+            commit_offset=0,  # a consumer commits by a separate request
             suspend_timeout_millis=SUSPEND_MILLIS,
             subscription="*",
             sub_version=0,
@@ -103,8 +106,8 @@ class BrokerLink:
         command = Command(RequestCode.PULL_MESSAGE, asked.encode())
         return await self.session.invoke(self.broker, command, PULL_TIMEOUT)
 
-    async def _beat(self) -> None:
-        """Be seen among the consumers of the broker, as Java's are."""
+    async def _send_heartbeat(self) -> None:
+        """Send a heartbeat, so that the broker lists this process as a consumer, like Java's."""
         data = HeartbeatData(
             client_id=self.session.client_id,
             producer_data_set=[],

@@ -1,8 +1,8 @@
-"""Filter classes in force: one for each topic and group, each with a sandbox of its own.
+"""Filter classes in force: one for each topic and group, each with its own sandbox.
 
-A class is loaded in a new sandbox before it takes the place of the one before it, so that one that
-does not compile changes nothing. A sandbox that has ended is started again by the next pull, after
-a pause that grows while it ends again and again: until then pulls are told why it has ended.
+A class is loaded in a new sandbox before it replaces the former one, so that a class that does not
+compile changes nothing. The next pull restarts a sandbox that has ended, after a pause that grows
+while it ends repeatedly; until then pulls are refused with the reason of its end.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
-# A sandbox that has matched for so long without an end is well: its next pause is the first one.
+# Seconds without an end after which a sandbox counts as healthy: its next pause is the first one.
 CALM_SECONDS = 60.0
-# Members of a group upload its class each 30 s; what nobody has for so long is forgotten.
-FORGET_SECONDS = 600.0
+# Members of a group upload its class every 30 s; a class unused for this many seconds is removed.
+UNUSED_SECONDS = 600.0
 
 
 class Key(NamedTuple):
-    """Whose class it is; topic@group in logs and statistics, as in Java."""
+    """The topic and group of a class; topic@group in logs and statistics, as in Java."""
 
     topic: str
     group: str
@@ -37,11 +37,11 @@ class Key(NamedTuple):
 
 
 class NoClass(Exception):
-    """There is no class for a topic and group, or none that can be used; the text says why."""
+    """A topic and group have no class, or no usable one; the text says why."""
 
 
 class TooMany(Exception):
-    """No class more is taken."""
+    """The limit of classes is reached."""
 
 
 def crc_of(source: bytes) -> int:
@@ -51,7 +51,7 @@ def crc_of(source: bytes) -> int:
 
 @dataclass
 class Counts:
-    """What a group has been given: GROUP_GET_NUMS and GROUP_GET_SIZE, and what was looked at."""
+    """Counters of a group: GROUP_GET_NUMS and GROUP_GET_SIZE, checked messages, and failures."""
 
     messages: int = 0
     bytes: int = 0
@@ -67,11 +67,11 @@ class FilterClass:
     name: str
     source: bytes | None = None
     crc: int = 0
-    why: str = ""  # there is no source
+    why: str = ""  # the reason for a missing source
     sandbox: Sandbox | None = None
     counts: Counts = field(default_factory=Counts)
     used: float = 0.0  # by the monotonic clock
-    again: float = 0.0  # not started again before that
+    again: float = 0.0  # it is not restarted before this time
     pause: float = 0.0
     began: float = 0.0
     reason: str = ""  # of the last end
@@ -80,14 +80,14 @@ class FilterClass:
 
 @dataclass(eq=False)
 class _UploadLock:
-    """Who uploads a class of one key now."""
+    """Serializes the uploads for one key."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
 
 
 class Classes:
-    """All classes of a filter server. ``refused`` says why it has no sandboxes; "" when it has."""
+    """All classes of a filter server. ``refused`` is the reason for not having sandboxes, or ""."""
 
     def __init__(
         self, settings: FiltersrvSettings, now: Callable[[], float] = clock.monotonic
@@ -96,35 +96,36 @@ class Classes:
         self._now = now
         self.table: dict[Key, FilterClass] = {}
         self.refused = ""
-        self.ends = 0  # of sandboxes that nobody had asked for
+        self.ends = 0  # unexpected ends of sandboxes
         self._loading: dict[Key, _UploadLock] = {}
-        # Processes that start at a time: for pulls, and for uploads, which may all hang.
+        # Limits of processes that start concurrently: for pulls, and for uploads, all of which may
+        # hang.
         self._starting = asyncio.Semaphore(4)
         self._uploading = asyncio.Semaphore(4)
-        # All that may have a process: one that was killed ends a moment later, and who would wait
-        # for that may be cancelled.
+        # All sandboxes that may have a process: a killed one ends a moment later, and a caller that
+        # would wait for that may be cancelled.
         self._sandboxes: set[Sandbox] = set()
 
-    async def look_for_sandbox(self) -> None:
-        """Find out whether this machine allows sandboxes; one line in the log where it does not."""
+    async def check_sandbox(self) -> None:
+        """Check whether this machine allows sandboxes; logs one line if not."""
         sandbox = Sandbox(self._settings.sandbox.limits, "nobody")
         try:
             await sandbox.start()
         except NoSandbox as error:
-            self.refused = f"this machine allows no sandbox, so no class runs here: {error}"
+            self.refused = f"this machine allows no sandboxes, so no class can run: {error}"
             log.error("%s", self.refused)
-        except (SandboxEnded, OSError) as error:  # no process, no memory: later there may be
-            log.error("no sandbox could be started: %s", error)
+        except (SandboxEnded, OSError) as error:  # no process or no memory: possible later
+            log.error("cannot start a sandbox: %s", error)
         finally:
             await sandbox.close()
 
     async def register(self, key: Key, name: str, source: bytes | None, why: str = "") -> None:
-        """Have a class of this name and source for a key; without a source the name alone.
+        """Register a class with this name and source for a key; without a source only the name.
 
-        Raises FilterFailed, SandboxEnded, OSError for one that cannot be used, which leaves the one
-        before it in force, NoClass without sandboxes, TooMany.
+        Raises FilterFailed, SandboxEnded or OSError for a class that is not usable, which leaves
+        the former one in force, NoClass without sandboxes, and TooMany.
         """
-        # One upload of a key after the other: of many members that come together, one loads it.
+        # Uploads for a key are serialized: of many concurrent members, one loads the class.
         turn = self._loading.setdefault(key, _UploadLock())
         turn.users += 1
         try:
@@ -137,21 +138,22 @@ class Classes:
                 del self._loading[key]
 
     def _check_room(self, key: Key) -> None:
-        """Raises TooMany where there is no room for a class of this key. One of which there is no
-        more than the name, which costs nothing to give, has to go for it."""
+        """Raises TooMany if there is no room for a class of this key. An entry with only a name,
+        which costs nothing to send, is dropped to make room.
+        """
         most = self._settings.sandbox.filter_max_classes
         if key in self.table or len(self.table.keys() | self._loading.keys()) <= most:
             return
         names = [kept for kept in self.table.values() if kept.source is None]
         idle = [kept for kept in names if kept.key not in self._loading]
         if not idle:
-            raise TooMany(f"there are {most} classes, and no more are taken (filterMaxClasses)")
+            raise TooMany(f"the limit of {most} classes is reached (filterMaxClasses)")
         del self.table[min(idle, key=lambda kept: kept.used).key]
 
     async def _register(self, key: Key, name: str, source: bytes | None, why: str) -> None:
         known = self.table.get(key)
         if source is None:
-            if known is None or known.source is None:  # another one stays in force
+            if known is None or known.source is None:  # otherwise the existing one stays in force
                 self.table[key] = FilterClass(key, name, why=why)
             self.table[key].used = self._now()
             return
@@ -167,7 +169,7 @@ class Classes:
         log.info("class %s of %s is in force: %d bytes, CRC %d", name, key, len(source), fresh.crc)
 
     async def match(self, key: Key, records: bytes | memoryview, count: int) -> bytes:
-        """A bit for each record, as the class says. One batch of a class after the other.
+        """Return a bit for each record. Batches of a class are serialized.
 
         Raises NoClass, FilterFailed, SandboxEnded.
         """
@@ -198,19 +200,19 @@ class Classes:
         kept.counts.seen += count
         return bits
 
-    def look(self) -> None:
-        """To be called each second: ends sandboxes that compute while nobody asks them."""
+    def check_idle(self) -> None:
+        """End sandboxes that compute without a request. Called every second."""
         for kept in self.table.values():
             if kept.sandbox is not None:
-                kept.sandbox.look()
+                kept.sandbox.check_idle()
 
-    async def forget_unused(self) -> None:
-        """Forget what nobody has uploaded or pulled by for a while."""
-        oldest = self._now() - FORGET_SECONDS
+    async def remove_unused(self) -> None:
+        """Remove classes that have not been uploaded or used by pulls for a while."""
+        oldest = self._now() - UNUSED_SECONDS
         for kept in list(self.table.values()):
-            # It may be used, or be another one, since the one before it was ended.
+            # It may have been used or replaced while the previous sandbox was closed.
             if kept.used < oldest and self.table.get(kept.key) is kept:
-                log.info("class %s of %s is forgotten: nobody uses it", kept.name, kept.key)
+                log.info("removing the unused class %s of %s", kept.name, kept.key)
                 del self.table[kept.key]
                 if kept.sandbox is not None:
                     await kept.sandbox.close()
@@ -221,8 +223,9 @@ class Classes:
         await asyncio.gather(*(sandbox.close() for sandbox in self._sandboxes))
 
     def _replace(self, fresh: FilterClass) -> None:
-        """Put a class in its place. A batch that is on its way is answered by the one before it,
-        whose sandbox ends then."""
+        """Put a class in force. A batch in progress is still matched by the former one, whose
+        sandbox ends then.
+        """
         former = self.table.get(fresh.key)
         self.table[fresh.key] = fresh
         if former is not None:
@@ -231,18 +234,19 @@ class Classes:
                 former.sandbox.kill("it is replaced")
 
     async def _running(self, kept: FilterClass) -> Sandbox:
-        """The sandbox of a class, started if there is none. Raises NoClass, SandboxEnded."""
+        """The sandbox of a class, started if necessary. Raises NoClass, SandboxEnded."""
         if kept.source is None:
-            raise NoClass(f"class {kept.name} of {kept.key} is not here: {kept.why}")
+            raise NoClass(f"class {kept.name} of {kept.key} is missing: {kept.why}")
         if kept.sandbox is not None and kept.sandbox.has_ended:
-            # While it had nothing to do, so that it need not be the class: at once, the first time.
+            # It ended while idle, so perhaps not because of the class: the first restart is
+            # immediate.
             self._has_ended(kept, kept.sandbox.why_ended, at_once=True)
         if kept.sandbox is not None:
             return kept.sandbox
         if self.refused:
             raise NoClass(self.refused)
         if self._now() < kept.again:
-            raise NoClass(f"{kept.reason}; it is started again in a moment")
+            raise NoClass(f"{kept.reason}; it will be restarted soon")
         try:
             async with self._starting:
                 return await self._start(kept)
@@ -260,7 +264,7 @@ class Classes:
             await sandbox.load(kept.key.group, kept.name, kept.source)
         except NoSandbox as error:
             await self._close(sandbox)
-            raise NoClass(f"this machine allows no sandbox: {error}") from None
+            raise NoClass(f"this machine allows no sandboxes: {error}") from None
         except BaseException:
             sandbox.kill("its class cannot be loaded")
             await self._close(sandbox)
@@ -273,8 +277,9 @@ class Classes:
         self._sandboxes.discard(sandbox)
 
     def _has_ended(self, kept: FilterClass, reason: str, *, at_once: bool = False) -> None:
-        """Of itself, or because it was late or lied: it begins again after a pause; with `at_once`
-        the first pause is none."""
+        """Note that a sandbox has ended, by itself or because it was late or sent an invalid reply.
+        It restarts after a pause; with `at_once` the first pause is zero.
+        """
         if kept.sandbox is not None:
             kept.sandbox.kill(reason)
         now = self._now()

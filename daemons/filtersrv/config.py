@@ -18,7 +18,7 @@ from mq.daemons.tls_config import TlsConfig
 
 MEBIBYTE = 1024 * 1024
 
-# Of a file that is the broker's, too: its ports are the broker's.
+# In a file that belongs to the broker, these ports are the broker's.
 _OF_THE_BROKER = ("listenPort", "metricsPort", "configStorePath")
 
 
@@ -29,48 +29,48 @@ class FiltersrvConfig(Section):
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
         shown="$ROCKETMQ_HOME",
-        doc="folder of the installation: the ACL files are looked for under it",
+        doc="folder of the installation, which contains the ACL files",
     )
     namesrv_addr: str | None = setting(
         factory=lambda: os.environ.get("NAMESRV_ADDR"),
         shown="$NAMESRV_ADDR",
-        doc="name servers; it asks none itself, its broker tells them of it",
+        doc="name servers; not used: the broker announces it to them",
         important=True,
     )
     connect_which_broker: str = setting(
         "127.0.0.1:10911",
-        "the broker that it pulls from; with the broker's file (-c) 127.0.0.1 and its listenPort",
+        "the broker from which it pulls; with the broker's file (-c) 127.0.0.1 and its listenPort",
         important=True,
     )
     filter_server_ip: str = setting(
         "",
-        "address that consumers are told; empty: brokerIP1 of the file, where it listens, or this "
-        "host's own address",
+        "address announced to consumers; empty: brokerIP1 of the file, its listen address, or "
+        "this host's own address",
         name="filterServerIP",
         important=True,
     )
     compress_msg_body_over_howmuch: int = setting(
-        8192, "bodies of so many bytes are compressed for the way to the consumer", unit="bytes"
+        8192, "bodies of at least this size are compressed for consumers", unit="bytes"
     )
     zip_compress_level: int = setting(5, "level of that compression, 0 to 9")
     client_upload_filter_class_enable: bool = setting(
         False,
-        "take classes that consumers upload, and run them in sandboxes (true with Java, which runs "
-        "them unprotected); false: they are files of filterClassFolder",
+        "accept classes that consumers upload, and run them in sandboxes (true with Java, which "
+        "runs them unprotected); false: classes are files in filterClassFolder",
         important=True,
     )
     filter_class_repertory_url: str = setting(
         "http://fsrep.tbsite.net/filterclass",
-        "where Java fetches classes from while uploads are off; here filterClassFolder",
+        "the source of Java's classes while uploads are off; here filterClassFolder",
         effect=False,
     )
     fs_server_async_semaphore_value: int = setting(
-        2048, "pulls under way, and half of it for one class; beyond it more are refused"
+        2048, "limit of pulls in progress, and half of it for one class; more are refused"
     )
     fs_server_callback_executor_threads: int = setting(64, "threads that call back", effect=False)
     fs_server_worker_threads: int = setting(64, "threads that decode frames", effect=False)
     acl_enable: bool = setting(
-        False, "ask who pulls and uploads, by the accounts of the broker's ACL files"
+        False, "check pulls and uploads by the accounts of the broker's ACL files"
     )
     acl_plain_file: str = setting(
         "conf/plain_acl.yml",
@@ -79,50 +79,48 @@ class FiltersrvConfig(Section):
     )
     broker_acl_file: str = setting(
         "",
-        "file with the accessKey and secretKey that requests to the broker are signed with; one "
-        "that its broker has started signs with what that has given it",
+        "file with the accessKey and secretKey that sign requests to the broker; a filter server "
+        "started by its broker uses the key that the broker gave it",
     )
     filter_upload_accounts: str = setting(
         "",
         "with aclEnable: access keys, separated by ;, whose accounts may upload classes for topics "
-        "and groups that they may read; *: every account; empty: administrators alone",
+        "and groups that they may read; *: every account; empty: only administrators",
     )
 
 
 @dataclass(frozen=True)
 class SandboxConfig(Section):
-    """Classes and what they may use. None of these has a Java name."""
+    """Classes and their limits. None of these settings has a Java name."""
 
     filter_class_folder: str = setting(
         factory=lambda: str(Path.home() / "filterclass"),
         shown="~/filterclass",
-        doc="where NAME.py is, with the class of that name, while uploads are off; looked at "
-        "again each minute",
+        doc="folder of NAME.py, with the class of that name, while uploads are off; checked every "
+        "minute",
     )
-    filter_class_max_bytes: int = setting(
-        64 * 1024, "a class of more bytes is refused", unit="bytes"
-    )
+    filter_class_max_bytes: int = setting(64 * 1024, "limit of a class's size", unit="bytes")
     filter_max_classes: int = setting(
-        100, "groups and topics that have a class; beyond it more are refused"
+        100, "limit of groups and topics with a class; more are refused"
     )
     filter_memory_max_bytes: int = setting(
-        256 * MEBIBYTE, "memory that the sandbox of a class may map", unit="bytes", long=True
+        256 * MEBIBYTE, "limit of memory mapped by the sandbox of a class", unit="bytes", long=True
     )
     filter_held_max_bytes: int = setting(
         128 * MEBIBYTE,
-        "messages that wait for classes, those of all pulls together, and a quarter of it for one "
-        "class; beyond it pulls are refused",
+        "limit of messages that wait for classes, in all pulls together, and a quarter of it for "
+        "one class; above it pulls are refused",
         unit="bytes",
         long=True,
     )
     filter_load_millis: int = setting(
-        3000, "time that a class has to be compiled and made", unit="ms"
+        3000, "limit of the time to compile and create a class", unit="ms"
     )
     filter_batch_millis: int = setting(
-        1000, "time that a class has for the messages of a pull, and ...", unit="ms"
+        1000, "limit of the time of a class for the messages of a pull, plus ...", unit="ms"
     )
     filter_message_millis: int = setting(
-        20, "... so much more for each of them; then its sandbox is ended", unit="ms"
+        20, "... this time for each message; above it the sandbox is ended", unit="ms"
     )
 
     @property
@@ -151,10 +149,11 @@ class FiltersrvSettings(Settings):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, which may be the broker's, then `overrides` by property name.
+        """Read defaults, then the file, which may be the broker's, then `overrides` by property
+        name.
 
         Raises:
-            ConfigError: the file or a value cannot be used.
+            ConfigError: the file or a value is invalid.
         """
         settings = cls(path)
         properties = read_file(path) if path is not None else {}
@@ -195,11 +194,11 @@ class FiltersrvSettings(Settings):
         if sandbox.filter_memory_max_bytes < 64 * MEBIBYTE:
             raise ConfigError(
                 f"filterMemoryMaxBytes={sandbox.filter_memory_max_bytes}: an interpreter needs "
-                f"{64 * MEBIBYTE} at least"
+                f"at least {64 * MEBIBYTE}"
             )
 
     def _resolve_addresses(self) -> None:
-        """Where to listen and what address to tell consumers, as a broker does it."""
+        """Determine the listen address and the address announced to consumers, like a broker."""
         own = self.filtersrv
         host, told = resolve(
             self.server.bind_address, own.filter_server_ip, is_guarded=own.acl_enable
@@ -208,8 +207,8 @@ class FiltersrvSettings(Settings):
         self.filtersrv = own.replace(filter_server_ip=told)
         if not self.filtersrv.acl_enable and not is_loopback(host):
             log.warning(
-                "ACCESS CONTROL IS OFF and the filter server listens on %s: whoever reaches it may "
-                "read every topic%s (aclEnable=false)",
+                "ACCESS CONTROL IS OFF and the filter server listens on %s: any client that "
+                "reaches it may read every topic%s (aclEnable=false)",
                 host,
                 " and upload classes" if self.filtersrv.client_upload_filter_class_enable else "",
             )

@@ -1,6 +1,6 @@
-"""What consumers ask of a filter server. Source: DefaultRequestProcessor of 4.2.0.
+"""Requests of consumers to a filter server. Source: DefaultRequestProcessor of 4.2.0.
 
-Java answers no other codes at all; here they are told that they are not supported.
+Java does not answer other codes at all; here they are refused as not supported.
 """
 
 import asyncio
@@ -28,21 +28,22 @@ from mq.protocol.names import IllegalName, check_group, check_topic
 
 log = logging.getLogger(__name__)
 
-# Of a class: Java's are packages and a class, ours a name as well.
+# Names of classes: Java's are packages and a class; a plain name is accepted, too.
 _CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MOST_NAME = 200
-# What a source in Java has. Each part is short: a peer has written the text. The first is found in
-# hardly any Python, so that no process is started for what has it; the second may be in a comment.
+# Patterns of Java sources. Each is bounded, because a peer has written the text. The first one
+# occurs in hardly any Python source, so it is checked before a process is started; the second may
+# be in a comment.
 _PACKAGE = re.compile(rb"^[ \t]*package[ \t]+[\w.]{1,200}[ \t]*;", re.MULTILINE)
 _JAVA = re.compile(rb"\bclass[ \t]+\w{1,200}[^\n:{]{0,300}\{")
 _IS_JAVA = (
-    "it is in Java, and filters are Python here: a class with match(message) or "
+    "it is written in Java, but filters are Python here: a class with match(message) or "
     "match(message, context)"
 )
 
-# What the broker found, and what the consumer is told when nothing of it matches.
+# The broker's code for found messages, and its codes that are passed to the consumer.
 _FOUND = ResponseCode.SUCCESS
-_PASSED_ON = frozenset(
+_RELAYED = frozenset(
     (
         ResponseCode.PULL_NOT_FOUND,
         ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -52,7 +53,7 @@ _PASSED_ON = frozenset(
 
 
 class FilterHandlers:
-    """Uploads and pulls. ``may_upload`` raises Refused for who may not."""
+    """Serves uploads and pulls. ``may_upload`` raises Refused unless the sender may upload."""
 
     def __init__(
         self,
@@ -67,18 +68,18 @@ class FilterHandlers:
         self._may_upload = may_upload
         own = settings.filtersrv
         self._writer = Writer(own.compress_msg_body_over_howmuch, own.zip_compress_level)
-        self._under_way: Counter[Key] = Counter()  # pulls
+        self._in_progress: Counter[Key] = Counter()  # pulls
         self._held: Counter[Key] = Counter()  # bytes of messages that wait for a class
 
     @serves(RequestCode.REGISTER_MESSAGE_FILTER_CLASS)
     async def register(self, command: Command, channel: Channel) -> Command:
-        """Take the class of a group for a topic, from the request or from the folder."""
+        """Register the class of a group for a topic, from the request or from the folder."""
         header = command.read_header(RegisterMessageFilterClassRequestHeader)
         key = _key(header.topic, header.consumer_group)
         try:
             await self._register(command, channel, header, key)
         except Refused as error:
-            log.warning("a class of %s by %s: %s", key, channel.remote, error.remark,
+            log.warning("refusing a class of %s from %s: %s", key, channel.remote, error.remark,
                         extra={"peer": channel.remote_address[0]})  # fmt: skip
             raise
         return command.reply(ResponseCode.SUCCESS)
@@ -90,10 +91,10 @@ class FilterHandlers:
         header: RegisterMessageFilterClassRequestHeader,
         key: Key,
     ) -> None:
-        """Raises Refused for a class that is not taken."""
+        """Register a class. Raises Refused if it is not accepted."""
         name = header.class_name
         if len(name) > _MOST_NAME or not _CLASS_NAME.fullmatch(name):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"{name[:_MOST_NAME]!r} is no name of a class")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{name[:_MOST_NAME]!r} is not a class name")
         why = ""
         source: bytes | None
         if self._settings.filtersrv.client_upload_filter_class_enable:
@@ -112,16 +113,16 @@ class FilterHandlers:
                 f"class {name} is refused: {_IS_JAVA if is_java else error}",
             ) from None
         if source is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is not here: {why}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is missing: {why}")
 
     def _uploaded(
         self, header: RegisterMessageFilterClassRequestHeader, body: bytes, key: Key
     ) -> bytes:
-        """The source of a request. Raises Refused for one that is not taken."""
+        """The source in a request. Raises Refused if it is not accepted."""
         name, most = header.class_name, self._settings.sandbox.filter_class_max_bytes
         known = self._classes.table.get(key)
         if header.class_crc == 0 and known is not None and known.source is not None:
-            return known.source  # as in Java, which keeps the class then
+            return known.source  # like Java, which keeps the class then
         if len(body) > most:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -139,7 +140,7 @@ class FilterHandlers:
 
     @serves(RequestCode.PULL_MESSAGE)
     async def pull(self, command: Command, channel: Channel) -> Command:
-        """Pull from the broker, and give what the class lets through."""
+        """Pull from the broker, and return the messages that the class matches."""
         header = command.read_header(PullMessageRequestHeader)
         key = _key(header.topic, header.consumer_group)
         kept = self._classes.table.get(key)
@@ -148,42 +149,42 @@ class FilterHandlers:
                 ResponseCode.SYSTEM_ERROR, f"no class of {key} is registered at this filter server"
             )
         most = self._settings.filtersrv.fs_server_async_semaphore_value
-        # Each may be held for 19 s, and goes on when who asked has gone: one group is not to take
-        # the places of all.
-        if self._under_way[key] >= (most + 1) // 2 or self._under_way.total() >= most:
+        # Each may be suspended for 19 s, and continues when its client has disconnected, so one
+        # group must not use up all places.
+        if self._in_progress[key] >= (most + 1) // 2 or self._in_progress.total() >= most:
             raise Overloaded(
-                "fsServerAsyncSemaphoreValue", f"too many pulls of {key} are under way"
+                "fsServerAsyncSemaphoreValue", f"too many pulls of {key} are in progress"
             )
-        self._under_way[key] += 1
+        self._in_progress[key] += 1
         try:
             found = await self._broker.pull(header)
             if channel.closed:
-                raise ConnectionError(f"{channel.remote} has gone")
+                raise ConnectionError(f"{channel.remote} has disconnected")
             return await self._filtered(command, key, header.queue_offset, found)
         except (MQError, RemoteProtocolError, NoClass, FilterFailed, SandboxEnded) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{key}: {error}") from None
         finally:
-            self._under_way[key] -= 1
-            if not self._under_way[key]:
-                del self._under_way[key]
+            self._in_progress[key] -= 1
+            if not self._in_progress[key]:
+                del self._in_progress[key]
 
     async def _filtered(self, command: Command, key: Key, offset: int, found: Command) -> Command:
-        """The answer to a consumer. Raises what goes wrong with the class."""
+        """The reply to a consumer. Raises the errors of the class."""
         if found.code != _FOUND:
-            if found.code not in _PASSED_ON:
+            if found.code not in _RELAYED:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,
-                    f"{key}: the broker answers {found.code}: {found.remark}",
+                    f"{key}: the broker replied {found.code}: {found.remark}",
                 )
             return command.reply(ResponseCode(found.code), _fields(found), remark=found.remark)
         fields, records = _fields(found), found.body
         try:
             spots = places(records)
         except RemoteProtocolError as error:
-            log.error("%s, from offset %d: passed over what is damaged at the broker: %s",
+            log.error("%s, from offset %d: skipping records that are damaged at the broker: %s",
                       key, offset, error, extra={"failure": f"damaged {key}"})  # fmt: skip
-            records, go_on = undamaged(records, offset, int(fields["nextBeginOffset"]))
-            fields["nextBeginOffset"] = str(go_on)
+            records, next_offset = undamaged(records, offset, int(fields["nextBeginOffset"]))
+            fields["nextBeginOffset"] = str(next_offset)
             spots = places(records)
         body, count = await self._matching(key, records, spots)
         if not count:
@@ -201,7 +202,7 @@ class FilterHandlers:
             return b"", 0
         size = len(records)
         most = self._settings.sandbox.filter_held_max_bytes
-        # A pull alone always goes on, however small the limit.
+        # A single pull always continues, however small the limit.
         if (self._held[key] and self._held[key] + size > most // 4) or (
             self._held.total() and self._held.total() + size > most
         ):
@@ -220,7 +221,7 @@ class FilterHandlers:
 
 
 def _fields(found: Command) -> dict[str, str]:
-    """The header of the answer: the bounds of the queue as the broker has told them."""
+    """The header of the reply, with the queue bounds from the broker."""
     told = PullMessageResponseHeader.decode(found.fields)
     return PullMessageResponseHeader(
         suggest_which_broker_id=0,

@@ -1,8 +1,8 @@
-"""The records of a pull: counted, chosen by what a class says, and written anew for consumers.
+"""The records of a pull: located, selected by a class, and rewritten for consumers.
 
-Source: DefaultRequestProcessor.messageToByteBuffer of 4.2.0. There every message that matches is
-decoded and encoded again. What comes out is the same bytes as came in, unless its body is, or has
-to be, compressed, so that only such records are made anew here.
+Source: DefaultRequestProcessor.messageToByteBuffer of 4.2.0. There every matching message is
+decoded and encoded again. The result has the same bytes unless its body is compressed, or must be,
+so only such records are rewritten here.
 """
 
 from zlib import crc32
@@ -31,9 +31,9 @@ _QUEUE_OFFSET = struct_of("queue_offset")
 
 
 def places(records: bytes | memoryview) -> list[tuple[int, int]]:
-    """Where each record begins and ends. A blank one, the end of a log file, ends the list.
+    """The start and end of each record. A blank record, the end of a log file, ends the list.
 
-    Raises RemoteProtocolError for what is no row of records.
+    Raises RemoteProtocolError if the bytes are not a sequence of records.
     """
     found = []
     position, end = 0, len(records)
@@ -51,11 +51,12 @@ def places(records: bytes | memoryview) -> list[tuple[int, int]]:
 
 
 def undamaged(records: bytes | memoryview, offset: int, next_offset: int) -> tuple[bytes, int]:
-    """Of records pulled from `offset` on that are no row those that are whole, and where to go on.
+    """Return the whole records of a damaged sequence pulled from `offset` on, and the offset to
+    continue at.
 
-    Behind one whose size is damaged nobody knows where the next begins: it is pulled again, from
-    behind that one. `next_offset` is where the broker goes on. As consumers do it that pull from a
-    broker (`decode_undamaged`), so that no group is stuck at such a message.
+    After a record whose size is damaged the start of the next one is unknown, so the next pull
+    starts after the damaged one. `next_offset` is the broker's next offset. Consumers that pull
+    from a broker do the same (`decode_undamaged`), so that no group is stuck at such a message.
     """
     view = memoryview(records)
     good: list[memoryview] = []
@@ -74,7 +75,7 @@ def undamaged(records: bytes | memoryview, offset: int, next_offset: int) -> tup
 
 
 def _begins_one(view: memoryview, position: int, size: int) -> bool:
-    """Whether behind a record of this size another one begins, or the end is."""
+    """Whether a record of this size is followed by another one or by the end."""
     left = len(view) - position - size
     if size < SMALLEST_RECORD or left < BLANK.size:
         return size >= SMALLEST_RECORD and left == 0
@@ -91,7 +92,7 @@ class Writer:
     def chosen(
         self, records: bytes | memoryview, found: list[tuple[int, int]], bits: bytes
     ) -> tuple[bytes, int]:
-        """Those records whose bits are set, and how many they are. May be called in a thread."""
+        """The records whose bits are set, and their number. May be called in a thread."""
         view = memoryview(records)
         out: list[bytes | memoryview] = []
         count = 0
@@ -99,16 +100,18 @@ class Writer:
             if bits[index >> 3] >> (index & 7) & 1:
                 count += 1
                 out.append(
-                    self._anew(view[begin:end]) if self.changes(view, begin) else view[begin:end]
+                    self._rewritten(view[begin:end])
+                    if self.changes(view, begin)
+                    else view[begin:end]
                 )
         return b"".join(out), count
 
     def changes_any(self, records: bytes | memoryview, found: list[tuple[int, int]]) -> bool:
-        """Whether any of them is written anew, which takes its time."""
+        """Whether any of them must be rewritten, which takes time."""
         return any(self.changes(records, begin) for begin, _ in found)
 
     def changes(self, records: bytes | memoryview, begin: int) -> bool:
-        """Whether the record there comes out otherwise than it has come in."""
+        """Whether the record must be rewritten."""
         (flag,) = _SYS_FLAG(records, begin)
         if flag & SysFlag.COMPRESSED:
             return True
@@ -116,9 +119,10 @@ class Writer:
         (length,) = _BODY_LENGTH.unpack_from(records, begin + further)
         return bool(length >= self._over)
 
-    def _anew(self, record: memoryview) -> bytes | memoryview:
-        """One with its body as consumers get it. One that is damaged stays as it is: they see that
-        by its checksum, which Java's filter server makes anew, and pass over it."""
+    def _rewritten(self, record: memoryview) -> bytes | memoryview:
+        """Rewrite a record with its body as consumers get it. A damaged record does not change:
+        consumers detect it by its checksum, which Java's filter server recomputes, and skip it.
+        """
         try:
             message = decode_record(record, check_crc=True)
         except RemoteProtocolError:

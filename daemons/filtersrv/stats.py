@@ -1,4 +1,4 @@
-"""What groups are given through a filter server: a line each minute, as Java's statistics log."""
+"""Statistics of a filter server's groups: a log line every minute, like Java's."""
 
 import asyncio
 import logging
@@ -22,13 +22,13 @@ class GroupStats:
         self._last: dict[Key, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Log them each minute, until cancelled."""
+        """Log the statistics every minute, until cancelled."""
         while True:
             await asyncio.sleep(MINUTE)
-            self.tell()
+            self.log_minute()
 
-    def tell(self) -> None:
-        """Log what each group was given since the last time."""
+    def log_minute(self) -> None:
+        """Log the messages of each group since the last call."""
         last, self._last = self._last, {}
         for key, kept in self._classes.table.items():
             now = kept.counts.messages, kept.counts.bytes
@@ -36,13 +36,13 @@ class GroupStats:
             for name, value, before in zip(
                 ("GROUP_GET_NUMS", "GROUP_GET_SIZE"), now, last.get(key, (0, 0)), strict=True
             ):
-                before = before if before <= value else 0  # it was forgotten meanwhile
+                before = before if before <= value else 0  # the class was removed meanwhile
                 log.info("[%s] [%s] Stats In One Minute, SUM: %d TPS: %.2f",
                          name, key, value - before, (value - before) / MINUTE)  # fmt: skip
 
 
 def metrics_of(listener: Listener, tasks: Tasks, classes: Classes) -> Iterator[Metric]:
-    """What a filter server tells of itself to monitoring."""
+    """The metrics of a filter server."""
     yield from of_listeners({"main": listener})
     yield of_tasks(tasks)
     yield gauge("mq_filter_classes", "Filter classes in use.", len(classes.table))

@@ -1,1 +1,1 @@
-"""Several brokers of one machine under one command: what each is, and who starts them again."""
+"""Several brokers of one machine under one command: their plan, and their supervision."""

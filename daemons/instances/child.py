@@ -1,4 +1,4 @@
-"""A daemon in a process of its own: started, watched, started again when it ends."""
+"""A daemon in its own process: started, monitored, and restarted when it ends."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,15 @@ from mq.daemons.supervision import CALM_SECONDS, FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger(__name__)
 
-# What takes no signal that can be caught, because it stands still, is killed so much later, in s.
+# Seconds until a process that does not react to SIGABRT, because it is suspended, is killed.
 _ABORT_SECONDS = 5.0
 
-# What systemd tells the process that it has started; a child is told its own.
+# Variables that systemd sets for the process that it started; a child gets its own.
 OF_SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
 
 
 class State(StrEnum):
-    """What a child does now."""
+    """The state of a child."""
 
     STARTING = "starts"
     SERVING = "serves"
@@ -34,9 +34,12 @@ class State(StrEnum):
 
 
 class Child:
-    """One of several daemons. ``command`` runs it; ``lifeline`` is the end of a pipe whose other
-    end this process has open as long as it lives; ``watchdog`` is how long it may not turn its
-    loop, in seconds, 0 for any time."""
+    """One of several daemons.
+
+    ``command`` runs it; ``lifeline`` is the end of a pipe whose other end this process keeps open
+    as long as it lives; ``watchdog`` is the limit in seconds for which its event loop may stand
+    still, 0 for no limit.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Child:
         self.pid = 0
         self.restarts = 0
         self.last_end = ""  # how it ended the last time
-        #: Set when it serves, and when it has ended for the first time without.
+        # Set when it serves, and when it has ended for the first time without having served.
         self.has_begun = asyncio.Event()
         self._command = command
         self._notices = notices
@@ -72,33 +75,33 @@ class Child:
         self._again = asyncio.Event()
 
     def stop(self) -> None:
-        """Ask for its end: `keep` returns when it has ended."""
+        """Request its end: `keep` returns when it has ended."""
         self._stop.set()
         self._again.set()
         self._signal(signal.SIGTERM)
 
     def reload(self) -> None:
-        """Have it read its files again, or start it if it was given up."""
+        """Let it reload its files, or start it if it was given up."""
         if self.state is State.GIVEN_UP:
             self._again.set()
-        elif self.state is State.SERVING:  # it would end one that only just starts
+        elif self.state is State.SERVING:  # SIGHUP would end a process that is just starting
             self._signal(signal.SIGHUP)
 
     def abort(self) -> None:
-        """End it at once, however it is: nobody will wait for it."""
+        """Kill it at once, without waiting."""
         self._signal(signal.SIGKILL)
 
     def dump(self) -> None:
-        """Have it log what it does."""
+        """Let it log its state."""
         if self.state is State.SERVING:
             self._signal(signal.SIGUSR1)
 
     async def keep(self) -> None:
-        """Start it, and again whenever it ends, until `stop`."""
+        """Start it, and restart it whenever it ends, until `stop`."""
         pause = FIRST_PAUSE
         while not self._stop.is_set():
             began = clock.monotonic()
-            # Who asks how many serve is to hear that this one has failed before.
+            # A query of the number of serving children must see that this one has failed before.
             self.state = State.AGAIN if self.last_end else State.STARTING
             status = await self._live()
             if self._stop.is_set():
@@ -110,11 +113,11 @@ class Child:
             self.state = State.GIVEN_UP if gives_up else State.ENDED
             self.has_begun.set()
             if gives_up:
-                log.critical("%s %s, which another start does not change: mend what its "
-                             "log tells, then reload (SIGHUP)",
+                log.critical("%s %s; a restart would not help: fix the problem in its log, "
+                             "then reload (SIGHUP)",
                              self.name, self.last_end)  # fmt: skip
             else:
-                log.error("%s %s: it is started again in %.1f s",
+                log.error("%s %s; restarting in %.1f s",
                           self.name, self.last_end, pause)  # fmt: skip
             await self._wait(None if gives_up else pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -128,9 +131,10 @@ class Child:
                     await self._again.wait()
 
     async def _live(self) -> int:
-        """From its start to its end; returns its status, that of a signal below zero."""
-        # A socket for each life: what one that is dead has still said is not of the next.
-        with Notices(self._notices, self._told):
+        """Run it from its start to its end; returns its status, negative for a signal."""
+        # A new socket for each run, so that late notices of a dead process are not taken for the
+        # next one's.
+        with Notices(self._notices, self._noticed):
             return await self._run()
 
     async def _run(self) -> int:
@@ -140,13 +144,13 @@ class Child:
                 env=self._environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(self._lifeline,),
-                start_new_session=True,  # Ctrl-C is for this process, which tells it
+                start_new_session=True,  # Ctrl-C is for this process, which signals the child
             )
-        except OSError as error:  # no process, no memory: later there may be
-            log.error("%s cannot be started: %s", self.name, error)
+        except OSError as error:  # no process or no memory: possible later
+            log.error("cannot start %s: %s", self.name, error)
             return EX_OSERR
         self._process, self.pid = process, process.pid
-        if self._stop.is_set():  # since it was started
+        if self._stop.is_set():  # stopped while it was starting
             self._signal(signal.SIGTERM)
         try:
             return await process.wait()
@@ -159,7 +163,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    def _told(self, name: str, value: str) -> None:
+    def _noticed(self, name: str, value: str) -> None:
         match name, value:
             case "READY", "1" if self.state in (State.STARTING, State.AGAIN):
                 self.state = State.SERVING
@@ -169,7 +173,7 @@ class Child:
                 self._expect(self._watchdog)
 
     def _expect(self, seconds: float) -> None:
-        """Another sign of life within so many seconds; 0: no more."""
+        """Expect another sign of life within so many seconds; 0 expects none."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -177,7 +181,7 @@ class Child:
             self._deadline = asyncio.get_running_loop().call_later(seconds, self._hangs)
 
     def _hangs(self) -> None:
-        log.critical("%s has not turned its loop for %.0f s: it is aborted",
+        log.critical("the event loop of %s has not run for %.0f s; aborting it",
                      self.name, self._watchdog)  # fmt: skip
         self._signal(signal.SIGABRT)
         loop = asyncio.get_running_loop()
@@ -185,9 +189,9 @@ class Child:
 
 
 def _end_text(status: int) -> str:
-    """How a process ended, as a part of a sentence."""
+    """How a process ended, as part of a sentence."""
     if status < 0:
         names = {int(number): number.name for number in signal.Signals}
-        # Of those for programs only the first and the last have names.
+        # Of the real-time signals only the first and the last have names.
         return f"was ended by {names.get(-status, f'signal {-status}')}"
     return f"ended with status {status}"

@@ -1,9 +1,9 @@
-"""Helpers: processes that a daemon keeps running beside itself, as many as are missing.
+"""Helpers: processes that a daemon keeps running, as many as configured.
 
 Each is started with a list of arguments, never by a shell, and ends with the daemon, however that
-ends: it sees that the pipe from here has no writer any more. One that ends is replaced, after a
-pause that grows while they end soon after their start: to two seconds for those that have served,
-to half a minute for those that have not.
+ends: it detects that the pipe from the daemon has no writer any more. One that ends is replaced,
+after a pause that grows while they end soon after their start: up to two seconds for those that
+have served, up to half a minute for others.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ LONGEST_PAUSE_AFTER_SERVICE = 2.0
 
 @dataclass(eq=False)
 class Helper(Generic[Ticket]):
-    """One process. `ticket` is what it was started with."""
+    """One process. `ticket` is the caller's data of its start."""
 
     name: str
     ticket: Ticket
@@ -40,8 +40,9 @@ class Helper(Generic[Ticket]):
 
 
 class Helpers(Generic[Ticket]):
-    """The processes of one kind. `command` are the words that start one; `on_end` hears of each
-    that has ended, with its ticket, and says whether it has served."""
+    """The processes of one kind. `command` is the command line of one; `on_end` is called with the
+    ticket of each that has ended, and returns whether it has served.
+    """
 
     def __init__(self, kind: str, command: Sequence[str], on_end: Callable[[Ticket], bool]) -> None:
         self._kind = kind
@@ -49,8 +50,8 @@ class Helpers(Generic[Ticket]):
         self._on_end = on_end
         self.running: dict[Helper[Ticket], None] = {}
         self.starts = 0
-        self.ended = asyncio.Event()  # one has, since it was cleared
-        self._again = 0.0  # none is started before that
+        self.ended = asyncio.Event()  # set when one has ended
+        self._again = 0.0  # no start before this time
         self._pause = 0.0
         self._lifeline: tuple[int, int] | None = None
         self._closed = False
@@ -61,7 +62,7 @@ class Helpers(Generic[Ticket]):
         return max(0.0, self._again - clock.monotonic())
 
     async def start(self, ticket: Ticket, variables: dict[str, str]) -> bool:
-        """Start one with these variables of the environment; False where it cannot be."""
+        """Start one with these environment variables; returns False on failure."""
         if self._closed:
             self._on_end(ticket)
             return False
@@ -80,18 +81,18 @@ class Helpers(Generic[Ticket]):
                 start_new_session=True,  # Ctrl-C is for the daemon, which ends it
             )
         except OSError as error:
-            log.error("%s cannot be started: %s", name, error)
+            log.error("cannot start %s: %s", name, error)
             self._on_end(ticket)
             self._postpone(0.0, LONGEST_PAUSE)
             return False
         helper = Helper(name, ticket, process, clock.monotonic())
         self.running[helper] = None
         helper.watching = asyncio.get_running_loop().create_task(self._watch(helper))
-        log.info("%s is started: process %d", name, process.pid)
+        log.info("started %s: process %d", name, process.pid)
         return True
 
     def kill(self, helper: Helper[Ticket]) -> None:
-        """End one at once."""
+        """Kill one at once."""
         with contextlib.suppress(ProcessLookupError):
             helper.process.kill()
 
@@ -120,7 +121,7 @@ class Helpers(Generic[Ticket]):
         lived = clock.monotonic() - helper.began
         has_served = self._on_end(helper.ticket)
         if not self._closed:
-            log.warning("%s has ended after %.1f s: status %d", helper.name, lived, status)
+            log.warning("%s ended after %.1f s: status %d", helper.name, lived, status)
             self._postpone(lived, LONGEST_PAUSE_AFTER_SERVICE if has_served else LONGEST_PAUSE)
         self.ended.set()
 

@@ -1,4 +1,4 @@
-"""What a child tells of itself, as a daemon tells systemd (sd_notify): ready, status, watchdog."""
+"""Notices of a child in the protocol of systemd (sd_notify): ready, status, watchdog."""
 
 import asyncio
 import contextlib
@@ -13,15 +13,15 @@ _MOST_BYTES = 4096
 
 
 class Notices:
-    """A socket at ``path`` that one child writes to; `told` gets each name with its value.
+    """A socket at ``path`` to which one child writes; `notify` is called with each name and value.
 
-    The folder of the path is for this process and its children alone: whoever can write there could
-    speak for a child.
+    The folder of the path must be accessible only to this process and its children, because any
+    writer could impersonate a child.
     """
 
-    def __init__(self, path: Path, told: Callable[[str, str], None]) -> None:
+    def __init__(self, path: Path, notify: Callable[[str, str], None]) -> None:
         self.path = path
-        self._told = told
+        self._notify = notify
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
     def __enter__(self) -> Self:
@@ -41,4 +41,4 @@ class Notices:
             for line in text.splitlines():
                 name, equals, value = line.partition("=")
                 if equals:
-                    self._told(name, value)
+                    self._notify(name, value)

@@ -1,8 +1,8 @@
-"""The brokers of one file of settings: their names, and what no two of them may share.
+"""The brokers in one settings file: their names, and settings that no two of them may share.
 
-A file has what is for all of them and, behind a line `[name]`, what is for the broker of that name
-alone. What a section does not say is derived: the first broker has what is for all, the others
-the same with ports that are higher by ten each, and folders of the store that end in their names.
+A file has the common settings and, after a line `[name]`, the settings of the broker with that
+name. Missing settings of a section are derived: the first broker has the common ones, the others
+the same with ports that are higher by ten each, and with store folders that end in their names.
 """
 
 import os
@@ -15,20 +15,21 @@ from mq.daemons.broker.config import DEFAULT_PORT, BrokerSettings
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.config import ConfigError, read_file_of_several
 
-# From a broker's port to the next one's: each has a fast port and one for replication beside it.
+# Distance between the ports of two brokers: each also has a fast port and a replication port.
 PORT_STEP = 10
-# A machine has fewer cores; a number that was not meant would fill it with processes.
+# Limit of brokers, more than a machine has cores: a number by mistake would fill it with processes.
 MOST = 64
-# By property, what a broker has where nothing is set.
+# The default of each port property.
 _PORTS = {"listenPort": DEFAULT_PORT, "haListenPort": 0, "metricsPort": 0}
 _FOLDERS = ("storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog")
-#: What each broker has to have of its own: `--set` of these is for the first, as in the file.
+# Settings that each broker must have for itself: `--set` of these applies to the first, as in the
+# file.
 OWN = ("brokerName", *_PORTS, *_FOLDERS)
 
 
 @dataclass(frozen=True)
 class PlannedBroker:
-    """A broker of several: its name, which is that of its section, and all its properties."""
+    """One of several brokers: its name, which is that of its section, and all its properties."""
 
     name: str
     properties: dict[str, str]
@@ -42,9 +43,9 @@ class PlannedBroker:
 
 
 def plan(path: Path | None, overrides: Mapping[str, str], count: int | None) -> list[PlannedBroker]:
-    """The brokers of a file, ``count`` or what its `instances` says or its sections name.
+    """The brokers in a file: ``count``, or the value of `instances`, or one for each section.
 
-    Nothing where they are not several. Raises ConfigError.
+    Empty if there are not several. Raises ConfigError.
     """
     sections = read_file_of_several(path) if path is not None else {"": {}}
     common = {**sections.pop(""), **overrides}
@@ -54,7 +55,7 @@ def plan(path: Path | None, overrides: Mapping[str, str], count: int | None) -> 
         return []
     if count is not None and not 1 <= count <= MOST:
         raise ConfigError(f"instances={count}: expected 1 to {MOST}")
-    # What is asked for on the command line goes before the file, but for what is one broker's own.
+    # The command line overrides the file, except for settings that each broker has for itself.
     forced = {name: value for name, value in overrides.items() if name not in OWN}
     return [
         PlannedBroker(
@@ -70,8 +71,8 @@ def _names(
     for name, properties in sections.items():
         if properties.get("brokerName", name) != name:
             raise ConfigError(
-                f"[{name}] brokerName={properties['brokerName']}: the section has the name of the "
-                "broker; rename one of them"
+                f"[{name}] brokerName={properties['brokerName']}: the section must have the name "
+                "of the broker; rename one of them"
             )
     if count is None:
         return list(sections)
@@ -80,7 +81,7 @@ def _names(
     for name in sections:
         if name not in names:
             raise ConfigError(
-                f"[{name}] is none of the brokers of instances={count}: {', '.join(names)}"
+                f"[{name}] is not one of the brokers of instances={count}: {', '.join(names)}"
             )
     return names
 
@@ -109,7 +110,7 @@ def _number(name: str, text: str) -> int:
 
 
 def check_apart(brokers: Mapping[str, BrokerSettings]) -> None:
-    """Refuse brokers that want the same port or folder. Raises ConfigError."""
+    """Refuse brokers with the same port or folder. Raises ConfigError."""
     taken: dict[object, tuple[str, str]] = {}
     for name, settings in brokers.items():
         for what, value in _of_one(settings):
@@ -122,7 +123,7 @@ def check_apart(brokers: Mapping[str, BrokerSettings]) -> None:
 
 
 def _of_one(settings: BrokerSettings) -> Iterator[tuple[str, object]]:
-    """What no other broker of the machine may have."""
+    """The settings that no other broker on the machine may share."""
     port = settings.server.listen_port
     if port:
         yield "listenPort", port

@@ -1,8 +1,8 @@
-"""Several daemons under one command: started side by side, watched and restarted alone, stopped
-together.
+"""Several daemons under one command: started together, monitored and restarted individually,
+stopped together.
 
-Each is a process: a daemon has one event loop, which keeps one core busy. When this process ends
-in whatever way, they end, too: each sees that the pipe from here has no writer any more.
+Each is a process, because a daemon has one event loop, which uses one core. When this process ends
+in any way, they end, too: each detects that the pipe from this process has no writer any more.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class Instances(Lifecycle):
-    """`async with Instances("brokers", commands)`: daemons in processes of their own.
+    """`async with Instances("brokers", commands)`: daemons in their own processes.
 
-    ``commands`` are what runs each of them, by its name; those in ``first`` have begun to serve
-    before the others are started. Entering waits until each serves or has failed for the first
-    time. Raises CannotStart or OSError when none serves.
+    ``commands`` are the command lines by name; those in ``first`` have started to serve before the
+    others are started. Entering waits until each serves or has failed for the first time. Raises
+    CannotStart or OSError if none serves.
     """
 
     def __init__(
@@ -71,24 +71,26 @@ class Instances(Lifecycle):
                 task.result()
 
     async def _keep(self, child: Child) -> None:
-        """Keep a child; an error before it has begun ends entering, a later one only this try."""
+        """Run a child; an error before it has started to serve ends entering, a later one only this
+        attempt.
+        """
         while True:
             try:
                 return await child.keep()
             except Exception:
                 if not child.has_begun.is_set():
                     raise
-                log.critical("%s is not watched for a while", child.name, exc_info=True)
+                log.critical("monitoring of %s failed; restarting it", child.name, exc_info=True)
                 child.abort()
                 await asyncio.sleep(LONGEST_PAUSE)
 
     def abort(self) -> None:
-        """End all of them at once: this process ends without waiting for them."""
+        """Kill all of them at once; this process ends without waiting for them."""
         for child in self.children:
             child.abort()
 
     def stop_starting(self) -> None:
-        """Stop those that have been started, and start no others; entering ends when they have."""
+        """Stop the started children, and start no others; entering ends when they have ended."""
         self._stopping = True
         for child in self.children:
             child.stop()
@@ -97,9 +99,9 @@ class Instances(Lifecycle):
         return self.status_text()
 
     def status_text(self) -> str:
-        """How many serve, and what each of the others does."""
+        """The number of serving children, and the state of each other one."""
         if self._stopping:
-            return f"asked to stop before all {self._kind} have begun"
+            return f"stopped before all {self._kind} have started"
         serving = [child.name for child in self.children if child.state is State.SERVING]
         others = [child for child in self.children if child.state is not State.SERVING]
         text = f"{len(serving)} of {len(self.children)} {self._kind} serve: {', '.join(serving)}"
@@ -110,7 +112,7 @@ class Instances(Lifecycle):
             child.reload()
 
     def state(self) -> Iterator[str]:
-        """A line for each; they log their own."""
+        """A line for each child; they log their own state."""
         for child in self.children:
             last = f", the last time it {child.last_end}" if child.last_end else ""
             yield (

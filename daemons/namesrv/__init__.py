@@ -1,1 +1,1 @@
-"""The name server: which broker serves which topic."""
+"""The name server: routes of topics to brokers."""

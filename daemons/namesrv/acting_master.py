@@ -1,9 +1,10 @@
-"""Slaves that act as masters (enableSlaveActingMaster of 5.x): who is shown them, who is told.
+"""Acting masters (enableSlaveActingMaster of 5.x): their appearance in routes, and notices.
 
-While a set has no master, clients read from its slave with the lowest id as if it was one, if the
-brokers of the set are told to act (enableActingMaster, as they register) and the name server is
-told to show it (supportActingMaster). Nobody may write there. With notifyMinBrokerIdChanged the
-members hear at once who has the lowest id. Source: RouteInfoManager of 5.x.
+While a replica set has no master, clients read from the slave with the lowest id as if it were the
+master, if the brokers of the set are configured to act (enableActingMaster, in their registration)
+and the name server is configured to show that (supportActingMaster). Writes are not allowed. With
+notifyMinBrokerIdChanged the members are notified at once of a new lowest id. Source:
+RouteInfoManager of 5.x.
 """
 
 import asyncio
@@ -23,21 +24,21 @@ from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-# The topic by which members of a set find each other: it shows them as they are.
+# Prefix of the topic by which members of a set find each other: its route is not changed.
 MEMBERS_PREFIX = names.MEMBERS_TOPIC_PREFIX
-# A notice that cannot go out by then is not missed: brokers ask, too.
+# Seconds after which a notice is dropped: brokers also ask.
 NOTICE_SECONDS = 1.0
 
 
 def without_write(perm: int) -> int:
-    """A permission of a topic while its master is gone."""
+    """The permission of a topic while its master is absent."""
     return perm & ~Permission.WRITE
 
 
 def shown_as_masters(
     brokers: Iterable[BrokerData], queues: Mapping[str, QueueData]
 ) -> list[BrokerData]:
-    """The brokers of a route, its queues by broker name, as clients are shown them."""
+    """The brokers of a route as clients see them, with its queues by broker name."""
     return [
         _shown_as_master(broker) if _acts(broker, queues.get(broker.broker_name or "")) else broker
         for broker in brokers
@@ -67,17 +68,18 @@ def _shown_as_master(broker: BrokerData) -> BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class LowestChanged:
-    """The lowest id of a set is another: of its members, one has come, or gone.
+    """A new lowest id of a replica set, because one of its members has come or gone.
 
-    ``gone`` is the address of who has gone, ``ha_address`` where who has come replicates from.
+    ``gone`` is the address of a member that has gone, ``ha_address`` the replication address of one
+    that has come.
     """
 
     members: Mapping[int, str]
     gone: str | None = None
     ha_address: str | None = None
 
-    def told(self) -> list[str]:
-        """Whom to tell: who remains; or those that were there before the newcomer."""
+    def recipients(self) -> list[str]:
+        """The addresses to notify: the remaining members; or the members before a new one."""
         if self.gone is not None or len(self.members) == 1:
             return list(self.members.values())
         lowest = min(self.members)
@@ -95,19 +97,20 @@ class LowestChanged:
 
 
 class Notices:
-    """Tells brokers, at the addresses that they have registered. Used between `open` and `close` of
-    its session."""
+    """Notifies brokers at their registered addresses. Used between `open` and `close` of its
+    session.
+    """
 
     def __init__(self) -> None:
         self.session = Session(
-            "127.0.0.1:1",  # asked for nothing
+            "127.0.0.1:1",  # never queried
             timeout=NOTICE_SECONDS,
             connect_timeout=NOTICE_SECONDS,
         )
 
     def send(self, change: LowestChanged) -> None:
-        """Tell those that are to know, soon."""
-        for address in change.told():
+        """Notify the recipients of a change, soon."""
+        for address in change.recipients():
             self.session.keep_task(self._send(address, change.command()))
 
     async def _send(self, address: str, command: Command) -> None:
@@ -115,4 +118,4 @@ class Notices:
             async with asyncio.timeout(NOTICE_SECONDS):
                 await self.session.invoke_oneway(address, command)
         except (MQError, TimeoutError) as error:
-            log.info("broker %s is not told whose id is the lowest: %s", address, error)
+            log.info("cannot notify broker %s of the lowest id: %s", address, error)

@@ -1,4 +1,4 @@
-"""A name server: its parts, started in order and stopped in reverse."""
+"""A name server: starts its components in order and stops them in reverse order."""
 
 import asyncio
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class NameServer(Lifecycle):
     """A name server in this process: `async with NameServer(settings) as server`.
 
-    With `listenPort` 0 any free port is taken; `port` is the one that was. Raises OSError when it
-    cannot listen.
+    With `listenPort` 0 it uses any free port, which `port` returns. Raises OSError if it cannot
+    listen.
     """
 
     def __init__(self, settings: NamesrvSettings) -> None:
@@ -58,7 +58,7 @@ class NameServer(Lifecycle):
 
     @property
     def address(self) -> str:
-        """host:port to reach it at from this machine."""
+        """host:port at which this machine reaches it."""
         return self._guarded.address
 
     async def _start(self, parts: AsyncExitStack) -> None:
@@ -78,8 +78,8 @@ class NameServer(Lifecycle):
         self.listener.dispatcher.serve(self._handlers(kv, elsewhere))
         await parts.enter_async_context(self.listener)
         self.tasks.spawn(self._expire, "expiry of brokers")
-        self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
-        await self._hear_beacons(parts)
+        self.tasks.spawn(kv.log_periodically, "log of the KV configuration")
+        await self._open_beacons(parts)
         if exporters.are_wanted(self.settings.operation):
             self.metrics_port = await exporters.start_exporters(
                 self.settings.operation, self._metrics, self.tasks, parts
@@ -99,7 +99,7 @@ class NameServer(Lifecycle):
         )
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """The line that reports that the name server is ready, with its address."""
         return (
             f"The Name Server boot success. serializeType=JSON, address "
             f"{self.listener.host}:{self.port}"
@@ -109,7 +109,7 @@ class NameServer(Lifecycle):
         return self.ready_text()
 
     def reload(self) -> None:
-        """Read certificates, accounts and writeAllowList again; settings change by request."""
+        """Read certificates, accounts and writeAllowList again; requests change settings."""
         self._guarded.reload()
 
     def _metrics(self) -> Iterator["Metric"]:
@@ -118,21 +118,21 @@ class NameServer(Lifecycle):
         return metrics_of(self.listener, self.tasks, self.routes, self.beacons, self.snodes)
 
     def state(self) -> Iterator[str]:
-        """What it has and does now."""
+        """The lines of the state dump."""
         from mq.daemons.state_dump import connections, limited  # hardly ever needed
 
         yield from connections("main", self.listener)
         yield from self.tasks.state()
         now = self.routes.now()
         for address, live in sorted(self.routes.live.items()):
-            yield f"broker {address}: heard of {now - live.last_seen:.1f} s ago"
+            yield f"broker {address}: last heartbeat {now - live.last_seen:.1f} s ago"
         for name, snode in sorted(self.snodes.info().snode_table.items()):
             yield f"snode {name} of {snode.cluster_name} at {snode.address}"
         routes = [f"topic {t} at {', '.join(sorted(b))}" for t, b in self.routes.topics.items()]
         yield f"topics: {len(routes)}"
         yield from limited(sorted(routes), "topics")
 
-    async def _hear_beacons(self, parts: AsyncExitStack) -> None:
+    async def _open_beacons(self, parts: AsyncExitStack) -> None:
         operation = self.settings.operation
         if not operation.liveness_beacon_enable:
             return
@@ -140,8 +140,8 @@ class NameServer(Lifecycle):
             self.routes, operation.liveness_beacon_timeout_millis / 1000
         )
         if await beacons.open(self.listener.host, self.port):
-            self.tasks.spawn(beacons.hear, "beacons")
-            self.tasks.spawn(beacons.look, "expiry of beacons")
+            self.tasks.spawn(beacons.receive, "beacons")
+            self.tasks.spawn(beacons.check, "expiry of beacons")
             parts.push_async_callback(beacons.close)
 
     async def _expire(self) -> None:

@@ -1,6 +1,6 @@
-"""Hearing the beacons of brokers, and noticing soon when those of one stay out.
+"""Receives the beacons of brokers, and notices quickly when those of one stop.
 
-A datagram can do very little, for whoever can send one may have made it up: see
+A datagram has very limited effects, because any sender may have forged it: see
 docs/decisions/0020-liveness-beacons.md and `Routes.beacon`.
 """
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.25
-# Between two looks so much more may pass before it is this process that stood still.
+CHECK_SECONDS = 0.25
+# Seconds by which the interval between two checks may be longer before this process counts as
+# suspended.
 SLACK_SECONDS = 0.75
-# After an error of the socket, so that one that lasts does not take the loop.
+# Seconds to wait after a socket error, so that a persistent error does not block the event loop.
 ERROR_PAUSE = 0.01
 
 
 class BeaconListener:
-    """The UDP port of a name server. `timeout`, in seconds, is what a broker may stay silent."""
+    """The UDP port of a name server. A broker may be silent for `timeout` seconds."""
 
     def __init__(self, routes: Routes, timeout: float) -> None:
         self._routes = routes
@@ -34,14 +35,14 @@ class BeaconListener:
         self.ignored = 0
 
     async def open(self, host: str, port: int) -> bool:
-        """Take the port; False, and a warning, if another process has it."""
-        import asyncio_dgram  # only where beacons are heard
+        """Bind the port; returns False, with a warning, if another process has it."""
+        import asyncio_dgram  # only if beacons are enabled
 
         try:
             self._stream = await asyncio_dgram.bind((host, port))
         except OSError as error:
             log.warning(
-                "beacons of brokers are not heard: UDP port %d of %s: %s",
+                "cannot receive beacons of brokers: UDP port %d of %s: %s",
                 port,
                 host,
                 error.strerror,
@@ -53,8 +54,8 @@ class BeaconListener:
         if self._stream is not None:
             self._stream.close()
 
-    async def hear(self) -> None:
-        """Take datagrams until cancelled, or the port is closed."""
+    async def receive(self) -> None:
+        """Receive datagrams until cancelled, or until the port is closed."""
         from asyncio_dgram import TransportClosed
 
         stream = self._stream
@@ -70,12 +71,12 @@ class BeaconListener:
                 continue
             try:
                 self.take(data, str(source[0]) if isinstance(source, tuple) else "")
-            except Exception:  # one datagram must not make this deaf to the others
+            except Exception:  # one datagram must not prevent receiving the others
                 self.ignored += 1
-                log.exception("a beacon of %s is ignored", source, extra={"failure": "beacons"})
+                log.exception("ignoring a beacon of %s", source, extra={"failure": "beacons"})
 
     def take(self, data: bytes, source: str) -> None:
-        """A datagram from an IP address."""
+        """Process a datagram from an IP address."""
         try:
             beacon = Beacon.decode(data)
         except ValueError:
@@ -87,15 +88,15 @@ class BeaconListener:
         else:
             self.ignored += 1
 
-    async def look(self) -> None:
-        """Take brokers whose beacons stay out from the routes, until cancelled."""
+    async def check(self) -> None:
+        """Remove brokers without beacons from the routes, until cancelled."""
         routes = self._routes
         before = routes.now()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             now = routes.now()
-            stood_still = now - before - LOOK_SECONDS
-            if stood_still > SLACK_SECONDS:  # beacons came meanwhile and lie in the socket's buffer
+            stood_still = now - before - CHECK_SECONDS
+            if stood_still > SLACK_SECONDS:  # beacons of this time are in the socket's buffer
                 routes.forgive(stood_still)
             routes.expire_beacons(self._timeout)
             before = now

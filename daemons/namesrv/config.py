@@ -19,7 +19,7 @@ class NamesrvConfig(Section):
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
         shown="$ROCKETMQ_HOME",
-        doc="folder of the installation: the ACL files are looked for under it",
+        doc="folder of the installation, which contains the ACL files",
     )
     kv_config_path: str = setting(
         factory=lambda: str(Path.home() / "namesrv" / "kvConfig.json"),
@@ -30,51 +30,54 @@ class NamesrvConfig(Section):
     config_store_path: str = setting(
         factory=lambda: str(Path.home() / "namesrv" / "namesrv.properties"),
         shown="~/namesrv/namesrv.properties",
-        doc="file that changed settings are saved in; the one given with -c",
+        doc="file in which changed settings are saved; the one given with -c",
         path=True,
     )
-    product_env_name: str = setting("center", "environment asked by clusterTest")
-    cluster_test: bool = setting(False, "ask another environment for routes that are missing here")
+    product_env_name: str = setting("center", "environment queried with clusterTest")
+    cluster_test: bool = setting(False, "query another environment for missing routes")
     address_server_domain: str = setting(
         "jmenv.tbsite.net",
-        "host[:port] of the address server that clusterTest asks for name servers (a system "
+        "host[:port] of the address server from which clusterTest gets name servers (a system "
         "property of Java)",
         name="rocketmq.namesrv.domain",
     )
     address_server_sub_group: str = setting(
         "nsaddr",
-        "what clusterTest asks it for, before -productEnvName (likewise)",
+        "path of that query, before -productEnvName (also a system property)",
         name="rocketmq.namesrv.domain.subgroup",
     )
     order_message_enable: bool = setting(
         False, "add the queues of ordered topics to their routes", updatable=True
     )
     return_order_topic_config_to_broker: bool = setting(
-        True, "tell a broker the ordered topics when it registers (a 5.x name)", updatable=True
+        True, "send a broker the ordered topics when it registers (a 5.x name)", updatable=True
     )
     delete_topic_with_broker_registration: bool = setting(
         False,
-        "forget topics that a broker no longer has when it registers (a 5.x name)",
+        "remove topics that a broker no longer has when it registers (a 5.x name)",
         updatable=True,
     )
     support_acting_master: bool = setting(
         False,
-        "while a set has no master, show its slave with the lowest id as one that may be read, if "
-        "its brokers have enableSlaveActingMaster (a 5.x name)",
+        "while a replica set has no master, show its slave with the lowest id as a readable one, "
+        "if its brokers have enableSlaveActingMaster (a 5.x name)",
         updatable=True,
     )
     notify_min_broker_id_changed: bool = setting(
-        False, "tell the brokers of a set at once that another has the lowest id (a 5.x name)"
+        False, "notify the brokers of a replica set at once of a new lowest id (a 5.x name)"
     )
     scan_not_active_broker_interval: int = setting(
-        5000, "pause between looks for silent brokers (a 5.x name)", unit="ms", long=True
+        5000, "pause between checks for silent brokers (a 5.x name)", unit="ms", long=True
     )
     broker_expired_timeout: int = setting(
-        120_000, "a broker that is silent for this long is forgotten", unit="ms", updatable=True
+        120_000,
+        "a broker without a registration or heartbeat for this long is evicted",
+        unit="ms",
+        updatable=True,
     )
     snode_expired_timeout: int = setting(
         120_000,
-        "a snode that has not registered for this long is forgotten (Java never does)",
+        "a snode that has not registered for this long is evicted (Java never does)",
         unit="ms",
         updatable=True,
     )
@@ -84,7 +87,7 @@ class NamesrvConfig(Section):
     )
 
     def check(self) -> None:
-        """Refuse values that cannot work.
+        """Refuse invalid values.
 
         Raises:
             ConfigError: names the setting.

@@ -13,7 +13,8 @@ log = logging.getLogger(__name__)
 # Values are `brokerName:queues;brokerName:queues` by topic.
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
-# When all values are logged (NamesrvController.initialize), and how many at most.
+# Seconds until all values are logged for the first time, the interval
+# (NamesrvController.initialize), and the limit of logged values.
 FIRST_LOG_SECONDS = 60.0
 LOG_SECONDS = 600.0
 MOST_LOGGED = 1000
@@ -47,7 +48,7 @@ class KvConfig:
         log.info("KV config: %s %s = %s", namespace, key, MASK if is_secret(key) else value)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; one that does not exist is removed already.
+        """Remove a value, if it exists.
 
         Raises:
             OSError: it could not be saved; the value stays.
@@ -59,15 +60,15 @@ class KvConfig:
         self._save(changed)
         log.info("KV config: %s %s deleted", namespace, key)
 
-    async def log_again_and_again(self) -> None:
-        """Write everything to the log now and then, until cancelled (printAllPeriodically)."""
+    async def log_periodically(self) -> None:
+        """Log all values periodically, until cancelled (printAllPeriodically)."""
         await asyncio.sleep(FIRST_LOG_SECONDS)
         while True:
             self.log_all()
             await asyncio.sleep(LOG_SECONDS)
 
     def log_all(self) -> None:
-        """Write every value to the log, but for what may be a secret."""
+        """Log every value, masking possible secrets."""
         lines = [
             f"{namespace} {key} = {MASK if is_secret(key) else value}"
             for namespace, values in self._table.items()

@@ -1,4 +1,4 @@
-"""Metrics: what a name server tells of itself to monitoring. RocketMQ's exporter has none of it."""
+"""The metrics of a name server. RocketMQ's exporter has none of them."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def metrics_of(
     beacons: BeaconListener | None,
     snodes: Snodes,
 ) -> Iterator[Metric]:
-    """All of them."""
+    """All metrics."""
     yield from of_listeners({"main": listener})
     yield of_tasks(tasks)
     yield gauge("mq_brokers", "Registered addresses of brokers.", len(routes.live))

@@ -1,7 +1,7 @@
-"""Routes of another environment, for topics that are not known here (clusterTest).
+"""Routes of another environment, for missing topics (clusterTest).
 
 Source: ClusterTestRequestProcessor of 4.9.8. The name servers of the environment come from its
-address server. Nothing is kept: each time a route is missing here, it is asked for there.
+address server. Nothing is cached: each missing route is queried there.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from mq.protocol.headers.route import GetRouteInfoRequestHeader
 
 log = logging.getLogger(__name__)
 
-# An answer that takes longer is of no use: clients wait for a route for 3 s.
+# A reply that takes longer is useless: clients wait for a route for 3 s.
 TIMEOUT = 2.0
-# Topics asked for at a time: any client may ask for any name.
+# Limit of concurrent queries by topic: any client may ask for any name.
 MOST_ASKED = 64
 
 
 def environment_url(config: NamesrvConfig) -> str:
-    """Where the list of its name servers is (TopAddressing.fetchNSAddr)."""
+    """The URL of the environment's list of name servers (TopAddressing.fetchNSAddr)."""
     url = address_server_url(config.address_server_domain, config.address_server_sub_group)
     name = config.product_env_name
     return f"{url}-{quote(name)}?nofix=1" if name.strip() else url
@@ -50,9 +50,9 @@ class ProductEnvironment:
         await self._session.close()
 
     async def route(self, topic: str) -> TopicRouteData | None:
-        """The route of a topic there; None if there is none, or nobody answers.
+        """The route of a topic there; None if there is none, or no name server replies.
 
-        Raises Overloaded while too many are asked for.
+        Raises Overloaded at the limit of concurrent queries.
         """
         asking = self._asking.get(topic)
         if asking is None:
@@ -60,7 +60,7 @@ class ProductEnvironment:
                 raise Overloaded("clusterTest", f"{MOST_ASKED} other topics are being asked for")
             asking = self._asking[topic] = self._session.keep_task(self._ask(topic))
             asking.add_done_callback(lambda _: self._asking.pop(topic, None))
-        await asyncio.wait([asking])  # of many who wait, one may give up
+        await asyncio.wait([asking])  # one of several waiting callers may be cancelled
         return None if asking.cancelled() else asking.result()
 
     async def _ask(self, topic: str) -> TopicRouteData | None:

@@ -1,15 +1,16 @@
-"""Which broker serves which topic: what brokers tell, and what clients are told.
+"""Routes: the registrations of brokers, from which clients get the brokers of a topic.
 
-Everything is in memory and comes back with the next registrations after a restart. The tables and
-when they change follow RouteInfoManager of 4.9.8:
+All data is in memory and returns with the next registrations after a restart. The tables and their
+changes follow RouteInfoManager of 4.9.8:
 
 - A broker is live from its registration until it unregisters, its connection closes, or it is
-  silent for the expiry time. Then its address goes; with its last address a broker name goes, and
-  with it that name's queues in every topic and, where it was the last, the topic and the cluster.
-- Topics are taken from masters only, or from the slave of 5.x that has the lowest id
-  (`acting_master`), and only when the data version differs from the last one
-  known, or at the first registration. A topic that a broker has deleted stays until it is deleted
-  here too or the broker name goes.
+  silent for the expiry time. Then its address is removed. With its last address a broker name is
+  removed, and with it the name's queues in every topic and, if it was the last one, the topic and
+  the cluster.
+- Topics are accepted from masters only, or from the slave of 5.x that has the lowest id
+  (`acting_master`), and only if the data version differs from the last known one, or at the first
+  registration. A topic that a broker has deleted stays until it is deleted here, too, or the broker
+  name is removed.
 """
 
 import logging
@@ -48,7 +49,7 @@ _TOPICS_A_STEP = 200
 
 
 class Routes(Tables):
-    """Who registers, who shows that it lives, and who has gone."""
+    """Registration, liveness and removal of brokers."""
 
     # brokers --------------------------------------------------------------------------------
 
@@ -59,11 +60,11 @@ class Routes(Tables):
         *,
         drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
-        """Take in a registration; for a slave returns its master's address and HA address.
+        """Process a registration; for a slave returns its master's address and HA address.
 
         Raises:
-            OutOfOrder: the broker has to register as a whole.
-            Outranked: another one has its id.
+            OutOfOrder: the broker must send a whole registration.
+            Outranked: another broker has its id.
         """
         for _ in self._registering(registration, connection, drop_missing_topics):
             pass
@@ -76,10 +77,10 @@ class Routes(Tables):
         *,
         drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
-        """The same for one with many topics, while others are served.
+        """Like `register`, for one with many topics; other requests are served meanwhile.
 
         Raises:
-            OutOfOrder: as above, or the broker has registered anew or gone meanwhile.
+            OutOfOrder: like `register`, or the broker has registered again or gone meanwhile.
         """
         steps = TimeSlices()
         for _ in self._registering(registration, connection, drop_missing_topics):
@@ -89,10 +90,10 @@ class Routes(Tables):
     def _registering(
         self, registration: Registration, connection: BrokerConnection, drop_missing_topics: bool
     ) -> Iterator[None]:
-        """Take in a registration, with pauses in which anything else may happen.
+        """Process a registration, with pauses in which other work may run.
 
-        The broker is live from the first turn on, so that it is forgotten with its connection; the
-        version of its topics counts once all of them have been taken.
+        The broker is live from the first turn on, so that it is removed with its connection; the
+        version of its topics is valid once all of them have been stored.
         """
         before = self.live.get(registration.address)
         check_order(registration, before)
@@ -102,7 +103,7 @@ class Routes(Tables):
         if changed:
             live.data_version = UNKNOWN_VERSION
         is_master = registration.broker_id == MASTER_ID
-        # Without a master a slave of 5.x tells its topics.
+        # Without a master a slave of 5.x registers its topics.
         speaks = is_master or (
             registration.acts is not None and registration.broker_id == min(broker.broker_addrs)
         )
@@ -112,7 +113,7 @@ class Routes(Tables):
                 yield
                 here = broker.broker_addrs.get(registration.broker_id) == registration.address
                 if self.live.get(registration.address) is not live or not here:
-                    raise OutOfOrder("the broker has registered anew, or gone, meanwhile")
+                    raise OutOfOrder("the broker has registered again or disconnected meanwhile")
         live.data_version = registration.data_version
 
     def _check_rank(self, registration: Registration) -> None:
@@ -123,11 +124,13 @@ class Routes(Tables):
         try:
             check_rank(registration, self.live.get(there))
         except Outranked:
-            self._remove_address(registration.address)  # as Java does
+            self._remove_address(registration.address)  # like Java
             raise
 
     def _take_name(self, registration: Registration) -> tuple[BrokerData, bool]:
-        """Put the address under its broker's name; returns that, and whether topics are news."""
+        """Store the address under its broker's name; returns that, and whether the topics have
+        changed.
+        """
         self.clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
         broker = self.brokers.get(registration.broker_name)
         if broker is None:
@@ -138,8 +141,8 @@ class Routes(Tables):
         if registration.acts is not None or broker.enable_acting_master is not None:
             broker.enable_acting_master = bool(registration.acts)
         lowest = min(broker.broker_addrs, default=MASTER_ID)
-        # A slave that became master registers the same address under another id: an address
-        # stands at one id only.
+        # A slave that became master registers the same address with another id: an address has only
+        # one id.
         for other_id in [i for i, a in broker.broker_addrs.items() if a == registration.address]:
             if other_id != registration.broker_id:
                 del broker.broker_addrs[other_id]
@@ -159,7 +162,7 @@ class Routes(Tables):
     def _take_address(
         self, registration: Registration, connection: BrokerConnection, before: LiveBroker | None
     ) -> LiveBroker:
-        """Note that the broker lives, and what it says of itself but for its topics."""
+        """Store the liveness of a broker, and its data except topics."""
         if registration.address not in self.live:
             log.info(
                 "broker registered: %s %s (HA %s)",
@@ -227,21 +230,21 @@ class Routes(Tables):
         return live is None or live.data_version != version
 
     def data_version(self, address: str) -> DataVersion | None:
-        """The data version that a broker registered last."""
+        """The last data version that a broker registered."""
         live = self.live.get(address)
         return live.data_version if live is not None else None
 
     def touch(self, address: str) -> None:
-        """A broker has shown that it lives."""
+        """Note a sign of life of a broker."""
         live = self.live.get(address)
         if live is not None:
             live.last_seen = self._clock()
 
     def beacon(self, address: str, start: str, source: str) -> bool:
-        """A datagram says that a broker lives; returns whether it is believed.
+        """Process a beacon of a broker; returns whether it is accepted.
 
-        It is when the broker has registered over TCP from the same IP address and told the same
-        start id. From then on beacons are expected. One neither registers a broker nor puts off
+        It is accepted if the broker has registered over TCP from the same IP address with the same
+        start id. From then on beacons are expected. A beacon neither registers a broker nor delays
         the expiry of one that does not register again.
         """
         live = self.live.get(address)
@@ -251,9 +254,9 @@ class Routes(Tables):
         return True
 
     def expire_beacons(self, timeout: float) -> list[str]:
-        """Forget brokers whose beacons have come, but not for `timeout` seconds.
+        """Evict brokers that have sent beacons, but none for `timeout` seconds.
 
-        Of a broker that sends them seldom, a few have to be missing.
+        If a broker sends them rarely, several must be missing.
         """
         now = self._clock()
         expired = [
@@ -264,23 +267,23 @@ class Routes(Tables):
         ]
         for address in expired:
             silent = now - (self.live[address].last_beacon or now)
-            log.warning("broker %s lost: no beacon for %.1f s", address, silent)
+            log.warning("evicting broker %s: no beacon for %.1f s", address, silent)
             connection = self.live[address].connection
             self._remove_address(address)
-            connection.close()  # so that a broker which lives learns that it has to register again
+            connection.close()  # a live broker thus learns that it must register again
         return expired
 
     def forgive(self, seconds: float) -> None:
-        """Beacons could not be heard for so long."""
+        """Extend all beacon deadlines: beacons could not be received for so long."""
         for live in self.live.values():
             if live.last_beacon is not None:
                 live.last_beacon += seconds
 
     def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
-        """A broker says that it stops.
+        """Unregister a broker that stops.
 
-        Another one may have its name and id by now: only the address that it gives goes. Java
-        (RouteInfoManager.unregisterBroker) removes whatever address stands there.
+        Another broker may have its name and id by now, so only the given address is removed. Java
+        (RouteInfoManager.unregisterBroker) removes any address with that id.
         """
         known = self.live.pop(address, None) is not None
         log.info("broker unregistered: %s %s%s", broker_name, address,
@@ -292,13 +295,15 @@ class Routes(Tables):
         self._remove_id(broker, broker_id, address)
 
     def connection_lost(self, connection: BrokerConnection) -> None:
-        """Forget the brokers that registered over a connection which is gone."""
+        """Evict the brokers that registered over a closed connection."""
         for address in [a for a, live in self.live.items() if live.connection is connection]:
-            log.warning("broker %s lost: its connection closed", address)
+            log.warning("evicting broker %s: its connection closed", address)
             self._remove_address(address)
 
     def expire(self, timeout: float) -> list[str]:
-        """Forget brokers silent for `timeout` seconds, or their own; returns their addresses."""
+        """Evict brokers silent for `timeout` seconds, or for their own timeout; returns their
+        addresses.
+        """
         now = self._clock()
         expired = [
             address
@@ -307,7 +312,7 @@ class Routes(Tables):
         ]
         for address in expired:
             live = self.live[address]
-            log.warning("broker %s lost: silent for %.1f s", address, now - live.last_seen)
+            log.warning("evicting broker %s: silent for %.1f s", address, now - live.last_seen)
             self._remove_address(address)
             live.connection.close()
         return expired

@@ -1,4 +1,4 @@
-"""The snodes that have registered: who clients of proxies may turn to."""
+"""The registered snodes, to which clients of proxies may connect."""
 
 import logging
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from mq.protocol.bodies import ClusterInfo, SnodeClusterInfo, SnodeData
 
 log = logging.getLogger(__name__)
 
-#: Registered at most: each is in every answer that lists them.
+# Limit of registered snodes: each is in every reply that lists them.
 MOST_SNODES = 10_000
 MOST_SETTING = "snodes of one name server"
-# Characters of a name, a cluster's name or an address.
+# Limit in characters of a name, a cluster's name or an address.
 LONGEST_TEXT = 255
 
 
@@ -24,7 +24,7 @@ class _Live:
 
 
 class Snodes:
-    """Snodes by name. One that no longer registers is forgotten; Java keeps it for ever."""
+    """Snodes by name. One that no longer registers is evicted; Java keeps it forever."""
 
     def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class Snodes:
         return len(self._live)
 
     def register(self, data: SnodeData) -> None:
-        """A snode lives. Raises Overloaded where there are enough."""
+        """Register a snode. Raises Overloaded at the limit."""
         known = self._live.get(data.snode_name)
         if known is None and len(self._live) >= MOST_SNODES:
             raise Overloaded(MOST_SETTING, f"[OVERLOAD]there are {MOST_SNODES} snodes")
@@ -48,10 +48,10 @@ class Snodes:
         self._live[data.snode_name] = _Live(data, self._clock())
 
     def expire(self, timeout: float) -> None:
-        """Forget those that have not registered for `timeout` seconds."""
+        """Evict snodes that have not registered for `timeout` seconds."""
         oldest = self._clock() - timeout
         for name in [name for name, live in self._live.items() if live.last_seen < oldest]:
-            log.warning("snode %s lost: it has not registered for %.1f s", name, timeout)
+            log.warning("evicting snode %s: it has not registered for %.1f s", name, timeout)
             del self._live[name]
 
     def info(self, cluster: str | None = None) -> SnodeClusterInfo:
@@ -64,7 +64,7 @@ class Snodes:
         return found
 
     def add_to(self, info: ClusterInfo) -> ClusterInfo:
-        """The snodes beside the brokers; nothing where there are none."""
+        """Add the snodes to the brokers, if there are any."""
         if self._live:
             snodes = self.info()
             info.snode_table, info.snode_cluster = snodes.snode_table, snodes.snode_cluster

@@ -1,4 +1,4 @@
-"""The tables of a name server: what goes out of them, and what they answer."""
+"""The tables of a name server: removals and queries."""
 
 from collections.abc import Callable, Iterable
 
@@ -22,14 +22,14 @@ from mq.protocol.names import MASTER_ID
 
 
 class Tables:
-    """Who has registered, and what with."""
+    """The registered brokers, topics and clusters."""
 
     def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
         self.topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
         self.brokers: dict[str, BrokerData] = {}  # broker name -> its addresses by broker id
         self.clusters: dict[str, dict[str, None]] = {}  # cluster -> broker names
-        self.live: dict[str, LiveBroker] = {}  # address -> what is known of it
+        self.live: dict[str, LiveBroker] = {}  # address -> its registration and liveness
         self.filter_servers: dict[str, list[str]] = {}  # broker address -> filter servers
         self.mappings: dict[
             str, dict[str, TopicQueueMappingInfo]
@@ -38,10 +38,10 @@ class Tables:
         self.on_lowest_changed: Callable[[LowestChanged], None] = lambda change: None
 
     def now(self) -> float:
-        """The clock that `LiveBroker.last_seen` is of."""
+        """The clock of `LiveBroker.last_seen`."""
         return self._clock()
 
-    # what goes ------------------------------------------------------------------------------
+    # removal ------------------------------------------------------------------------------
 
     def _remove_address(self, address: str) -> None:
         self.live.pop(address, None)
@@ -85,10 +85,10 @@ class Tables:
                 if not by_broker:
                     del table[topic]
 
-    # what is asked --------------------------------------------------------------------------
+    # queries --------------------------------------------------------------------------
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Queues and addresses of a topic; None if nobody serves it."""
+        """Queues and addresses of a topic; None if no broker serves it."""
         by_broker = self.topics.get(topic)
         brokers = [self.brokers[name] for name in by_broker or () if name in self.brokers]
         if by_broker is None or not brokers:
@@ -115,10 +115,10 @@ class Tables:
             cluster_addr_table={cluster: set(names) for cluster, names in self.clusters.items()},
         )
 
-    # what an administrator changes ----------------------------------------------------------
+    # changes by administrators ----------------------------------------------------------
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or in one cluster."""
+        """Remove a topic, everywhere or in one cluster."""
         if not cluster:
             self.topics.pop(topic, None)
             self.mappings.pop(topic, None)
@@ -127,17 +127,17 @@ class Tables:
             self._remove_queue(topic, broker_name)
 
     def add_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Take in one topic as a 5.x broker tells it alone; of unknown brokers nothing is kept."""
+        """Add one topic that a 5.x broker registers alone; unknown brokers are ignored."""
         for queue in queues:
             if queue.broker_name is not None and queue.broker_name in self.brokers:
                 self.topics.setdefault(topic, {})[queue.broker_name] = queue
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """No topic of a broker may be written; returns how many it has."""
+        """Remove the write permission of all topics of a broker; returns their number."""
         return self._set_permission(broker_name, lambda perm: perm & ~Permission.WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """Every topic of a broker may be read and written; returns how many it has."""
+        """Allow reads and writes for all topics of a broker; returns their number."""
         return self._set_permission(broker_name, lambda _: Permission.READ | Permission.WRITE)
 
     def _set_permission(self, broker_name: str, change: Callable[[int], int]) -> int:

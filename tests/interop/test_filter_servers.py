@@ -100,7 +100,7 @@ def test_a_class_in_java_is_refused_with_the_reason_and_its_consumer_goes_on_wit
             await at.send(b"5", tag="odd")
             consumer = await started(at, "org.example.Even", JAVA, tmp_path)
             try:
-                await until(lambda: "it is in Java" in caplog.text)
+                await until(lambda: "it is written in Java" in caplog.text)
                 assert Key(TOPIC, GROUP) not in at.filters.classes.table
                 assert consumer.got == []
                 consumer.write_line("tags even")
@@ -111,6 +111,6 @@ def test_a_class_in_java_is_refused_with_the_reason_and_its_consumer_goes_on_wit
     with caplog.at_level(logging.WARNING, "mq.daemons.filtersrv"):
         asyncio.run(main())
     assert (
-        "class org.example.Even is refused: it is in Java, and filters are Python here"
+        "class org.example.Even is refused: it is written in Java, but filters are Python here"
         in caplog.text
     )

@@ -1,1 +1,1 @@
-"""Sandboxes: processes in which uploaded classes run, and that are expected to turn hostile."""
+"""Sandboxes: processes that run uploaded classes, and are assumed to become hostile."""

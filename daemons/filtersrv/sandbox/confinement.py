@@ -1,15 +1,14 @@
-"""How a process takes from itself all that a filter does not need. In this order:
+"""Confinement of a process: it gives up everything that a filter does not need. In this order:
 
-limits       of memory, CPU time, files and processes (setrlimit)
-namespaces   of its own where the system allows them: no network, no mounts, no IPC of others
-root         an empty folder, where that is allowed
-user         nobody, where the filter server runs as root
-privileges   none can be gained again (PR_SET_NO_NEW_PRIVS)
-system calls all but those in `_ALLOWED` end the process (seccomp, by libseccomp)
+limits       of memory, CPU time, files and processes (setrlimit) namespaces   of its own if the
+system allows them: no network, no mounts, no IPC of others root         an empty folder, if that is
+allowed user         nobody, if the filter server runs as root privileges   none can be regained
+(PR_SET_NO_NEW_PRIVS) system calls all except those in `_ALLOWED` end the process (seccomp, by
+libseccomp)
 
-The last one is the wall, and the only one without which nothing runs: what is before it is there
-for the day on which the wall has a hole. A filter needs none of them to compute. It may read from
-descriptor 0 and write to descriptor 1, which are its filter server; it has no other.
+The last one is the decisive barrier, and the only one that is required: the others are for the day
+on which it has a hole. A filter needs no system calls to compute. It may read from descriptor 0 and
+write to descriptor 1, which are its filter server; it has no other.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ import resource
 import signal
 from typing import Any
 
-# Of Linux: sched.h and prctl.h.
+# From Linux's sched.h and prctl.h.
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWCGROUP = 0x02000000
 _CLONE_NEWUTS = 0x04000000
@@ -33,14 +32,14 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PROT_EXEC = 4
 _NOBODY = 65534
 
-# What computing needs: memory (never executable, see below), the time, and an end.
+# The needs of computing: memory (never executable, see below), the time, and an end.
 _ALLOWED = (
     *("brk", "munmap", "mremap", "madvise", "futex", "rt_sigreturn", "rt_sigprocmask"),
     *("clock_gettime", "clock_getres", "gettimeofday", "time", "clock_nanosleep", "nanosleep"),
     *("getrandom", "getpid", "gettid", "sched_yield", "restart_syscall", "exit", "exit_group"),
 )
-# What Python asks for when a module is imported, or a file is looked for: refused, but harmless, so
-# that a class which does so is told of it by an ordinary exception with its line.
+# System calls of Python's imports and file lookups: refused but harmless, so a class that makes
+# them gets an ordinary exception with its line.
 _REFUSED = (
     *("open", "openat", "openat2", "creat", "stat", "lstat", "fstat", "newfstatat", "statx"),
     *("access", "faccessat", "faccessat2", "readlink", "readlinkat", "getcwd", "getdents64"),
@@ -54,9 +53,9 @@ class NotConfined(Exception):
 
 
 def confine(memory: int, cpu_seconds: int, root: str, parent: int) -> None:
-    """Confine this process for good. `memory` is what it may map in all, in bytes.
+    """Confine this process permanently. `memory` is the limit of mapped bytes.
 
-    Raises NotConfined where there is no seccomp, or one of the limits cannot be set.
+    Raises NotConfined if seccomp is missing, or a limit cannot be set.
     """
     seccomp = _library()
     try:
@@ -65,7 +64,7 @@ def confine(memory: int, cpu_seconds: int, root: str, parent: int) -> None:
         _leave_namespaces(libc)
         _leave_files(root)
         _leave_user()
-        # After the change of users, which takes it back.
+        # After the change of users, which resets it.
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) or os.getppid() != parent:
             raise NotConfined("the filter server has ended")
         if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
@@ -75,7 +74,7 @@ def confine(memory: int, cpu_seconds: int, root: str, parent: int) -> None:
         os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
     except (OSError, ValueError) as error:
-        raise NotConfined(f"its limits cannot be set: {error}") from None
+        raise NotConfined(f"cannot set its limits: {error}") from None
     _filter_calls(seccomp)
 
 
@@ -103,7 +102,7 @@ def _limit(memory: int, cpu_seconds: int) -> None:
 
 
 def _leave_namespaces(libc: ctypes.CDLL) -> None:
-    """Of the network and the like, where the system lets us; a container often does not."""
+    """Leave the network and other namespaces, if allowed; a container often does not allow it."""
     if os.geteuid() == 0 and libc.unshare(_APART) == 0:
         return
     libc.unshare(_APART | _CLONE_NEWUSER)
@@ -120,14 +119,14 @@ def _leave_files(root: str) -> None:
 def _leave_user() -> None:
     if os.getuid() != 0:
         return
-    with contextlib.suppress(OSError):  # there is no such user in a namespace of users of our own
+    with contextlib.suppress(OSError):  # a new user namespace does not have this user
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
 def _filter_calls(seccomp: Any) -> None:
-    """From here on the system answers nothing but `_ALLOWED`."""
+    """Refuse all system calls except `_ALLOWED` from now on."""
     import errno
 
     try:
@@ -140,7 +139,7 @@ def _filter_calls(seccomp: Any) -> None:
         for name, number in (("read", 0), ("write", 1)):
             calls.add_rule(seccomp.ALLOW, name, seccomp.Arg(0, seccomp.EQ, number))
             calls.add_rule(no, name, seccomp.Arg(0, seccomp.NE, number))
-        for name in ("mmap", "mprotect"):  # memory, but none that can be executed
+        for name in ("mmap", "mprotect"):  # memory, but never executable
             calls.add_rule(seccomp.ALLOW, name, seccomp.Arg(2, seccomp.MASKED_EQ, _PROT_EXEC, 0))
         calls.load()
     except (OSError, ValueError, RuntimeError, NotImplementedError) as error:
@@ -151,5 +150,5 @@ def _add(calls: Any, action: int, name: str) -> None:
     try:
         calls.add_rule(action, name)
     except (OSError, ValueError, RuntimeError):
-        # One that this libseccomp, or this machine, does not know stays one that kills.
+        # A call unknown to this libseccomp or machine still kills the process.
         return

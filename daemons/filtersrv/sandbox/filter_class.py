@@ -1,4 +1,4 @@
-"""Filter classes: from a text to something that is called for each message. In the sandbox."""
+"""Filter classes: from a source to a function called for each message. Runs in the sandbox."""
 
 import __future__
 
@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 
 from mq.protocol.stored_message import StoredMessage
 
-# A source is cut out of a module of its user's, whose imports are not with it: what annotations of
-# a class name need not be there.
+# A source is cut out of its user's module, without the imports, so class names in annotations may
+# be missing.
 _ANNOTATIONS = __future__.annotations.compiler_flag
-FILE = "<filter>"  # what the source is called in tracebacks
+FILE = "<filter>"  # the file name of the source in tracebacks
 Match = Callable[[StoredMessage], Any]
 
 
 class FilterContext(NamedTuple):
-    """What a class is told beside the message (Java: FilterContext)."""
+    """The data of a class in addition to the message (Java: FilterContext)."""
 
     consumer_group: str
 
 
 class BadClass(Exception):
-    """A class that cannot be used; the text has line and reason."""
+    """A class that is not usable; the text has line and reason."""
 
 
 def load(group: str, name: str, source: str) -> Match:
-    """Make the filter of a class. Raises BadClass."""
+    """Create the filter of a class. Raises BadClass."""
     space: dict[str, Any] = {"__name__": "filter", "__builtins__": __builtins__}
     try:
         exec(compile(source, FILE, "exec", _ANNOTATIONS, dont_inherit=True), space)
@@ -39,7 +39,7 @@ def load(group: str, name: str, source: str) -> Match:
         raise BadClass(describe(error)) from None
     kind = space.get(name.rpartition(".")[2])
     if not isinstance(kind, type):
-        raise BadClass(f"there is no class {name.rpartition('.')[2]} in it")
+        raise BadClass(f"the source has no class {name.rpartition('.')[2]}")
     match = getattr(kind, "match", None)
     if not callable(match):
         raise BadClass(f"class {name} has no match(message)")
@@ -68,12 +68,12 @@ def _wants_context(match: Callable[..., Any]) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """An error of the class: where in its source, and what."""
+    """An error of the class: its line in the source, and its text."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if frame.filename == FILE]  # fmt: skip
     where = f"line {lines[-1]}: " if lines else ""
     try:
         text = str(error)
-    except BaseException:  # it is the class's own
+    except BaseException:  # raised by the class itself
         text = "an error that cannot be shown"
     return f"{where}{type(error).__name__}: {text}"

@@ -1,16 +1,16 @@
-"""What goes between a filter server and a sandbox: fixed binary frames with hard bounds.
+"""The protocol between a filter server and a sandbox: fixed binary frames with hard bounds.
 
-What the sandbox sends is as hostile as what runs in it: it is never unpickled, never evaluated, and
-no length in it is believed. A filter server asks one thing at a time, knows how long the answer may
-be before it comes, and ends a sandbox that sends anything else.
+Data of the sandbox is as hostile as the class in it: it is never unpickled, never evaluated, and no
+length in it is trusted. A filter server sends one request at a time, knows the length of the reply
+in advance, and ends a sandbox that sends anything else.
 
-    request   kind u8 | number u32 | count u32 | length u32 | as many bytes
-    answer    status u8 | number u32 | count u32 | bytes
+  request   kind u8 | number u32 | count u32 | length u32 | as many bytes
+  answer    status u8 | number u32 | count u32 | bytes
 
-A LOAD has `group, class name, source` as its bytes, each with its length before it (u32); a MATCH
-has `count` records of messages as a pull brings them. The answer to a MATCH with status DONE has
-the same count and a bit for each record, lowest bit first, 1 for those that match. With any other
-status, count is the length of a UTF-8 text that says what went wrong.
+A LOAD has `group, class name, source` as its bytes, each preceded by its length (u32); a MATCH has
+`count` message records in the form of a pull. The answer to a MATCH with status DONE has the same
+count and a bit for each record, lowest bit first, 1 for a match. With any other status, count is
+the length of a UTF-8 text with the error.
 """
 
 import struct
@@ -18,7 +18,7 @@ from enum import IntEnum
 
 REQUEST = struct.Struct(
     ">B"  # kind: LOAD or MATCH
-    "I"  # number: the answer has the same
+    "I"  # number: repeated in the answer
     "I"  # count of messages
     "I"  # bytes that follow
 )
@@ -31,25 +31,25 @@ LENGTH = struct.Struct(">I")
 
 LOAD, MATCH = 1, 2
 
-# The number of the first answer, which nobody asked for: that the process is confined.
+# The number of the first answer, without a request: the process is confined.
 CONFINED = 0
 
-# Longer texts are cut by the sandbox, and end it where they are not.
+# The sandbox cuts longer texts; one that sends longer texts is ended.
 MOST_TEXT = 1000
 
-OUT_OF_MEMORY = 3  # the exit status of a sandbox whose class wanted more than it may have
+OUT_OF_MEMORY = 3  # the exit status of a sandbox whose class exceeded its memory limit
 
 
 class Status(IntEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     DONE = 0
-    FAILED = 1  # the class is wrong, or has raised: the text says where
-    NOT_CONFINED = 2  # this machine allows no sandbox: the text says why
+    FAILED = 1  # the class is invalid, or has raised: the text says where
+    NOT_CONFINED = 2  # this machine allows no sandboxes: the text says why
 
 
 def bits(count: int) -> int:
-    """The bytes that a bit for each of so many messages takes."""
+    """The number of bytes of a bit for each of so many messages."""
     return (count + 7) // 8
 
 
@@ -59,7 +59,7 @@ def join_texts(*texts: bytes) -> bytes:
 
 
 def split_texts(data: bytes) -> list[bytes]:
-    """What `join_texts` has joined; read by the sandbox, from a filter server that it trusts."""
+    """The texts joined by `join_texts`; the sandbox trusts its filter server."""
     texts, position = [], 0
     while position < len(data):
         (length,) = LENGTH.unpack_from(data, position)

@@ -1,8 +1,8 @@
 """The program of a sandbox: it confines itself, then loads one class and matches messages.
 
-    python -c "…; from mq.daemons.filtersrv.sandbox.inside import main; main()" MEMORY CPU ROOT PPID
+  python -c "…; from mq.daemons.filtersrv.sandbox.inside import main; main()" MEMORY CPU ROOT PPID
 
-Whatever it imports after it is confined fails, so that what filters may use is imported here.
+Imports fail once it is confined, so all modules that filters may use are imported here.
 """
 
 import base64  # noqa: F401
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 class _Nowhere:
-    """What is printed goes nowhere: the descriptor belongs to the answers."""
+    """Discards printed text, because the descriptor belongs to the answers."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -74,7 +74,7 @@ class _Nowhere:
 
 
 def _load_codecs() -> None:
-    """Import what decompresses bodies, and what reads dates, while that can be imported."""
+    """Import the modules that decompress bodies and parse dates, while imports are possible."""
     for name in ("_strptime", "lz4.frame", "zstandard"):
         try:
             __import__(name)
@@ -103,14 +103,14 @@ def _serve() -> None:
 
 
 def _matched(match: Match, data: bytes, count: int) -> bytes:
-    """A bit for each record. Raises BadClass for what the class raises."""
+    """A bit for each record. Raises BadClass if the class raises."""
     bits = bytearray(frames.bits(count))
     position = 0
     for index in range(count):
         size = int.from_bytes(data[position : position + 4], "big")
         try:
             message = decode_record(data, position)
-        except RemoteProtocolError:  # damaged where it is stored: consumers pass over it, too
+        except RemoteProtocolError:  # damaged in the store: consumers skip it, too
             position += size
             continue
         position += size
@@ -132,7 +132,7 @@ def _answer(status: Status, number: int, text: str) -> None:
 
 
 def _read(length: int) -> bytes:
-    """So many bytes; ends the process where the filter server has ended."""
+    """Read so many bytes; ends the process if the filter server has ended."""
     parts = []
     while length:
         part = os.read(_IN, length)

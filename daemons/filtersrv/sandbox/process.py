@@ -1,7 +1,8 @@
-"""A sandbox, seen from the filter server: a process that is asked one thing at a time.
+"""A sandbox, seen from the filter server: a process that gets one request at a time.
 
-It is ended, and whoever waits for it is told why, when it is late, when it sends what was not asked
-for, when it ends itself, and when its connection breaks. Nothing that it sends is more than bits.
+It is ended, and the waiting caller gets the reason, when it is late, when it sends unrequested
+data, when it ends itself, and when its connection breaks. The result of a match consists of bits
+only.
 """
 
 import asyncio
@@ -19,38 +20,41 @@ from mq.daemons.filtersrv.sandbox.frames import ANSWER, OUT_OF_MEMORY, REQUEST, 
 
 log = logging.getLogger(__name__)
 
-# A loop that was late itself first reads what has come meanwhile.
+# Seconds in which a delayed event loop first reads pending data before it reports a timeout.
 _GRACE_SECONDS = 0.02
-START_SECONDS = 10.0  # until a process that has begun is confined
-_CPU_SECONDS = 600  # of a process in all; it is replaced long before (see `is_worn`)
+START_SECONDS = 10.0  # limit until a new process is confined
+_CPU_SECONDS = 600  # limit of a process in total; it is replaced long before (see `is_worn`)
 _WORN_SECONDS = 300.0
-_IDLE_CPU_SECONDS = 0.1  # between two looks at one that nobody asks; what it tidies up is far less
-_BUFFER = 1 << 20  # of the socket, so that a batch goes over in few pieces
+# limit between two checks of an idle process; its housekeeping takes far less
+_IDLE_CPU_SECONDS = 0.1
+_BUFFER = 1 << 20  # of the socket, so that a batch is sent in few pieces
 
 
 class FilterFailed(Exception):
-    """The class is wrong or has raised; its process goes on. The text says where, and what."""
+    """The class is invalid or has raised; its process continues. The text says where, and the
+    error.
+    """
 
 
 class SandboxEnded(Exception):
-    """The process is gone; the text says why."""
+    """The process has ended; the text says why."""
 
 
 class NoSandbox(Exception):
-    """This machine allows no sandbox; the text says why."""
+    """This machine allows no sandboxes; the text says why."""
 
 
 class Limits(NamedTuple):
-    """What a sandbox may use."""
+    """The limits of a sandbox."""
 
-    memory: int  # bytes, all that it maps
-    load_seconds: float  # to compile a class and to make its filter
-    match_seconds: float  # for a batch, beside ...
-    message_seconds: float  # ... so much for each of its messages
+    memory: int  # bytes, for all mappings
+    load_seconds: float  # to compile a class and create its filter
+    match_seconds: float  # for a batch, plus ...
+    message_seconds: float  # ... this time for each of its messages
 
 
 class Sandbox(asyncio.Protocol):
-    """One process. `start`, then `load`, then `match` again and again; `kill` at any time."""
+    """One process. `start`, then `load`, then `match` repeatedly; `kill` at any time."""
 
     def __init__(self, limits: Limits, name: str) -> None:
         self._limits = limits
@@ -61,10 +65,10 @@ class Sandbox(asyncio.Protocol):
         self._waiting: asyncio.Future[bytes] | None = None
         self._number = frames.CONFINED
         self._count = 0
-        self._reason = ""  # why it has been ended
+        self._reason = ""  # the reason for its end
         self._ended = asyncio.Event()
         self._worked = 0.0
-        self._looked = -1, 0.0  # the last request then, and the time of the CPU
+        self._checked = -1, 0.0  # at the last check: the last request, and the CPU time
         self._reaping: asyncio.Task[None] | None = None
 
     @property
@@ -73,26 +77,28 @@ class Sandbox(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether its process has been there, and is no more."""
+        """Whether its process has existed and ended."""
         return self._reaping is not None and self._reaping.done()
 
     @property
     def pid(self) -> int:
-        """0 when there is no process."""
+        """The process id, 0 without a process."""
         return 0 if self._process is None or self.has_ended else self._process.pid
 
     @property
     def is_worn(self) -> bool:
-        """Whether it has worked so long that it should be replaced: time of the CPU is limited for
-        a process as a whole, and what leaks in it is its own."""
+        """Whether it should be replaced because it has worked for long: the CPU time of a process
+        is limited, and it may leak memory.
+        """
         return self._worked > _WORN_SECONDS
 
     async def start(self) -> None:
         """Start the process and wait until it is confined.
 
-        Raises NoSandbox where it cannot be, SandboxEnded, OSError where no process can be made.
+        Raises NoSandbox if it cannot be confined, SandboxEnded, and OSError if no process can be
+        started.
         """
-        import tempfile  # a broker reads this module's limits, and starts none
+        import tempfile  # a broker imports this module for its limits, and starts no sandbox
 
         ours, theirs = socket.socketpair()
         for one in (ours, theirs):
@@ -132,7 +138,7 @@ class Sandbox(asyncio.Protocol):
             raise NoSandbox(str(error)) from None
 
     async def load(self, group: str, name: str, source: bytes) -> None:
-        """Make the filter of a class. Raises FilterFailed, SandboxEnded."""
+        """Create the filter of a class. Raises FilterFailed, SandboxEnded."""
         texts = frames.join_texts(group.encode(), name.encode(), source)
         self._ask(frames.LOAD, 0, texts)
         await self._answer(0, self._limits.load_seconds, "to load the class")
@@ -146,20 +152,21 @@ class Sandbox(asyncio.Protocol):
         seconds = self._limits.match_seconds + count * self._limits.message_seconds
         return await self._answer(count, seconds, f"to match {count} messages")
 
-    def look(self) -> None:
-        """To be called from time to time: ends a process that computes though nobody asks it. A
-        class can answer like the process that it is in, and go on for as long as it likes."""
+    def check_idle(self) -> None:
+        """End the process if it computes without a request. Called periodically, because a class
+        can send an answer like its process does, and continue to compute.
+        """
         if not self.pid or self._waiting is not None:
-            self._looked = -1, 0.0
+            self._checked = -1, 0.0
             return
         used = _cpu_seconds(self.pid)
-        number, before = self._looked
+        number, before = self._checked
         if number == self._number and used - before > _IDLE_CPU_SECONDS:
-            self.kill("it computes though nobody asks it anything")
-        self._looked = self._number, used
+            self.kill("it computes without a request")
+        self._checked = self._number, used
 
     def kill(self, reason: str) -> None:
-        """End it at once. Safe to call again: the first reason counts."""
+        """End the process at once. Idempotent: the first reason counts."""
         if not self._reason:
             self._reason = reason
         if self._process is not None and self._process.returncode is None:
@@ -172,7 +179,7 @@ class Sandbox(asyncio.Protocol):
         self._fail()
 
     async def close(self) -> None:
-        """End it and wait for its end. Safe to call again."""
+        """End the process and wait for its end. Idempotent."""
         self.kill("the filter server is done with it")
         if self._reaping is not None:
             await asyncio.wait([self._reaping])
@@ -188,20 +195,20 @@ class Sandbox(asyncio.Protocol):
         waiting = self._waiting
         if waiting is None:
             if self._process is not None and self._number == frames.CONFINED and not self._worked:
-                self._buffer += data  # it was confined before anybody asked
+                self._buffer += data  # it was confined before the first request
                 if len(self._buffer) > ANSWER.size + frames.MOST_TEXT:
-                    self.kill("it sent more than was asked for")
+                    self.kill("it sent more than requested")
                 return
-            self.kill("it sent what nobody had asked for")
+            self.kill("it sent data without a request")
             return
         self._buffer += data
         self._read(waiting)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Its end is told with the reason, which the end of the process has."""
+        """Nothing to do: the end of the process reports the reason."""
 
     def _read(self, waiting: "asyncio.Future[bytes]") -> None:
-        """Take the answer that has come, if it is whole; end the process for any other."""
+        """Process the received answer if it is whole; an invalid one ends the process."""
         if len(self._buffer) < ANSWER.size:
             return
         status, number, count = ANSWER.unpack_from(self._buffer)
@@ -213,7 +220,7 @@ class Sandbox(asyncio.Protocol):
             or (not is_done and (count > frames.MOST_TEXT or status not in _FAILURES))
             or len(self._buffer) > ANSWER.size + size
         ):
-            self.kill("its answer is not what was asked for")
+            self.kill("its answer does not match the request")
             return
         if len(self._buffer) < ANSWER.size + size:
             return
@@ -236,7 +243,7 @@ class Sandbox(asyncio.Protocol):
         self._transport.write(data)
 
     async def _answer(self, count: int, seconds: float, purpose: str) -> bytes:
-        """What it answers; it is killed where it does not in time, or where nobody waits on."""
+        """Wait for its answer; the process is killed if it is late or the caller cancelled."""
         loop = asyncio.get_running_loop()
         if self.has_ended:
             raise SandboxEnded(self.why_ended)
@@ -254,14 +261,14 @@ class Sandbox(asyncio.Protocol):
         try:
             return await waiting
         except asyncio.CancelledError:
-            self.kill("nobody waits for it any more")
+            self.kill("its caller was cancelled")
             raise
         finally:
             late.cancel()
             self._worked += loop.time() - began
 
     def _is_late(self, waiting: "asyncio.Future[bytes]", reason: str) -> None:
-        if self._waiting is waiting:  # which is nobody once the answer has come
+        if self._waiting is waiting:  # None once the answer has arrived
             self.kill(reason)
 
     async def _reap(self, process: asyncio.subprocess.Process) -> None:
@@ -274,19 +281,21 @@ class Sandbox(asyncio.Protocol):
         self._fail()
 
     def _fail(self) -> None:
-        """Tell whoever waits; where the reason is not ours, it comes when the process has ended."""
+        """Fail the waiting caller; if the process ended by itself, the reason is known when it has
+        ended.
+        """
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_exception(SandboxEnded(self.why_ended))
 
     @property
     def why_ended(self) -> str:
-        """For people, once it has ended."""
+        """The reason of its end, for texts."""
         return f"the sandbox of {self._name} was ended: {self._reason or 'it has ended'}"
 
 
 def _cpu_seconds(pid: int) -> float:
-    """What a process has used of the CPU; 0 for one that is gone."""
+    """The CPU time of a process; 0 if it has ended."""
     try:
         return time.clock_gettime(~pid << 3 | 2)  # clock_getcpuclockid(3), which Python lacks
     except OSError:
@@ -297,7 +306,7 @@ _FAILURES = (Status.FAILED, Status.NOT_CONFINED)
 
 
 def _printable(data: bytes) -> str:
-    """A text of the sandbox, in one line that may go into a log."""
+    """A text of the sandbox, as one printable line for a log."""
     text = " ".join(data.decode("utf-8", "replace").split())
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
@@ -305,13 +314,13 @@ def _printable(data: bytes) -> str:
 def _end_text(status: int) -> str:
     match -status:
         case signal.SIGSYS:
-            return "its class asked the system for what a filter may not have (SIGSYS)"
+            return "its class made a forbidden system call (SIGSYS)"
         case signal.SIGSEGV | signal.SIGBUS:
-            return "its class crashed it, as recursion without end does (SIGSEGV)"
+            return "its class crashed it, for example by infinite recursion (SIGSEGV)"
         case signal.SIGXCPU:
-            return "it used too much time of the CPU (SIGXCPU)"
+            return "it used too much CPU time (SIGXCPU)"
     if status == OUT_OF_MEMORY:
-        return "its class wanted more memory than it may have (filterMemoryMaxBytes)"
+        return "its class exceeded its memory limit (filterMemoryMaxBytes)"
     return f"it ended by {'signal' if status < 0 else 'status'} {abs(status)}"
 
 

@@ -1,1 +1,1 @@
-"""What a name server answers: a module per subject, a method per request code."""
+"""The handlers of a name server: a module per subject, a method per request code."""

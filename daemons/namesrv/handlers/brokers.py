@@ -1,4 +1,4 @@
-"""Brokers that are registered."""
+"""Requests about registered brokers."""
 
 import logging
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerHandlers:
-    """Brokers that are there."""
+    """Serves requests about registered brokers."""
 
     def __init__(self, routes: Routes, snodes: Snodes) -> None:
         self._routes = routes
@@ -33,14 +33,14 @@ class BrokerHandlers:
 
     @serves(RequestCode.BROKER_HEARTBEAT)
     def heartbeat(self, command: Command, channel: Channel) -> Command:
-        """A 5.x broker says between registrations that it lives."""
+        """Process the heartbeat of a 5.x broker between its registrations."""
         header = BrokerHeartbeatRequestHeader.decode(command.fields)
         self._routes.touch(header.broker_addr)
         return command.reply()
 
     @serves(RequestCode.GET_BROKER_MEMBER_GROUP)
     def member_group(self, command: Command, channel: Channel) -> Command:
-        """The addresses under one broker name, as 5.x brokers ask for them."""
+        """The addresses of one broker name, for 5.x brokers."""
         header = GetBrokerMemberGroupRequestHeader.decode(command.fields)
         broker = self._routes.brokers.get(header.broker_name)
         known = broker is not None and broker.cluster == header.cluster_name
@@ -60,7 +60,7 @@ class BrokerHandlers:
 
     @serves(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
     def wipe_write_permission(self, command: Command, channel: Channel) -> Command:
-        """Stop clients from writing to a broker, until its topics change."""
+        """Remove the write permission of a broker, until its topics change."""
         header = WipeWritePermOfBrokerRequestHeader.decode(command.fields)
         count = self._routes.wipe_write_permission(header.broker_name)
         log.info("%s wiped write permission of %s: %d topics", channel.remote, header.broker_name,
@@ -71,7 +71,7 @@ class BrokerHandlers:
 
     @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_permission(self, command: Command, channel: Channel) -> Command:
-        """Let clients write to a broker again."""
+        """Restore the write permission of a broker."""
         header = AddWritePermOfBrokerRequestHeader.decode(command.fields)
         count = self._routes.add_write_permission(header.broker_name)
         log.info("%s added write permission of %s: %d topics", channel.remote, header.broker_name,

@@ -1,4 +1,4 @@
-"""The name server's own settings."""
+"""Requests about the name server's settings."""
 
 from mq.daemons.channel import Channel
 from mq.daemons.config_requests import reply_to_update, update_settings
@@ -9,14 +9,14 @@ from mq.protocol.command import Command
 
 
 class ConfigHandlers:
-    """The name server's own settings."""
+    """Shows and changes the name server's settings."""
 
     def __init__(self, settings: NamesrvSettings) -> None:
         self._settings = settings
 
     @serves(RequestCode.UPDATE_NAMESRV_CONFIG)
     def update(self, command: Command, channel: Channel) -> Command:
-        """Change settings now or for the next start, all or none."""
+        """Change settings, all or none; some take effect at the next start."""
         return reply_to_update(command, update_settings(self._settings, command, channel))
 
     @serves(RequestCode.GET_NAMESRV_CONFIG)

@@ -1,4 +1,4 @@
-"""Key-value configuration."""
+"""Requests about the key-value configuration."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from mq.protocol.headers.kv import (
 
 
 class KvHandlers:
-    """Key-value configuration."""
+    """Reads and changes the key-value configuration."""
 
     def __init__(self, kv: KvConfig) -> None:
         self._kv = kv
@@ -39,7 +39,7 @@ class KvHandlers:
 
     @serves(RequestCode.GET_KV_CONFIG)
     def get(self, command: Command, channel: Channel) -> Command:
-        """Look up a value."""
+        """Return a value."""
         header = GetKVConfigRequestHeader.decode(command.fields)
         value = self._kv.get(header.namespace, header.key)
         if value is None:
@@ -73,5 +73,5 @@ def _saved(change: Callable[[], None]) -> None:
         change()
     except OSError as error:
         raise Refused(
-            ResponseCode.SYSTEM_ERROR, f"the KV configuration cannot be saved: {error.strerror}"
+            ResponseCode.SYSTEM_ERROR, f"cannot save the KV configuration: {error.strerror}"
         ) from None

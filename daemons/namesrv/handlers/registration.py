@@ -1,4 +1,4 @@
-"""Registrations: brokers say that they are there, which topics they have, and that they stop."""
+"""Registration requests of brokers."""
 
 import asyncio
 import logging
@@ -33,20 +33,21 @@ from mq.protocol.versions import version_number
 
 log = logging.getLogger(__name__)
 
-# Before it the body of REGISTER_BROKER is the topics alone (DefaultRequestProcessor).
+# Older brokers send only the topics in the body of REGISTER_BROKER (DefaultRequestProcessor).
 WITH_FILTER_SERVERS = version_number("V3_0_11")
 WITH_MAPPINGS = version_number("V5_0_0")
 
-# A compressed registration over so many bytes takes milliseconds to read: not in the loop.
+# Limit in bytes of a compressed registration decoded in the event loop: larger ones take
+# milliseconds.
 LARGE_COMPRESSED = 1024
 
-# A broker that says that its beacons are rarer than this is watched as if they were not: silence of
-# a few minutes ends any broker.
+# Limit in seconds of the beacon interval that a broker announces: any broker that is silent for a
+# few minutes is evicted.
 LONGEST_BEACON_INTERVAL = 40.0
 
 
 class RegistrationHandlers:
-    """Brokers that come, and those that go."""
+    """Serves registrations and unregistrations."""
 
     def __init__(self, routes: Routes, kv: KvConfig, settings: NamesrvSettings) -> None:
         self._routes = routes
@@ -56,7 +57,7 @@ class RegistrationHandlers:
 
     @serves(RequestCode.REGISTER_BROKER)
     def register(self, command: Command, channel: Channel) -> Command | Awaitable[Command]:
-        """A broker says that it lives, and which topics it has."""
+        """Register a broker with its topics."""
         header = RegisterBrokerRequestHeader.decode(command.fields)
         if len(command.body) > (LARGE_COMPRESSED if header.compressed else LARGE_BODY):
             return self._register_large(command, channel, header)
@@ -78,7 +79,7 @@ class RegistrationHandlers:
             if channel.closed:
                 raise ConnectionError("closed before its turn")
             body = await asyncio.to_thread(_read_body, command, channel, header)
-            if channel.closed:  # nobody would forget it with its connection
+            if channel.closed:  # its close event is over, so the broker would never be removed
                 raise ConnectionError("closed while its registration was read")
             registration = _registration_of(command, channel, header, body)
             _watch(channel, self._routes)
@@ -102,7 +103,7 @@ class RegistrationHandlers:
 
     @serves(RequestCode.UNREGISTER_BROKER)
     def unregister(self, command: Command, channel: Channel) -> Command:
-        """A broker says that it stops."""
+        """Unregister a broker that stops."""
         header = UnRegisterBrokerRequestHeader.decode(command.fields)
         self._routes.unregister(
             header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
@@ -111,7 +112,7 @@ class RegistrationHandlers:
 
     @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, command: Command, channel: Channel) -> Command:
-        """Whether a broker has to register again; if not, it has shown that it lives."""
+        """Return whether a broker must register again; if not, this counts as a heartbeat."""
         header = QueryDataVersionRequestHeader.decode(command.fields)
         version = DataVersion.decode(command.body)
         changed = self._routes.is_changed(header.broker_addr, version)
@@ -127,7 +128,7 @@ class RegistrationHandlers:
 def _read_body(
     command: Command, channel: Channel, header: RegisterBrokerRequestHeader
 ) -> RegisterBrokerBody:
-    """What a registration says; of a large one to be called in a thread."""
+    """Decode a registration; called in a thread if it is large."""
     if header.body_crc32 and body_crc32(command.body) != header.body_crc32:
         log.warning("registration with a wrong checksum", extra={"peer": channel.remote})
         raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -164,9 +165,10 @@ def _registration_of(
 
 
 def _not_taken(registration: Registration, error: OutOfOrder) -> tuple[None, None]:
-    """Refuse a registration, of one of our brokers. One of Java that was elected before another is
-    answered as if it was taken, which is what it knows."""
-    log.info("%s: not registered: %s", registration.address, error)
+    """Refuse a registration of one of mq's brokers. A Java broker that was elected earlier than
+    another is answered as if it was accepted, which is the reply that it knows.
+    """
+    log.info("refusing the registration of %s: %s", registration.address, error)
     if isinstance(error, Outranked) and registration.order is None:
         return None, None
     raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
@@ -184,7 +186,7 @@ def _registration_body(command: Command, compressed: bool) -> RegisterBrokerBody
 
 
 def _beacon_interval(text: str) -> float:
-    """Seconds between two beacons, of a field in ms; 0 where it says nothing reasonable."""
+    """Seconds between two beacons, from a field in ms; 0 if it is unreasonable."""
     try:
         return min(max(int(text) / 1000, 0.0), LONGEST_BEACON_INTERVAL)
     except ValueError:
@@ -192,7 +194,7 @@ def _beacon_interval(text: str) -> float:
 
 
 def _watch(channel: Channel, routes: Routes) -> None:
-    """Have the routes registration, once, when a broker's connection closes."""
+    """Remove a broker from the routes when its connection closes; added once per channel."""
     if "routes" not in channel.attributes:
         channel.attributes["routes"] = routes
         channel.on_close.append(routes.connection_lost)

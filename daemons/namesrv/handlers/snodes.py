@@ -1,4 +1,4 @@
-"""Snodes that are registered."""
+"""Requests about registered snodes."""
 
 from mq.daemons.channel import Channel
 from mq.daemons.namesrv.snodes import LONGEST_TEXT, Snodes
@@ -11,20 +11,19 @@ from mq.protocol.headers.snode import GetSnodeInfoRequestHeader, RegisterSnodeRe
 
 
 class SnodeHandlers:
-    """Snodes that come, and who asks for them."""
+    """Registers snodes, and lists them."""
 
     def __init__(self, snodes: Snodes) -> None:
         self._snodes = snodes
 
     @serves(SnodeCode.REGISTER_SNODE)
     def register(self, command: Command, channel: Channel) -> Command:
-        """A snode says that it lives, and where clients reach it."""
+        """Register a snode with its address for clients."""
         header = RegisterSnodeRequestHeader.decode(command.fields)
         texts = (header.snode_name, header.snode_addr, header.cluster_name)
         if not all(0 < len(text) <= LONGEST_TEXT for text in texts):
             raise RemoteProtocolError(
-                f"a name, an address or a cluster of a snode with none or over {LONGEST_TEXT} "
-                "characters"
+                f"the name, address and cluster of a snode must have 1 to {LONGEST_TEXT} characters"
             )
         self._snodes.register(
             SnodeData(
@@ -37,11 +36,13 @@ class SnodeHandlers:
 
     @serves(SnodeCode.GET_SNODE_CLUSTER_INFO)
     def all_snodes(self, command: Command, channel: Channel) -> Command:
-        """Every snode, by name and by cluster."""
+        """All snodes, by name and by cluster."""
         return command.reply(body=self._snodes.info().encode())
 
     @serves(SnodeCode.GET_SNODE_INFO)
     def of_cluster(self, command: Command, channel: Channel) -> Command:
-        """The snodes of one cluster. Java keys them by the cluster's name, so that one is left."""
+        """The snodes of one cluster. Java keys them by the cluster's name, so that only one is
+        left.
+        """
         header = GetSnodeInfoRequestHeader.decode(command.fields)
         return command.reply(body=self._snodes.info(header.snode_cluster_name).encode())

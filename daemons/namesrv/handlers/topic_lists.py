@@ -13,19 +13,19 @@ from mq.protocol.headers.topic import GetTopicsByClusterRequestHeader
 
 
 class TopicListHandlers:
-    """Lists topics by what they are."""
+    """Lists topics by category."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
 
     @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def all_topics(self, command: Command, channel: Channel) -> Command:
-        """Every topic."""
+        """All topics."""
         return _listed(command, self._routes.topics)
 
     @serves(RequestCode.GET_TOPICS_BY_CLUSTER)
     def of_cluster(self, command: Command, channel: Channel) -> Command:
-        """Topics with queues in a cluster; none for a cluster that is not known."""
+        """Topics with queues in a cluster; none for an unknown cluster."""
         header = GetTopicsByClusterRequestHeader.decode(command.fields)
         names = self._routes.clusters.get(header.cluster, {})
         found = (t for t, by_broker in self._routes.topics.items() if by_broker.keys() & names)
@@ -33,7 +33,9 @@ class TopicListHandlers:
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def system_topics(self, command: Command, channel: Channel) -> Command:
-        """The topics named after clusters and brokers, and one broker that knows the others."""
+        """The topics named after clusters and brokers, and the address of one broker that has the
+        others.
+        """
         names = set(self._routes.clusters)
         for brokers in self._routes.clusters.values():
             names.update(brokers)
@@ -55,12 +57,12 @@ class TopicListHandlers:
 
     @serves(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
     def unit_subscribed_only_topics(self, command: Command, channel: Channel) -> Command:
-        """Subscribed by units, but not topics of a unit themselves."""
+        """Topics to which units subscribe, and that are not topics of a unit."""
         mask = TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB
         return _listed(command, self._by_flag(TopicSysFlag.UNIT_SUB, mask))
 
     def _by_flag(self, wanted: int, mask: int) -> Iterable[str]:
-        """Topics whose topicSysFlag under `mask` is `wanted`; one broker's word is enough."""
+        """Topics whose topicSysFlag under `mask` is `wanted`; one broker's flag is enough."""
         for topic, by_broker in self._routes.topics.items():
             if next(iter(by_broker.values())).topic_sys_flag & mask == wanted:
                 yield topic

@@ -1,4 +1,4 @@
-"""Topics and their routes."""
+"""Requests about topics and their routes."""
 
 import logging
 from collections.abc import Awaitable
@@ -22,7 +22,7 @@ from mq.protocol.versions import version_number
 
 log = logging.getLogger(__name__)
 
-# From it on clients read standard JSON, whether or not they say so.
+# From this version on clients read standard JSON, whether or not they announce it.
 STANDARD_JSON = version_number("V4_9_4")
 
 # Java appends this to the remark of an unknown topic, and its users search for it.
@@ -30,7 +30,7 @@ HELP = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class TopicHandlers:
-    """Topics and their routes."""
+    """Serves topics and their routes."""
 
     def __init__(
         self,
@@ -46,14 +46,15 @@ class TopicHandlers:
 
     @serves(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     def route(self, command: Command, channel: Channel) -> Command | Awaitable[Command]:
-        """Where a topic is."""
+        """Return the route of a topic."""
         header = GetRouteInfoRequestHeader.decode(command.fields)
         route = self._routes.route(header.topic)
         if route is None:
             if self._elsewhere is not None:
                 return self._route_elsewhere(self._elsewhere, command, header)
             raise _no_route(header.topic)
-        # With clusterTest Java adds it whatever the settings say (ClusterTestRequestProcessor).
+        # With clusterTest Java always adds it, regardless of the settings
+        # (ClusterTestRequestProcessor).
         if self._settings.namesrv.order_message_enable or self._elsewhere is not None:
             route.order_topic_conf = self._kv.get(ORDER_TOPIC_NAMESPACE, header.topic)
         return self._answer(command, header, route)
@@ -74,7 +75,7 @@ class TopicHandlers:
 
     @serves(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete(self, command: Command, channel: Channel) -> Command:
-        """Forget a topic; a broker that still has it brings it back when it registers."""
+        """Remove a topic; a broker that still has it adds it again when it registers."""
         header = DeleteTopicFromNamesrvRequestHeader.decode(command.fields)
         self._routes.delete_topic(header.topic, header.cluster_name)
         log.info("%s deleted topic %s", channel.remote, header.topic)
@@ -82,7 +83,7 @@ class TopicHandlers:
 
     @serves(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
     def register(self, command: Command, channel: Channel) -> Command:
-        """One topic of a 5.x broker that tells its topics one by one."""
+        """Register one topic of a 5.x broker that registers its topics one by one."""
         header = RegisterTopicRequestHeader.decode(command.fields)
         self._routes.add_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
         return command.reply()

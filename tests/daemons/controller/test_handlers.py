@@ -413,7 +413,7 @@ def test_the_id_of_a_broker_that_lives_is_not_taken_from_another_address(etcd: E
                     reply = await copy.register()
                     assert reply.code == ResponseCode.CONTROLLER_INVALID_REQUEST
                     assert reply.remark == (
-                        "brokerId 1 of broker-a lives at 127.0.0.1:20001, and is not at "
+                        "brokerId 1 of broker-a is alive at 127.0.0.1:20001 and cannot be at "
                         "127.0.0.1:30001, too: stop one of the two"
                     )
                     info = await copy.info()

@@ -206,7 +206,7 @@ def test_one_that_has_made_the_key_without_an_answer_leads(
         done = await put_if(self, key, *more)
         if key.endswith("/leader") and not lost:
             lost.append(key)
-            raise EtcdError("etcd does not answer")
+            raise EtcdError("etcd does not reply")
         return done
 
     async def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.filtersrv import folder
-from mq.daemons.filtersrv.classes import FORGET_SECONDS, Classes, Key, NoClass, TooMany
+from mq.daemons.filtersrv.classes import UNUSED_SECONDS, Classes, Key, NoClass, TooMany
 from tests.daemons.filtersrv.servers import EVEN, filter_settings, without_seccomp
 
 ODD = EVEN.replace(b"== 0", b"== 1")
@@ -41,8 +41,8 @@ def test_a_class_that_is_used_while_others_are_forgotten_stays() -> None:
             await at.register(FIRST, "Even", EVEN)
             await at.register(SECOND, "Even", EVEN)
             sandbox = at.table[SECOND].sandbox
-            time.now = FORGET_SECONDS + 1
-            forgetting = asyncio.ensure_future(at.forget_unused())
+            time.now = UNUSED_SECONDS + 1
+            forgetting = asyncio.ensure_future(at.remove_unused())
             await asyncio.sleep(0)  # it waits for the end of the first one's sandbox
             await at.register(SECOND, "Even", EVEN)
             await forgetting
@@ -92,7 +92,7 @@ def test_where_sandboxes_have_become_impossible_not_every_pull_starts_a_process(
             monkeypatch.setattr("mq.daemons.filtersrv.classes.FIRST_PAUSE", 60.0)
             with pytest.raises(NoClass, match="this machine allows no sandbox"):
                 await at.match(FIRST, b"", 0)
-            with pytest.raises(NoClass, match="it is started again in a moment"):
+            with pytest.raises(NoClass, match="it will be restarted soon"):
                 await at.match(FIRST, b"", 0)
 
     asyncio.run(main())
@@ -108,7 +108,7 @@ def test_a_look_at_the_folder_takes_back_no_class_that_a_group_has_chosen_meanwh
     async def main() -> None:
         async with classes() as at:
             await at.register(FIRST, "Even", EVEN)
-            looking = asyncio.ensure_future(folder.look(settings, at))
+            looking = asyncio.ensure_future(folder.check_folder(settings, at))
             await asyncio.sleep(0)
             await at.register(FIRST, "Odd", EVEN.replace(b"Even", b"Odd"))
             await asyncio.to_thread(pipe.write_bytes, ODD)

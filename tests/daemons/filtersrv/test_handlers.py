@@ -65,7 +65,7 @@ def test_what_the_broker_finds_becomes_the_codes_of_java() -> None:
             assert PullMessageResponseHeader.decode(illegal.fields).next_begin_offset == 2
             failed = await pull(peer, queue_id=7)
             assert failed.code == ResponseCode.SYSTEM_ERROR
-            assert f"{TOPIC}@{GROUP}: the broker answers" in str(failed.remark)
+            assert f"{TOPIC}@{GROUP}: the broker replied" in str(failed.remark)
 
     asyncio.run(main())
 
@@ -161,12 +161,12 @@ public class Even implements MessageFilter {
         (b"#" * 2_000_000, "Even", None,
          "it has 2000000 bytes, 65536 are allowed (filterClassMaxBytes)"),
         (EVEN, "Even", 5, "its CRC is"),
-        (JAVA, "org.example.Even", None, "it is in Java, and filters are Python here"),
-        (JAVA.partition(b"\n")[2], "Even", None, "it is in Java, and filters are Python here"),
-        (EVEN, "../Even", None, "'../Even' is no name of a class"),
-        (EVEN, "E" * 201, None, "is no name of a class"),
-        (EVEN, "", None, "'' is no name of a class"),
-        (EVEN, "Other", None, "there is no class Other in it"),
+        (JAVA, "org.example.Even", None, "it is written in Java, but filters are Python here"),
+        (JAVA.partition(b"\n")[2], "Even", None, "it is written in Java, but filters are Python"),
+        (EVEN, "../Even", None, "'../Even' is not a class name"),
+        (EVEN, "E" * 201, None, "is not a class name"),
+        (EVEN, "", None, "'' is not a class name"),
+        (EVEN, "Other", None, "the source has no class Other"),
         (b"import time; time.sleep(1000)", "Even", None, "it took more than"),
     ],
     ids=["unclosed", "syntax", "2 MB", "crc", "java", "no package", "path", "long", "none", "other",
@@ -214,7 +214,7 @@ def test_a_class_that_hangs_is_ended_its_group_told_and_others_go_on(
                 told.remark
             )
             again = await pull(peer)  # at once: it is not started again and again
-            assert "it is started again in a moment" in str(again.remark)
+            assert "it will be restarted soon" in str(again.remark)
             assert at.filters.classes.ends == 1
             await upload(peer, EVEN)
             assert (await pull(peer)).code == ResponseCode.SUCCESS
@@ -244,7 +244,7 @@ def test_a_class_that_goes_on_when_it_has_answered_is_ended(
             assert sandbox is not None
             look = 0.2
             while not sandbox.has_ended and look < 30:  # a busy machine leaves it little to compute
-                monkeypatch.setattr("mq.daemons.filtersrv.app.LOOK_SECONDS", look)
+                monkeypatch.setattr("mq.daemons.filtersrv.app.CHECK_SECONDS", look)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(3 * look):
                         while not sandbox.has_ended:  # noqa: ASYNC110 - the loop hears of it
@@ -252,7 +252,7 @@ def test_a_class_that_goes_on_when_it_has_answered_is_ended(
                 look *= 2
             assert sandbox.has_ended
 
-    monkeypatch.setattr("mq.daemons.filtersrv.app.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("mq.daemons.filtersrv.app.CHECK_SECONDS", 0.2)
     asyncio.run(main())
 
 
@@ -363,10 +363,10 @@ def test_while_uploads_are_off_classes_are_files_of_the_folder(tmp_path: Path) -
             await at.send(b"1", b"2")
             reply = await upload(peer, ODD)  # what it sends is not looked at
             assert reply.code == ResponseCode.SYSTEM_ERROR
-            assert "there is no file Even.py in filterClassFolder" in str(reply.remark)
-            assert "class Even of Orders@billing is not here" in str((await pull(peer)).remark)
+            assert "filterClassFolder has no file Even.py" in str(reply.remark)
+            assert "class Even of Orders@billing is missing" in str((await pull(peer)).remark)
             (tmp_path / "Even.py").write_bytes(EVEN)
-            await folder.look(at.filters.settings, at.filters.classes)
+            await folder.check_folder(at.filters.settings, at.filters.classes)
             found = await pull(peer)
             assert [message.body for message in decode_records(found.body)] == [b"2"]
             (tmp_path / "Even.py").write_bytes(ODD)
@@ -374,7 +374,7 @@ def test_while_uploads_are_off_classes_are_files_of_the_folder(tmp_path: Path) -
             found = await pull(peer)
             assert [message.body for message in decode_records(found.body)] == [b"1"]
             (tmp_path / "Even.py").write_bytes(b"class Even: (\n")
-            await folder.look(at.filters.settings, at.filters.classes)
+            await folder.check_folder(at.filters.settings, at.filters.classes)
             assert (await pull(peer)).code == ResponseCode.SUCCESS  # the one before it
 
     asyncio.run(main())
@@ -389,7 +389,7 @@ def test_where_no_sandbox_is_allowed_classes_are_refused_with_one_line(
         async with servers() as at, Peer(at.filters.port) as peer:
             reply = await upload(peer)
             assert reply.code == ResponseCode.SYSTEM_ERROR
-            assert "this machine allows no sandbox, so no class runs here" in str(reply.remark)
+            assert "this machine allows no sandboxes, so no class can run" in str(reply.remark)
             assert not at.filters.classes.table
             assert "allows no sandbox" in at.filters.status_text()
 
@@ -397,6 +397,6 @@ def test_where_no_sandbox_is_allowed_classes_are_refused_with_one_line(
         asyncio.run(main())
     records = own_records(caplog, "mq.daemons.filtersrv", logging.ERROR)
     assert [record.getMessage() for record in records] == [
-        "this machine allows no sandbox, so no class runs here: pyseccomp is not installed "
+        "this machine allows no sandboxes, so no class can run: pyseccomp is not installed "
         "(pip install 'mq[filtersrv]')"
     ]

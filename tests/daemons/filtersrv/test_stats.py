@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from mq.daemons.filtersrv.classes import FORGET_SECONDS, Key
+from mq.daemons.filtersrv.classes import UNUSED_SECONDS, Key
 from mq.daemons.filtersrv.stats import GroupStats, metrics_of
 from mq.protocol.message import decode_records
 from tests.daemons.filtersrv.servers import GROUP, TOPIC, pull, servers, upload
@@ -20,11 +20,11 @@ def test_each_group_has_what_it_was_given(caplog: pytest.LogCaptureFixture) -> N
             await at.send(b"1", b"2", b"4")
             await upload(peer)
             stats = GroupStats(at.filters.classes)
-            stats.tell()
+            stats.log_minute()
             found = await pull(peer)
             assert len(decode_records(found.body)) == 2
-            stats.tell()
-            stats.tell()
+            stats.log_minute()
+            stats.log_minute()
             told = metrics_of(at.filters.listener, at.filters.tasks, at.filters.classes)
             values = {
                 metric.name: metric.values[-1][1]
@@ -63,12 +63,12 @@ def test_a_class_that_was_forgotten_begins_anew(caplog: pytest.LogCaptureFixture
             await upload(peer)
             stats = GroupStats(at.filters.classes)
             await pull(peer)
-            stats.tell()
-            at.filters.classes.table[KEY].used = -FORGET_SECONDS
-            await at.filters.classes.forget_unused()
+            stats.log_minute()
+            at.filters.classes.table[KEY].used = -UNUSED_SECONDS
+            await at.filters.classes.remove_unused()
             await upload(peer)
             await pull(peer, 1)
-            stats.tell()
+            stats.log_minute()
 
     with caplog.at_level(logging.INFO, "mq.daemons.filtersrv.stats"):
         asyncio.run(main())

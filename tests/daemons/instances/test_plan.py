@@ -84,8 +84,12 @@ def test_the_command_line_goes_before_the_file_but_for_what_each_has_of_its_own(
         ("instances=0\n[a]\n", None, "instances=0: expected 1 to 64"),
         ("instances=two\n", None, "instances=two: expected a whole number"),
         ("listenPort=x\n", 2, "listenPort=x: expected a whole number"),
-        ("brokerName=a\n[b]\n", 2, "[b] is none of the brokers of instances=2: a, a-2"),
-        ("[a]\nbrokerName=b\n", None, "[a] brokerName=b: the section has the name of the broker"),
+        ("brokerName=a\n[b]\n", 2, "[b] is not one of the brokers of instances=2: a, a-2"),
+        (
+            "[a]\nbrokerName=b\n",
+            None,
+            "[a] brokerName=b: the section must have the name of the broker",
+        ),
         ("[a]\n[a]\n", None, "section [a] occurs twice"),
     ],
 )

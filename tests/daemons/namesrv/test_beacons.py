@@ -168,7 +168,7 @@ def test_a_taken_udp_port_is_warned_about_and_the_name_server_serves(
                 assert server.port == port
 
     asyncio.run(main())
-    assert "beacons of brokers are not heard: UDP port" in caplog.text
+    assert "cannot receive beacons of brokers: UDP port" in caplog.text
 
 
 def test_a_name_server_stops_without_a_complaint(

@@ -83,7 +83,7 @@ def test_a_kv_value_that_cannot_be_saved_is_refused_and_not_kept(tmp_path: Path)
             RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader(namespace="N", key="a", value="1")
         )
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        assert reply.remark == "the KV configuration cannot be saved: Is a directory"
+        assert reply.remark == "cannot save the KV configuration: Is a directory"
         reply = await peer.ask(
             RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(namespace="N", key="a")
         )

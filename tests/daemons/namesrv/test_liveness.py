@@ -152,10 +152,10 @@ def test_what_an_old_connection_brings_behind_a_new_one_changes_nothing(tmp_path
         assert (await told(3, Kind.WHOLE, "A", "B")).code == ResponseCode.SUCCESS
         late = await told(2, Kind.WHOLE, "A")
         assert late.code == ResponseCode.SYSTEM_ERROR
-        assert late.remark == "registration 2 comes behind 3"
+        assert late.remark == "registration 2 arrived after 3"
         unfounded = await told(5, Kind.INCREMENT, "C", base=4)
         assert unfounded.code == ResponseCode.SYSTEM_ERROR
-        assert "register as a whole" in (unfounded.remark or "")
+        assert "send a whole registration" in (unfounded.remark or "")
         assert await topics(peer) == {"A", "B"}
         assert (await told(6, Kind.INCREMENT, "C", base=3)).code == ResponseCode.SUCCESS
         assert await topics(peer) == {"A", "B", "C"}

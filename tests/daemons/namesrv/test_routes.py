@@ -144,7 +144,7 @@ def test_the_id_of_a_master_is_left_to_the_one_that_was_elected_later(tmp_path: 
         assert old not in server.routes.live
         refused = await told(old, 3, "0123456789abcdef")
         assert (refused.code, master()) == (ResponseCode.SYSTEM_ERROR, new)
-        assert "of a later election: 4, and this one is of 3" in (refused.remark or "")
+        assert "from a later election: 4, this one from 3" in (refused.remark or "")
         await told(old, 5)
         assert master() == old
         server.routes.unregister("DefaultCluster", "broker-a", old, 0)
