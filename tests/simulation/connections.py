@@ -1,9 +1,9 @@
-"""The ends of connections: transports of asyncio that hand bytes to the network.
+"""The ends of connections: asyncio transports that hand bytes to the network.
 
-A machine that lost its power tells nobody: a peer learns of it by a reset when it sends something
-to the machine that has booted, or by probes where it has asked the kernel for them (SO_KEEPALIVE
-and TCP_USER_TIMEOUT). Until then its end is half open. So it is with a connection that something on
-the way has forgotten, but there nothing answers.
+A machine that loses power notifies no peer. A peer notices by a reset when it sends something to
+the rebooted machine, or by probes of the kernel (SO_KEEPALIVE and TCP_USER_TIMEOUT). Until then its
+end is half open. The same holds for a connection that the network has forgotten, but there nothing
+answers.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tests.simulation.network import Network
     from tests.simulation.world import Process
 
-_WINDOW = 256 * 1024  # bytes on their way or not yet read by the receiver
-_ACKNOWLEDGES = _WINDOW // 4  # so many that were read at a time
+_WINDOW = 256 * 1024  # bytes in flight or not yet read by the receiver
+_ACKNOWLEDGES = _WINDOW // 4  # bytes read before an acknowledgement is sent
 _USER_TIMEOUT = (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 18))
 _PROBE_SECONDS = 1.0  # between two probes of a connection
 _HIGH, _LOW = 64 * 1024, 16 * 1024
@@ -28,7 +28,7 @@ Address = tuple[str, int]
 
 
 class FakeSocket:
-    """What is asked of a socket beside its bytes."""
+    """The methods of a socket besides sending and receiving."""
 
     family = socket.AF_INET
     type = socket.SOCK_STREAM
@@ -41,17 +41,17 @@ class FakeSocket:
         return self._name
 
     def fileno(self) -> int:
-        """No descriptor of this process, and not that of a closed socket."""
+        """Neither a descriptor of this process nor that of a closed socket."""
         return 1 << 30
 
     def setsockopt(self, level: int, option: int, value: Any) -> None:
-        """Of all options one counts: for how long nothing may be acknowledged."""
+        """Only TCP_USER_TIMEOUT has an effect: how long nothing may be acknowledged."""
         if self._end is not None and (level, option) == _USER_TIMEOUT and value:
             self._end.probe(value / 1000)
 
 
 class End(asyncio.Transport):
-    """One end of a connection: a transport of asyncio."""
+    """One end of a connection: an asyncio transport."""
 
     def __init__(self, network: "Network", process: "Process", own: Address, peer: Address) -> None:
         super().__init__()
@@ -59,21 +59,21 @@ class End(asyncio.Transport):
         self.process = process
         self.own, self.peer_address = own, peer
         self.peer: End
-        self.protocol: Any = asyncio.Protocol()  # until somebody has one for it
+        self.protocol: Any = asyncio.Protocol()  # until the owner sets one
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
-        self._under_way = 0  # bytes sent of which is not known that the peer has read them
-        self._read_bytes = 0  # of which the peer does not know yet
-        self._received: deque[bytes | None] = deque()  # by the kernel; None: the end
+        self._under_way = 0  # bytes sent and not known to be read by the peer
+        self._read_bytes = 0  # bytes read that the peer does not know of
+        self._received: deque[bytes | None] = deque()  # received by the kernel; None: the end
         self._reads = True
         self._high, self._low = _HIGH, _LOW
         self._writing_paused = False
         self._closing = False
         self.is_open = True  # until connection_lost is due
-        self.is_forgotten = False  # on the way: nothing arrives, and nobody says so
-        self.is_refused = False  # as soon as it sends something: a machine has booted
+        self.is_forgotten = False  # by the network: nothing arrives, without notice
+        self.is_refused = False  # reset at the next send: the machine has rebooted
         self._probes_failed = 0
-        #: From which address to which. When the last chunk arrives: none overtakes it.
+        # Addresses of both ends; and the arrival of the last chunk: none overtakes it.
         self.link = own[0], peer[0]
         self.last = 0.0
 
@@ -143,7 +143,7 @@ class End(asyncio.Transport):
             self.network.deliver(self, lambda: self.peer.broken(error(errno.ECONNRESET)))
             self.lost(None)
 
-    # what is under way ------------------------------------------------------------------------
+    # bytes in flight --------------------------------------------------------------------------
 
     def _send(self) -> None:
         while self._unsent and self._under_way < _WINDOW:
@@ -163,18 +163,18 @@ class End(asyncio.Transport):
             self.lost(None)
 
     def arrived(self, data: bytes | None) -> None:
-        """The kernel of this end has got bytes, or the end of them."""
+        """The kernel of this end has received bytes, or the end of the stream."""
         if self.is_open and self.process.is_alive:
             self._received.append(data)
             if len(self._received) == 1:
                 self.process.loop.call_soon(self._read)
-        elif self.process.machine.has_power:  # nothing here knows of this connection
+        elif self.process.machine.has_power:  # no process knows this connection
             self.network.deliver(self, lambda: self.peer.broken(error(errno.ECONNRESET)))
         else:
-            self.peer.is_refused = True  # it is sent again, until the machine answers
+            self.peer.is_refused = True  # it is sent again until the machine answers
 
     def probe(self, seconds: float) -> None:
-        """Have the kernel ask each second whether the peer's is there; so long it may not be."""
+        """Let the kernel probe the peer each second; it may be silent for some seconds."""
         loop = self.process.loop
         most = max(1, int(seconds / _PROBE_SECONDS))
 
@@ -197,7 +197,7 @@ class End(asyncio.Transport):
         self.network.world.at(loop.time() + _PROBE_SECONDS, look)
 
     def _read(self) -> None:
-        """In the loop of this end."""
+        """Called in the loop of this end."""
         taken: list[bytes] = []
         while self._reads and self._received and self.is_open:
             data = self._received.popleft()
@@ -226,7 +226,7 @@ class End(asyncio.Transport):
             self._send()
 
     def broken(self, why: OSError) -> None:
-        """The peer has reset the connection, or the kernel has given it up."""
+        """The peer has reset the connection, or the kernel has given up."""
         if self.is_open and self.process.is_alive:
             self._unsent.clear()
             self._unsent_bytes = 0

@@ -1,25 +1,27 @@
-"""Controlled sets: brokers whose master controllers elect, in a scenario; all of them acknowledge.
+"""Controlled sets in a scenario: brokers whose master is elected by controllers, with
+allAckInSyncStateSet.
 
-What must hold, with allAckInSyncStateSet:
+Invariants:
 
-    acknowledged   SEND_OK: each broker that controllers have in sync has the message in its queue,
-                   and the topic with that queue
-    kept           whatever dies, and if the disk of any member is lost while another is in sync
-    one master     no two brokers are master in the same epoch
-    shown          no member shows what one that is in sync does not have
-    not cut        what a consumer was given is there, in its place, in the end
-    the same log   all members have the master's, once nothing is wrong any more, and its epochs
+  acknowledged   SEND_OK: each broker in sync, according to the controllers, has the message in its
+                 queue, and the topic with that queue
+  kept           that holds whatever dies, even if the disk of a member is lost while another
+                 member is in sync
+  one master     no two brokers are master in the same epoch
+  shown          no member shows messages that another member in sync lacks
+  not cut        a delivered message is in its place at the end
+  the same log   after the last fault all members have the master's log and epochs
 
-With ASYNC_FLUSH a member that has lost its power may lack something, until it is out of sync or has
-all that the master has. If it is made the master before that, what was acknowledged since its last
-flush may be gone, if something was wrong with all others that were in sync, too, or with
-controllers or etcd. Else one of the others has to be elected.
+With ASYNC_FLUSH a member that lost power may lack messages until it is out of sync or has
+everything of the master. If it becomes master before, messages acknowledged since its last flush
+may be lost, provided that something was wrong with all other members in sync, or with controllers
+or etcd. Otherwise one of the others must be elected.
 
-Controllers may elect who has lost its disk, and is not missed yet, when its master dies. Then
-somebody has them elect another one (enableElectUncleanMaster): that need not have everything.
+Controllers may elect a member that has lost its disk and is not missed yet when its master dies.
+Then another one is elected with enableElectUncleanMaster, which need not have everything.
 
-The model takes the set for one broker (`Face`): whoever is master. What groups did and what was
-made or deleted since the new master last copied it may be forgotten by it, as of pairs.
+The model treats the set as one broker (`Face`), the current master. Actions of groups and
+administrators since the last copy of the new master's tables may be forgotten, as with pairs.
 """
 
 import base64
@@ -38,7 +40,7 @@ from tests.simulation.model import Model
 from tests.simulation.pairs import CATCHES_UP, READS, common_bytes, log_files
 from tests.simulation.world import START, Machine, World
 
-# Which seeds have them: none that have pairs. And what makes a minute long enough.
+# Seeds with controlled sets: none that have pairs.
 EVERY, _FIRST = 9, 5
 SETTINGS = {
     "allAckInSyncStateSet": "true",
@@ -49,19 +51,19 @@ SETTINGS = {
 }
 NAME = "broker-a"
 _LOOK = 0.1
-# A round of what a slave copies takes so long at most; what was asked for first is that old.
+# Longest time of a copy of the tables by a slave; requested values may be that old.
 _ROUND_SECONDS = 10.0
 _REPLACED = (1.0, 8.0)
-# With ASYNC_FLUSH a power cut takes what came in so many seconds, if the disk is slow.
+# With ASYNC_FLUSH and a slow disk a power cut loses messages of the last seconds.
 UNFLUSHED = 15.0
-# What was wrong so many seconds ago may show still.
+# Faults of the last seconds may still have an effect.
 _TROUBLE = 15.0
-# From the loss of a master on another one serves within so many seconds, of calm ones.
+# Seconds from the loss of a master until another one serves, in a calm cluster.
 ELECTED = 25.0
 
 
 def is_controlled(seed: int) -> bool:
-    """Whether controllers keep the brokers of a seed."""
+    """Whether controllers manage the brokers of a seed."""
     return seed % EVERY == _FIRST
 
 
@@ -70,14 +72,14 @@ class _Copy:
     """What is known of a member."""
 
     id: int = 0  # by which controllers know it
-    copied_at: float = START  # when it last had copied all that is not in the log
-    lacks_since: float = inf  # it lost its power, and what came since then may not be there
-    cut_at: float = 0.0  # when that was
-    others: list[Daemon] = field(default_factory=list)  # that were in sync with it
+    copied_at: float = START  # when it last had copied everything outside the log
+    lacks_since: float = inf  # it lost power, and later messages may be missing
+    cut_at: float = 0.0  # the time of that power cut
+    others: list[Daemon] = field(default_factory=list)  # other members in sync with it
 
 
 class Face:
-    """The set as others see it: one broker, which is where its master is now."""
+    """The set as others see it: one broker, at the address of the current master."""
 
     def __init__(self, sets: "ControlledSet") -> None:
         self.name = NAME
@@ -88,7 +90,7 @@ class Face:
 
     @property
     def master(self) -> Daemon:
-        """Who is, or was last."""
+        """The current or last master."""
         return self._set.master
 
     @property
@@ -127,13 +129,13 @@ class ControlledSet:
         self._etcd = Etcd()
         self._copies: dict[Daemon, _Copy] = {}
         self._of_epoch: dict[int, Daemon] = {}
-        self._broker: Any = None  # the last that was seen to be master
+        self._broker: Any = None  # the last known master
         self._lost_ids: set[int] = set()
         self._is_by_hand = False
-        self._known: tuple[int, dict[str, Any]] = (0, {})  # `_kept` at a revision of etcd's
+        self._known: tuple[int, dict[str, Any]] = (0, {})  # `_kept` at a revision of etcd
         self._controllers: list[Daemon] = []
-        self._failed_over = START  # since when the next master may not know all
-        #: Whether nothing was wrong with a machine for so many seconds.
+        self._failed_over = START  # since when the next master may not know everything
+        # Whether nothing was wrong with a machine for some seconds.
         self.is_well: Callable[[Target, float], bool] = lambda target, seconds: True
         self.members: list[Daemon] = []
         self.elections = 0
@@ -141,7 +143,7 @@ class ControlledSet:
         self.master: Daemon
 
     def add(self) -> None:
-        """Two or three brokers, as many controllers, one etcd or two."""
+        """Add two or three brokers, as many controllers, and one or two etcd members."""
         random, cluster = self._random, self._cluster
         members = [cluster.add_etcd(self._etcd, n) for n in range(1, random.randint(1, 2) + 1)]
         controllers = [
@@ -165,15 +167,15 @@ class ControlledSet:
         cluster.brokers.append(Face(self))
         self._world.met(f"a controlled set of {count}")
 
-    # what is looked at all the time ---------------------------------------------------------------
+    # continuous checks ----------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Begin to look who is master."""
+        """Start to watch the master."""
         self.look()
         self._world.at(self._world.now + _LOOK, self.watch)
 
     def look(self) -> None:
-        """See who is master, and how far the others are."""
+        """Read the current master and the progress of the others."""
         acting = []
         for member in self.members:
             app = member.app
@@ -202,7 +204,7 @@ class ControlledSet:
                 self._forgets(self._failed_over)
 
     def lost_power(self, target: Target) -> None:
-        """A member with ASYNC_FLUSH is about to lose its power."""
+        """A member with ASYNC_FLUSH is about to lose power."""
         for member, copy in self._copies.items():
             if member is target:
                 copy.lacks_since = min(copy.lacks_since, self._world.now - UNFLUSHED)
@@ -221,12 +223,14 @@ class ControlledSet:
             copy.lacks_since = inf
 
     def _elect_by_hand(self) -> None:
-        """All in sync have lost their disks: have controllers elect others, and restart them."""
+        """All members in sync have lost their disks: let controllers elect others, and restart
+        them.
+        """
         if self._is_by_hand:
             return
         self._is_by_hand = True
         self._world.met("a member that had lost its disk was elected")
-        self._world.tell("scenario", "whoever there is may be elected, in sync or not")
+        self._world.tell("scenario", "any member may be elected, in sync or not")
         self._model.may_be_lost(NAME, START, inf)
         for controller in self._controllers:
             controller.settings["enableElectUncleanMaster"] = "true"
@@ -239,7 +243,7 @@ class ControlledSet:
             self._model.wrong(f"{before.name} and {member.name} are both master in epoch {epoch}")
 
     def _check_shown(self) -> None:
-        # Who cuts its log just now lowers what is confirmed in the same turn.
+        # A member that truncates its log lowers the confirm offset in the same turn.
         shown = {
             member.name: min(
                 member.app.broker.replication.confirmed,
@@ -277,7 +281,7 @@ class ControlledSet:
         self.master = member
 
     def _is_excused(self, copy: _Copy) -> bool:
-        """Whether a new master may lack what was acknowledged."""
+        """Whether a new master may lack acknowledged messages."""
         if copy.lacks_since == inf:
             return False
         seconds = self._world.now - copy.cut_at + _TROUBLE
@@ -285,13 +289,13 @@ class ControlledSet:
         return not (is_kept and any(self.is_well(other, seconds) for other in copy.others))
 
     def _forgets(self, since: float) -> None:
-        """What was done at the master since a moment the next one may not know."""
+        """The next master may not know actions at the old one since a moment."""
         self._failed_over = since
         self._model.fails_over(NAME, since, self._world.now)
 
     @property
     def serving(self) -> Any:
-        """The broker that is master, None while there is none."""
+        """The current master, None while there is none."""
         app = self.master.app
         broker = None if app is None else app.broker
         return broker if broker is not None and broker.replication.state is not None else None
@@ -307,12 +311,12 @@ class ControlledSet:
         return self._known[1]
 
     def in_sync(self) -> list[Daemon]:
-        """The members that are in sync, as controllers know, and have not lost their disks."""
+        """The members in sync, according to controllers, that have not lost their disks."""
         ids = set(self._kept().get("syncStateSet", ())) - self._lost_ids
         return [member for member, copy in self._copies.items() if copy.id in ids]
 
     def acknowledged(self, topic: str, queue_id: int, offset: int, at: float) -> None:
-        """A master has said SEND_OK for a message that was sent at a time."""
+        """A master has answered SEND_OK for a message sent at a time."""
         self.look()
         for member in self.in_sync():
             if self._copies[member].lacks_since < inf:
@@ -333,11 +337,12 @@ class ControlledSet:
                     f"in sync, does not know the queue"
                 )
 
-    # a member is lost -----------------------------------------------------------------------------
+    # loss of a member -----------------------------------------------------------------------------
 
     def destroy(self, target: Target) -> End:
-        """A member's machine is gone for good, with its disk, unless it is the last that is in
-        sync; returns what may put an empty one in its place."""
+        """Destroy a member's machine and disk, unless it is the last one in sync; returns a
+        function that may replace it by an empty one.
+        """
         member = next((one for one in self.members if one is target), None)
         if member is None or member.is_lost:
             return lambda: None
@@ -358,7 +363,7 @@ class ControlledSet:
         return over
 
     def _replace(self, member: Daemon) -> None:
-        """An empty disk, and a new id."""
+        """Give a member an empty disk and a new id."""
         machine = member.machine
         faults, chance = machine.disk.faults, machine.disk.random
         machine.disk = seams.make_disk(machine.name)
@@ -369,10 +374,10 @@ class ControlledSet:
         self._world.met("an empty member comes to a controlled set")
         back(member)
 
-    # in the end -----------------------------------------------------------------------------------
+    # final checks ---------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """All members come to the master's end, are in sync, and have the same log."""
+        """All members reach the master's end, are in sync, and have the same log."""
         left = [member for member in self.members if not member.is_lost]
         broker = self.serving
         if broker is None:
@@ -407,14 +412,14 @@ class ControlledSet:
             self._model.wrong(f"the members of {NAME} are in other epochs: {epochs}")
 
     def lose_master(self) -> bool:
-        """Destroy the master, and wait for the next; whether there was another in sync."""
+        """Destroy the master and wait for the next; returns whether another member was in sync."""
         lost, world = self.master, self._world
         if len(self.in_sync()) < 2:
             return False
         world.tell("scenario", f"{lost.name} is destroyed, with its disk")
         self.destroy(lost)
 
-        def has_next() -> bool:  # `watch` looks
+        def has_next() -> bool:  # `watch` updates the state
             return self.master is not lost and self.serving is not None
 
         world.run(world.now + ELECTED, has_next)

@@ -1,10 +1,10 @@
-"""A stand-in for etcd, as far as controllers speak to it: the JSON of its gateway, over HTTP.
+"""A stand-in for etcd, as far as controllers use it: the JSON of its gateway, over HTTP.
 
-Members share one state, which answers in one order: consensus, and a disk that loses nothing, are
-taken for granted here. What a member does not take for granted is that its answer arrives: it may
-stand still, be killed between a write and its answer, or be cut off. A member that stood still does
-what it was asked then, late. Leases run by its clock; while no member lives they do not end, and
-they begin anew with the first that comes back (as with a new leader of etcd's).
+Members share one state and one order of answers: consensus and a reliable disk are assumed. An
+answer may still be lost: a member may be stopped, killed between a write and its answer, or cut
+off. A member that was stopped executes requests late. Leases run by its clock; while no member is
+alive they do not expire, and they restart with the first member that returns (as with a new leader
+of etcd).
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from mq.client.machine import clock
 from tests.simulation.world import Process, World
 
 PORT = 2379
-# Seconds from a request to what it does: a round among members, an fsync.
+# Seconds from a request to its effect: a round among members, an fsync.
 _WORKS = (0.000_3, 0.004)
 _NOT_FOUND = 5  # of gRPC
-_LOOK = 0.1  # for leases that are over
+_LOOK = 0.1  # interval of checks for expired leases
 
 Json = dict[str, Any]
 
@@ -42,21 +42,21 @@ class _Lease:
 
 
 class _Refused(Exception):
-    """What etcd answers with an error, and gRPC's code of it."""
+    """An error of etcd with its gRPC code."""
 
 
 @dataclass
 class Etcd:
-    """What all members know."""
+    """The state that all members share."""
 
     pairs: dict[bytes, _Pair] = field(default_factory=dict)
     leases: dict[int, _Lease] = field(default_factory=dict)
     revision: int = 1
-    members: list[Process] = field(default_factory=list)  # those that have begun
+    members: list[Process] = field(default_factory=list)  # members that have started
     _next_lease: int = 1
 
     def joins(self, process: Process) -> None:
-        """A member begins to serve; with the first one leases begin anew."""
+        """A member starts to serve; with the first one leases restart."""
         self.members = [one for one in self.members if one.is_alive]
         if not self.members:
             for lease in self.leases.values():
@@ -190,7 +190,7 @@ class EtcdMember:
 
 
 class Connection(asyncio.Protocol):
-    """HTTP/1.1, one request after the other. ``works``: seconds that the next one takes."""
+    """HTTP/1.1, one request at a time. ``works`` has the seconds that the next request takes."""
 
     def __init__(self, etcd: Etcd, works: Callable[[], float]) -> None:
         self._etcd = etcd

@@ -184,20 +184,20 @@ def _cut(strike: Strike, *, to: bool, back: bool) -> End:
 
 @kind("all")
 def partition(strike: Strike) -> End:
-    """{it} and some others do not reach each other."""
+    """{it} and some other machines cannot reach each other."""
     return _cut(strike, to=True, back=True)
 
 
 @kind("all")
 def one_way_partition(strike: Strike) -> End:
-    """{it} does not reach some others, or they do not reach it, but the other way is open."""
+    """{it} cannot reach some other machines, or they cannot reach it; the other direction is open."""
     to = strike.chance.random() < 0.5
     return _cut(strike, to=to, back=not to)
 
 
 @kind("all")
 def resets(strike: Strike) -> None:
-    """{it} has some of its connections broken, both ends are told."""
+    """{it} has some of its connections reset; both ends are notified."""
     for end in strike.world.network.of_machine(strike.machine.address):
         if strike.chance.random() < 0.7:
             strike.world.network.reset(end)
@@ -205,7 +205,7 @@ def resets(strike: Strike) -> None:
 
 @kind("all")
 def half_open_connections(strike: Strike) -> End:
-    """{it} has connections that something on the way forgets: all bytes vanish, nobody is told."""
+    """{it} has connections that the network forgets: all bytes vanish, and no end is notified."""
     network, reset_later = strike.world.network, strike.chance.random() < 0.5
     forgotten = [
         end for end in network.of_machine(strike.machine.address) if strike.chance.random() < 0.7
@@ -214,7 +214,7 @@ def half_open_connections(strike: Strike) -> End:
         network.forget(end)
 
     def over() -> None:
-        if reset_later:  # it answers now that it does not know them
+        if reset_later:  # it answers that it does not know them
             for end in forgotten:
                 network.reset(end)
 
@@ -223,14 +223,16 @@ def half_open_connections(strike: Strike) -> End:
 
 @kind("all")
 def slow_network(strike: Strike) -> End:
-    """{it} has a network with long delays, each connection other ones: what is sent overtakes."""
+    """{it} has a network with long delays that differ by connection, so messages overtake each
+    other.
+    """
     longest = strike.chance.choice((0.05, 0.3, 1.0))
     return strike.injector.overlays.delay(strike, (0.0, longest))
 
 
 @kind()
 def bad_datagrams(strike: Strike) -> End:
-    """{it} has a network that loses, doubles and delays datagrams."""
+    """{it} has a network that loses, duplicates and delays datagrams."""
     chance = strike.chance
     faults = DatagramFaults(chance.choice((0.0, 0.3, 1.0)), chance.choice((0.0, 0.5)), 2.0)
     return strike.injector.overlays.datagrams(strike, faults)
@@ -241,7 +243,7 @@ def bad_datagrams(strike: Strike) -> End:
 
 @kind("all")
 def clock_jump(strike: Strike) -> None:
-    """{it} has its clock set, ahead or back."""
+    """{it} has its clock set forward or back."""
     seconds = strike.chance.choice((-30.0, -2.0, 2.0, 30.0))
     strike.world.tell(f"FAULT {strike.fault.number}", f"its clock jumps by {seconds:+g} s")
     strike.machine.set_clock(by=seconds)
@@ -249,7 +251,7 @@ def clock_jump(strike: Strike) -> None:
 
 @kind("all")
 def clock_drift(strike: Strike) -> End:
-    """{it} has a clock that goes too fast or too slow, and is set right afterwards."""
+    """{it} has a clock that runs too fast or too slow, and is corrected afterwards."""
     drift = strike.chance.choice((-0.2, -0.01, 0.01, 0.2))
     strike.world.tell(f"FAULT {strike.fault.number}", f"its clock gains {drift:+g} s a second")
     began = strike.world.now
@@ -270,13 +272,13 @@ def _set_for_a_while(strike: Strike, seconds: float) -> End:
 
 @kind("brokers", is_drawn=False)
 def clock_ahead(strike: Strike) -> End:
-    """{it} has a clock that is minutes ahead, and is set right afterwards."""
+    """{it} has a clock that is minutes ahead, and is corrected afterwards."""
     return _set_for_a_while(strike, strike.chance.choice((120.0, 600.0, 1500.0)))
 
 
 @kind("brokers", is_drawn=False)
 def clock_behind(strike: Strike) -> End:
-    """{it} has a clock that is minutes late, and is set right afterwards."""
+    """{it} has a clock that is minutes late, and is corrected afterwards."""
     return _set_for_a_while(strike, strike.chance.choice((-120.0, -600.0, -1500.0)))
 
 
@@ -297,7 +299,7 @@ def slow_disk(strike: Strike) -> End:
 
 @kind()
 def short_writes(strike: Strike) -> End:
-    """{it} has a disk that writes only a part of what it is asked to, at times."""
+    """{it} has a disk that sometimes writes only a part."""
     return strike.injector.overlays.disk(strike, DiskFaults(writes_short=0.3))
 
 
@@ -327,12 +329,12 @@ def failing_writes(strike: Strike) -> End:
 
 @kind()
 def failing_syncs(strike: Strike) -> End:
-    """{it} has a disk on which some fsyncs fail (EIO), until somebody mends it and boots."""
+    """{it} has a disk on which some fsyncs fail (EIO), until it is repaired and the machine boots."""
     over = _failing(strike, ("fsync", "fdatasync"), 0.5)
 
     def boot() -> None:
         over()
-        _cut_power(strike)  # what an fsync has failed to write is not there any more
+        _cut_power(strike)  # data of a failed fsync is lost
         back(strike.target)
 
     return boot
@@ -340,7 +342,7 @@ def failing_syncs(strike: Strike) -> End:
 
 @kind("brokers", is_drawn=False)
 def bit_rot(strike: Strike) -> None:
-    """{it} has a bit changed in a file of its log, where it lies."""
+    """{it} has a bit of its log changed on the disk."""
     chance, disk = strike.chance, strike.machine.disk
     paths = [path for path, one in disk.files() if "/commitlog/" in path and one.length]
     if not paths:
@@ -354,12 +356,12 @@ def bit_rot(strike: Strike) -> None:
         disk.rot(logs[path], position, chance.randrange(8))
 
 
-# Of a record: its size, a magic number, the checksum of its body, ...; the length of its body.
+# Of a record: size, magic, checksum of the body, and so on; the length of its body.
 _HEAD = struct.Struct(">iiI72xi")
 
 
 def bodies_from(logs: dict[str, Inode], first: str, position: int) -> list[bytes]:
-    """The bodies of a log from the record on that has this position in its file ``first``."""
+    """The bodies of a log from the record at this position of its file ``first`` on."""
     found = []
     for path in sorted(path for path in logs if path >= first):
         content, at = bytes(logs[path].content()), 0

@@ -1,7 +1,7 @@
 """A network with delays, partitions and resets, between the loops of simulated processes.
 
-A connection delivers bytes in order, each chunk after a delay, as long as the link between the two
-machines is open; while it is cut, they wait, as TCP has them wait. Datagrams are lost then.
+A connection delivers bytes in order, each chunk after a delay, while the link between the two
+machines is open; while it is cut, they wait, as with TCP. Datagrams are lost then.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DELAY = (0.000_05, 0.001)  # seconds, one way
 _LEAST_DELAY, _DELAY_SPAN = DELAY[0], DELAY[1] - DELAY[0]
-_GIVE_UP = 127.0  # seconds that a connection is tried for
+_GIVE_UP = 127.0  # seconds for which a connection is tried
 
 
 class Server:
@@ -51,23 +51,23 @@ class Server:
 
 
 class Network:
-    """Between all machines of a world."""
+    """The network between all machines of a world."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
         self.servers: dict[Address, Server] = {}
         self.sockets: dict[Address, Datagrams] = {}
         self.ends: dict[End, None] = {}
-        #: Of machines whose network is not as it should be, by address.
+        # Machines with network faults, by address.
         self.delays: dict[str, tuple[float, float]] = {}
         self.datagrams_of: dict[str, DatagramFaults] = {}
         self.forgotten: dict[End, None] = {}
-        #: When a connection between two addresses was last broken.
+        # When a connection between two addresses was last broken.
         self.disturbed: dict[tuple[str, str], float] = {}
-        #: When the second of two addresses last took a connection of the first, and a datagram.
+        # When the second of two addresses last accepted a connection of the first, and a datagram.
         self.taken: dict[tuple[str, str], float] = {}
         self.heard: dict[tuple[str, str], float] = {}
-        self._cuts: dict[tuple[str, str], int] = {}  # how many cut it, from one address to another
+        self._cuts: dict[tuple[str, str], int] = {}  # number of cuts, by link
         self._chances: dict[tuple[str, str], random.Random] = {}
         self._waiting: list[tuple[End, Callable[[], None]]] = []
         self._ports: dict[str, int] = {}
@@ -75,9 +75,9 @@ class Network:
     # faults -----------------------------------------------------------------------------------
 
     def cut(self, links: list[tuple[str, str]]) -> Callable[[], None]:
-        """Let nothing through, each from one address to another; returns what mends it.
+        """Cut links, each from one address to another; returns a function that repairs them.
 
-        A link that two have cut is whole when both have mended it.
+        A link that was cut twice is open after both repairs.
         """
         for link in links:
             self._cuts[link] = self._cuts.get(link, 0) + 1
@@ -97,7 +97,7 @@ class Network:
         return (one, other) in self._cuts
 
     def is_through(self, end: End) -> bool:
-        """Whether the other end's machine can be asked, and answer."""
+        """Whether the other end's machine can be reached and can answer."""
         one, other = end.own[0], end.peer_address[0]
         return not (
             end.is_forgotten
@@ -107,29 +107,29 @@ class Network:
         )
 
     def of_machine(self, address: str) -> list[End]:
-        """The ends of its connections that are open."""
+        """The open ends of a machine's connections."""
         return [end for end in self.ends if end.own[0] == address]
 
     def reset(self, end: End) -> None:
-        """Break a connection at both ends, as a firewall does that knows it no more."""
+        """Break a connection at both ends, as a firewall does that has lost its state."""
         self.disturbed[end.own[0], end.peer_address[0]] = self.world.now
         self.disturbed[end.peer_address[0], end.own[0]] = self.world.now
         end.broken(error(errno.ECONNRESET))
         end.peer.broken(error(errno.ECONNRESET))
 
     def forget(self, end: End) -> None:
-        """Let all that is sent on a connection vanish, both ways, and tell nobody."""
+        """Drop everything that is sent on a connection, both ways, without notice."""
         end.is_forgotten = end.peer.is_forgotten = True
         self.forgotten[end] = self.forgotten[end.peer] = None
 
     def booted(self, machine: "Machine") -> None:
-        """Who has sent it something meanwhile is told now; others when they do."""
+        """Notify peers that have sent something meanwhile; others when they send."""
         for end in [end for end in self.ends if end.peer_address[0] == machine.address]:
             if end.is_refused:
                 end.broken(error(errno.ECONNRESET))
 
     def end_all_of(self, process: "Process", *, tells_peers: bool) -> None:
-        """The process is no more."""
+        """A process has ended."""
         for address in [a for a, server in self.servers.items() if server.process is process]:
             del self.servers[address]
         for address in [a for a, sock in self.sockets.items() if sock.process is process]:
@@ -141,7 +141,7 @@ class Network:
             if tells_peers:
                 self.deliver(end, lambda end=end: end.peer.broken(error(errno.ECONNRESET)))  # type: ignore[misc]
 
-    # what loops ask ---------------------------------------------------------------------------
+    # requests of loops ------------------------------------------------------------------------
 
     def _port(self, address: str) -> int:
         self._ports[address] = self._ports.get(address, 40000) + 1
@@ -166,12 +166,12 @@ class Network:
         give_up = world.now + _GIVE_UP
 
         def knock() -> None:
-            """At the machine that is called."""
+            """Runs at the called machine."""
             if not process.is_alive or answer.done():
                 return
             if self.is_cut(own[0], host) or self.is_cut(host, own[0]) or not self._has_power(host):
-                # So long the kernel tries; one that is asked again by the program tries anew.
-                if world.now + 1.0 < give_up:  # it is tried again
+                # The kernel tries for this long; the program's next attempt starts again.
+                if world.now + 1.0 < give_up:  # try again
                     world.at(world.now + 1.0, knock)
                 else:
                     loop.call_soon(fail, error(errno.ETIMEDOUT))
@@ -206,7 +206,7 @@ class Network:
         near = await answer
         protocol = near.protocol = factory()
         protocol.connection_made(near)
-        if not near.is_open:  # reset since the peer's system has taken it
+        if not near.is_open:  # reset since the peer's kernel has accepted it
             loop.call_soon(protocol.connection_lost, error(errno.ECONNRESET))
         return near, protocol
 
@@ -214,7 +214,7 @@ class Network:
         def made() -> None:
             if not far.is_open:
                 return
-            if not server.serves:  # bound, but closed again, or not accepting yet
+            if not server.serves:  # bound, but closed again or not accepting yet
                 far.protocol = asyncio.Protocol()
                 far.abort()
                 return
@@ -247,7 +247,7 @@ class Network:
         return delay
 
     def deliver(self, end: End, work: Callable[[], None]) -> None:
-        """Do something at the other end of a connection, behind what was sent before."""
+        """Do something at the other end of a connection, after everything that was sent before."""
         if end.is_forgotten:
             return
         link = end.link

@@ -1,17 +1,17 @@
-"""What a run of a seed looks like to somebody who has not seen the code."""
+"""The output of a seed for readers who do not know the code."""
 
 import re
 
 from tests.simulation.scenario import Result
 
-# What the problems name, and details of the story are shown for.
+# Names in problems; details about them are shown.
 _THINGS = re.compile(r"message \d+|transaction \d+|timer \d+")
 _MOST_PROBLEMS = 10
 _BORING = ("ACCESS CONTROL IS OFF",)
 
 
 def story(result: Result, *, everything: bool = False) -> str:
-    """The trace: what went wrong with whom, what they said, and what the problems are about."""
+    """The trace: faults, log lines, and details about the problems."""
     wanted = {each for problem in result.problems for each in _THINGS.findall(problem)}
     lines: list[str] = []
     details = iter(result.details)
@@ -29,13 +29,13 @@ def story(result: Result, *, everything: bool = False) -> str:
 
 
 def command(result: Result) -> str:
-    """What repeats it."""
+    """The command that repeats a run."""
     words = ["python -m tests.simulation --seed", str(result.seed), result.variant.arguments()]
     return " ".join(word for word in words if word)
 
 
 def ending(result: Result) -> str:
-    """Behind a story: what did not hold, and how to see it again; or that all held."""
+    """The end of a story: problems and how to repeat them, or that all invariants held."""
     if not result.problems:
         return f"all held, with {result.requests} requests in {result.seconds:.0f} s"
     problems = [f"  {each}" for each in result.problems[:_MOST_PROBLEMS]]
@@ -45,7 +45,7 @@ def ending(result: Result) -> str:
 
 
 def failure(result: Result, *, shrunk_from: Result | None = None) -> str:
-    """A seed that failed: story, problems, and how to see it again."""
+    """A failed seed: story, problems, and how to repeat it."""
     title = f"SEED {result.seed} FAILED"
     if shrunk_from is not None:
         title += (

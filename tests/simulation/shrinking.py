@@ -1,9 +1,9 @@
-"""Finds less of a scenario that fails still: fewer faults, fewer clients, a shorter time.
+"""Reduces a failing scenario: fewer faults, fewer clients, a shorter time.
 
-The faults by delta debugging (Zeller and Hildebrandt, 2002: ddmin): halves, quarters and so on are
-left out as long as what is left fails. A fault that is left out changes the order of what comes
-behind it, so a smaller plan may need other delays to fail: each is tried with some noise, too. What
-counts is a problem that reads as one of those that were found first, whatever its numbers are.
+Faults are reduced by delta debugging (Zeller and Hildebrandt, 2002: ddmin): halves, quarters and so
+on are left out as long as the rest fails. Leaving out a fault changes later events, so a smaller
+plan may need other delays to fail: each is tried with some noise, too. A failure counts if a
+problem equals one of the first ones, apart from numbers.
 """
 
 import re
@@ -16,23 +16,23 @@ from tests.simulation import scenario
 from tests.simulation.scenario import Result, Variant
 from tests.simulation.world import START
 
-# How many noises a smaller scenario is tried with.
+# Noises tried with a smaller scenario.
 _NOISES = 4
-# Behind the last fault the clients go on for so long at least.
+# Seconds for which clients continue after the last fault.
 _AFTERWARDS = (2.0, 5.0, 15.0)
 
-# What is another in each run: numbers, and which of the daemons or clients it was.
+# Parts of problems that differ between runs: numbers, and names of daemons and clients.
 _NUMBERS = re.compile(r"[0-9][0-9.:]*|(?<=broker-)[a-z]\b")
 
 Run = Callable[[int, Variant], Result]
 
 
 class OutOfTime(Exception):
-    """What is found by now has to do."""
+    """The time is over: use the best result so far."""
 
 
 def shrink(failed: Result, seconds: float, run: Run = scenario.run) -> Result:
-    """The smallest that fails and is found in so many seconds of real time."""
+    """The smallest failing scenario found in so many seconds of real time."""
     search = _Search(failed, time.monotonic() + seconds, run)
     try:
         search.fewer_faults()
@@ -53,7 +53,7 @@ class _Search:
         self._wanted = {_without_numbers(problem) for problem in failed.problems}
 
     def _fails(self, variant: Variant) -> bool:
-        """Whether it does, with one noise or another; then it is the best so far."""
+        """Whether a variant fails with some noise; it is the best so far then."""
         for noise in range(self.best.variant.noise, self.best.variant.noise + _NOISES):
             candidate = replace(variant, noise=noise)
             if candidate in self._tried:
@@ -103,6 +103,6 @@ def _without_numbers(problem: str) -> str:
 
 
 def _parts(numbers: Sequence[int], count: int) -> list[Sequence[int]]:
-    """Cut into so many of about the same length."""
+    """Split into so many parts of about equal length."""
     edges = [len(numbers) * each // count for each in range(count + 1)]
     return [numbers[a:b] for a, b in pairwise(edges) if a < b]

@@ -1,8 +1,8 @@
-"""What a disk holds, and what a power cut leaves of it.
+"""The content of a disk, and what a power cut leaves of it.
 
-What a file keeps inode.py tells. Names are likewise: each new name, removal and renaming survives
-by itself until the folder was fsynced, or, on a disk that keeps a journal, in the order of events,
-with the lengths of files.
+inode.py describes the content of a file. Each new name, removal and renaming survives by itself
+until its folder was fsynced, or, on a disk with a journal, in the order of events, together with
+the lengths of files.
 """
 
 import stat
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Renaming:
-    """A change of names: in ``folder`` a name goes, in ``to`` one comes, or both."""
+    """A change of names: a name is removed from ``folder``, one is added to ``to``, or both."""
 
     number: int  # in the order of all changes of a disk
     folder: Inode | None
@@ -30,7 +30,7 @@ class Renaming:
 
 
 class Volume:
-    """Files and folders, by names, and which of the names are on the platter."""
+    """Files and folders by name, and the names that are on the platter."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
@@ -39,7 +39,7 @@ class Volume:
         self.has_journal = self.random.random() < 0.5
         self.mapped: dict[Inode, Process | None] = {}  # to be written
         self._inodes = count(1)
-        self.version = 0  # of all that is on it: the number of the last change
+        self.version = 0  # the number of the last change
         self.root = self._new(is_folder=True, mode=0o755)
         self.names: list[Renaming] = []  # since folders were synced
         self.durable: dict[Inode, dict[str, Inode]] = {self.root: {}}
@@ -53,11 +53,11 @@ class Volume:
         return self.version
 
     def number_from(self, inode: int, change: int) -> None:
-        """Go on counting behind what a copy brought."""
+        """Continue the numbering of a copy."""
         self._inodes, self.version = count(inode), change
 
     def used(self) -> int:
-        """Bytes, as a file system counts them."""
+        """Bytes in use, as a file system counts them."""
         inodes = dict.fromkeys(self._all(self.root))
         return BLOCK * sum(len(inode.blocks | inode.reserved) for inode in inodes)
 
@@ -68,7 +68,7 @@ class Volume:
                 yield from self._all(inode)
 
     def files(self, folder: Inode | None = None, path: str = "") -> Iterator[tuple[str, Inode]]:
-        """Paths, relative to the root, and files."""
+        """Paths relative to the root, and files."""
         for name, inode in sorted((folder or self.root).names.items()):
             if inode.is_folder:
                 yield from self.files(inode, f"{path}{name}/")
@@ -76,7 +76,7 @@ class Volume:
                 yield path + name, inode
 
     def rot(self, inode: Inode, position: int, bit: int) -> None:
-        """Have a bit change where it lies."""
+        """Change a bit on the platter."""
         self.gather()
         inode.buffer[position] ^= 1 << bit
         if inode.mapped is not None:
@@ -104,17 +104,17 @@ class Volume:
         self.names = left
         self.durable.setdefault(folder, {})
 
-    # a power cut ------------------------------------------------------------------------------
+    # power cuts -------------------------------------------------------------------------------
 
     def gather(self) -> None:
-        """Note what was written to mappings."""
+        """Record writes through mappings."""
         for inode in self.mapped:
             inode.gather(self._next, self.world.now)
 
     def unsynced(self) -> list[tuple[Change | Renaming, int, Inode]]:
-        """What a power cut has to decide about, in the order of events.
+        """The changes that a power cut decides about, in the order of events.
 
-        Each sector of a write by itself; where it begins stands beside it, -1 for all else.
+        Each sector of a write is separate, with its position; -1 for all other changes.
         """
         self.gather()
         found: list[tuple[Change | Renaming, int, Inode]] = []
@@ -127,7 +127,7 @@ class Volume:
         return sorted(found, key=lambda one: (one[0].number, one[1]))
 
     def ever(self) -> list[Inode]:
-        """All files that have a name, or may have one behind a power cut."""
+        """All files that have a name, or may have one after a power cut."""
         seen: dict[Inode, None] = {}
         left = [self.root, *self.durable, *(renaming.inode for renaming in self.names)]
         while left:
@@ -140,7 +140,7 @@ class Volume:
         return [inode for inode in seen if not inode.is_folder]
 
     def lose_power(self, keeps: Keeps | None = None) -> None:
-        """What was not synced is there or not: by chance, or as ``keeps`` says of each."""
+        """Keep or drop each unsynced change, at random or as ``keeps`` decides."""
         self.gather()
         keeps = keeps or self._by_chance()
         for inode in self.ever():

@@ -1,15 +1,15 @@
-"""World: the time of a simulation, the order of all that happens in it, and its processes.
+"""World: the time of a simulation, the order of its events, and its processes.
 
-All processes of all machines run in one thread. Each has an event loop of its own (loop.py) in a
-greenlet of its own, and one more for each thread that it starts: what blocks switches to the world,
-which goes on with whatever is due next. Time passes only between two such steps.
+All processes of all machines run in one thread. Each process has an event loop (loop.py) in a
+greenlet, and one more greenlet for each thread that it starts. A blocking call switches to the
+world, which continues with the next due event. Time passes only between two such steps.
 
-What happens is told to a trace: a checksum of everything, so that two runs can be compared, and the
-lines that a reader wants.
+Events are written to a trace: a checksum of everything, so that two runs can be compared, and lines
+for readers.
 
-Chance comes in many streams, each named by who draws from it: a process, a disk, a direction
-between two machines, a fault. So a fault that is left out changes what it had an influence on, and
-no more: that is what makes a plan of faults shrink.
+Randomness comes in many streams, each named after its user: a process, a disk, a direction between
+two machines, a fault. So leaving out a fault changes only what the fault affected. That makes a
+plan of faults reducible.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from greenlet import getcurrent, greenlet
 if TYPE_CHECKING:
     from tests.simulation.disk import Disk
 
-# The time of day when a simulation begins: 2026-01-01T00:00:00Z.
+# The time of day at the start of a simulation: 2026-01-01T00:00:00Z.
 EPOCH = 1_767_225_600.0
-# What monotonic clocks show then; times in traces count from it.
+# The start value of monotonic clocks; times in traces count from it.
 START = 1000.0
-# Between two steps of one process pass so many seconds, more or less.
+# Seconds that pass on average between two steps of one process.
 STEP = (0.000_005, 0.000_060)
 _LEAST_STEP, _STEP_SPAN = STEP[0], STEP[1] - STEP[0]
 
 Work = Callable[[], object]
-#: When, which of those asked for, and what is to be done: None once it was cancelled. A list, as
-#: there are tens of thousands of them for each seed, and a heap compares lists fast.
+# A time, a sequence number and the work, None after cancellation. A list, because each seed has
+# tens of thousands of them, and a heap compares lists fast.
 Event = list[Any]
 
 _pack = Struct("<qd").pack
@@ -50,7 +50,7 @@ class Stuck(Exception):
 
 
 class State(Enum):
-    """Of a process."""
+    """The state of a process."""
 
     running = "running"
     stopped = "stopped"  # by SIGSTOP
@@ -58,16 +58,16 @@ class State(Enum):
 
 
 class Trace:
-    """What happened. `checksum` covers all; `lines` are for readers."""
+    """The recorded events. `checksum` covers all; `lines` are for readers."""
 
     def __init__(self) -> None:
         self.checksum = 0
         self.count = 0
         self.lines: list[str] = []
-        self.details: list[tuple[int, str]] = []  # behind so many lines
+        self.details: list[tuple[int, str]] = []  # after this number of lines
 
     def note(self, text: str) -> None:
-        """Something that is not worth a line."""
+        """Record an event without a line."""
         self.count += 1
         self.checksum = zlib.crc32(text.encode(), self.checksum)
 
@@ -77,7 +77,7 @@ class Trace:
         self.lines.append(line)
 
     def detail(self, now: float, who: str, text: str) -> None:
-        """A line that is shown only to those who look for something that it names."""
+        """Add a line that is shown only if a problem names its subject."""
         self.note(text)
         self.details.append((len(self.lines), f"{now - START:12.6f} {who:<14} {text}"))
 
@@ -91,22 +91,22 @@ class Machine:
         self.address = address
         self.disk = disk
         self.boots = 1
-        self.starts = 0  # of processes
-        self._ahead = 0.0  # seconds that its clock was ahead at `_since`
+        self.starts = 0  # number of processes started
+        self._ahead = 0.0  # seconds by which its clock was ahead at `_since`
         self._since = 0.0
-        self._drift = 0.0  # seconds a second that it gains
+        self._drift = 0.0  # seconds that its clock gains each second
         disk.random = world.stream(f"disk of {name}")
         self.has_power = True
         self.processes: list[Process] = []
 
     @property
     def wall_offset(self) -> float:
-        """Seconds that its clock is ahead."""
+        """Seconds by which its clock is ahead."""
         return self._ahead + self._drift * (self.world.now - self._since)
 
     @property
     def is_clock_right(self) -> bool:
-        """Whether nobody has ever set its clock."""
+        """Whether its clock was never set."""
         return self._since == 0.0
 
     def set_clock(self, *, by: float = 0.0, drift: float | None = None) -> None:
@@ -125,10 +125,12 @@ class Machine:
         return process
 
     def lose_power(self) -> None:
-        """All processes end at once; the disk keeps what it keeps. Peers are not told."""
+        """End all processes at once; the disk keeps what a power cut leaves. Peers are not
+        notified.
+        """
         self.has_power = False
         self.world.tell(self.name, "loses power")
-        # What is not synced is decided about before one of them, which may be running, is left.
+        # Decide about unsynced data before leaving a process that may be running.
         self.disk.lose_power()
         for process in list(self.processes):
             if process is not self.world.current:
@@ -137,7 +139,7 @@ class Machine:
             process.end(tells_peers=False)
 
     def boot(self) -> None:
-        """Have power again, with nothing running, and knowing of no connection."""
+        """Have power again, with nothing running and no known connection."""
         self.has_power = True
         self.boots += 1
         self.world.network.booted(self)
@@ -156,16 +158,16 @@ class Process:
         self.number = next(world.numbers)
         self.state = State.running
         start = f"start {machine.starts} on {machine.name}"
-        self.random = world.stream(start)  # what the program draws
-        self.steps = world.stream(f"steps of {start}")  # how long it takes
+        self.random = world.stream(start)  # randomness of the program
+        self.steps = world.stream(f"steps of {start}")  # duration of its steps
         self.started = world.now
         self.exit: BaseException | None = None
-        self.has_returned = False  # it has done what it was there for
-        # Die in the so-manieth operation on a file from now on; 0: not.
+        self.has_returned = False  # whether it has finished its work
+        # Die at the n-th file operation from now on; 0: never.
         self.operations_left = 0
         self.on_last_operation: Work = self.kill
         self.on_end: Work = lambda: None
-        self._late: list[Work] = []  # what came while it was stopped
+        self._late: list[Work] = []  # events that arrived while it was stopped
         self.loop: SimulatedLoop = SimulatedLoop(self)
 
     def __repr__(self) -> str:
@@ -182,18 +184,18 @@ class Process:
             self.end()
 
     def end(self, *, tells_peers: bool = True) -> None:
-        """It is no more; the kernel closes what it had open."""
+        """End it; the kernel closes its open files and connections."""
         if not self.is_alive:
             return
         self.state = State.ended
-        # Coroutines that go would run their `finally`, which the dead do not.
+        # Coroutines that are collected would run their `finally`, which a killed process does not.
         self.world.graveyard.append(self.loop)
         self.machine.processes.remove(self)
         self.machine.disk.close_all_of(self)
         self.world.network.end_all_of(self, tells_peers=tells_peers)
         self._late.clear()
         self.on_end()
-        if self.world.current is self:  # in the middle of what it did
+        if self.world.current is self:  # during its own step
             self.world.leave()
 
     def stop(self) -> None:
@@ -221,13 +223,13 @@ class Process:
         self.world.enter(self, thread)
 
     def block(self, seconds: float) -> None:
-        """Have the greenlet that calls wait; others of the process run."""
+        """Make the calling greenlet wait; others of the process run."""
         thread = getcurrent()
         self.world.at(self.world.now + seconds, lambda: self.enter(thread))
         self.world.leave()
 
     def wait_for(self, waiters: list[greenlet]) -> None:
-        """Have the greenlet that calls wait in a list until somebody takes it out and wakes it."""
+        """Make the calling greenlet wait in a list until another one removes and wakes it."""
         waiters.append(getcurrent())
         self.world.leave()
 
@@ -263,18 +265,19 @@ class World:
         self.steps = 0
         self.faults: dict[str, int] = {}
         self.situations: dict[str, int] = {}
-        #: Greenlets that may never run again; collected amid a run they would run their `finally`.
+        # Greenlets that may never run again; if they were collected during a run, their `finally`
+        # would run.
         self.keep: list[greenlet] = []
         self.graveyard: list[object] = []
-        self._events: list[Event] = []  # a heap: by time, then in the order of asking
+        self._events: list[Event] = []  # a heap, by time, then by order of request
         self._order = count()
-        self._until = START  # `run` lets time pass up to then
+        self._until = START  # `run` lets time pass until then
         self._hub: greenlet | None = None
 
     def stream(self, name: str, *, is_noisy: bool = True) -> random.Random:
-        """Chance for one purpose, told by the seed and a name.
+        """A random stream for one purpose, derived from the seed and a name.
 
-        With another ``noise`` all that is noisy goes otherwise: the same story, other delays.
+        Another ``noise`` changes all noisy streams: the same story with other delays.
         """
         noise = f"/noise {self.noise}" if is_noisy and self.noise else ""
         return random.Random(f"{self.seed}{noise}/{name}")
@@ -283,7 +286,9 @@ class World:
         self.trace.tell(self.now, who, text)
 
     def detail(self, who: str, text: str) -> None:
-        """Tell of a single message, say: a reader sees it where a problem names the message."""
+        """Record a detail, such as a single message: a reader sees it if a problem names the
+        message.
+        """
         self.trace.detail(self.now, who, text)
 
     def injected(self, fault: str) -> None:
@@ -291,11 +296,11 @@ class World:
         self.faults[fault] = self.faults.get(fault, 0) + 1
 
     def met(self, situation: str) -> None:
-        """Count something that is no fault, and worth to be known to have been."""
+        """Count a situation that is not a fault but worth knowing."""
         self.situations[situation] = self.situations.get(situation, 0) + 1
 
     def at(self, when: float, work: Work) -> Event:
-        """Do something at a time. What is due at one time is done in the order of asking."""
+        """Do something at a time. Events of one time run in the order of their requests."""
         event = [when if when > self.now else self.now, next(self._order), work]
         heapq.heappush(self._events, event)
         return event
@@ -305,20 +310,20 @@ class World:
         event[2] = None
 
     def soon(self, work: Work, chance: random.Random) -> None:
-        """Do something at once, but not within the step that asks for it."""
+        """Do something at once, but not within the requesting step."""
         self.at(self.now + step(chance), work)
 
     def run(self, until: float, is_done: Callable[[], bool] | None = None) -> None:
-        """Let time pass up to a moment, or until something is so.
+        """Let time pass up to a moment, or until a condition holds.
 
-        Raises Stuck when nothing is left that could happen.
+        Raises Stuck if no event is left.
         """
         self._hub = getcurrent()
         self._until = until
         events, pop = self._events, heapq.heappop
         while is_done is None or not is_done():
             if not events:
-                raise Stuck("nothing is left that could happen")
+                raise Stuck("no event is left")
             if events[0][0] > until:
                 self.now = max(self.now, until)
                 return
@@ -329,9 +334,9 @@ class World:
                 work()
 
     def goes_on(self, process: Process, when: float) -> bool:
-        """Whether a running process may go on by itself, as it is the next that is due.
+        """Whether a running process may continue directly, because it is the next one due.
 
-        Then it is ``when``, as if the process had been left and entered.
+        The time is then ``when``, as if the process had been left and entered.
         """
         events = self._events
         while events and events[0][2] is None:
@@ -349,7 +354,7 @@ class World:
         trace.checksum = _crc32(_pack(process.number, self.now), trace.checksum)
 
     def enter(self, process: Process, thread: greenlet) -> None:
-        """Switch to a greenlet of a process. It comes back by `leave` or `give_way`."""
+        """Switch to a greenlet of a process. It returns through `leave` or `give_way`."""
         before, self.current = self.current, process
         self._note_entry(process)
         thread.switch()
@@ -357,12 +362,12 @@ class World:
         self.current = before
 
     def give_way(self) -> None:
-        """Switch to the world, from within a greenlet that has no loop that runs."""
+        """Switch to the world from a greenlet without a running loop."""
         assert self._hub is not None
         self._hub.switch()
 
     def leave(self) -> None:
-        """Switch to the world, from within a greenlet of a process."""
+        """Switch to the world from a greenlet of a process."""
         process, loop = self.current, asyncio.events._get_running_loop()
         self.give_way()
         assert self.current is process, "another process was entered"
