@@ -190,7 +190,7 @@ def partition(strike: Strike) -> End:
 
 @kind("all")
 def one_way_partition(strike: Strike) -> End:
-    """{it} cannot reach some other machines, or they cannot reach it; the other direction is open."""
+    """{it} cannot reach some other machines, or they cannot reach it, in one direction only."""
     to = strike.chance.random() < 0.5
     return _cut(strike, to=to, back=not to)
 
@@ -329,7 +329,7 @@ def failing_writes(strike: Strike) -> End:
 
 @kind()
 def failing_syncs(strike: Strike) -> End:
-    """{it} has a disk on which some fsyncs fail (EIO), until it is repaired and the machine boots."""
+    """{it} has a disk on which some fsyncs fail (EIO), until it is repaired and rebooted."""
     over = _failing(strike, ("fsync", "fdatasync"), 0.5)
 
     def boot() -> None:

@@ -1,15 +1,15 @@
-"""A file or folder of a simulated disk: what everybody reads, and what would be left of it.
+"""A file or folder of a simulated disk: its visible content, and what a power cut would leave.
 
-Behind the bytes that everybody reads is the platter: the content of the last fsync. Since then a
-list of changes was made. Of these a disk has written any, in any order, with these limits, which
-all file systems keep that we know of:
+Below the visible bytes is the platter: the content of the last fsync, and a list of changes since
+then. A disk may have written any of these, in any order, with limits that all known file systems
+keep:
 
-- a sector is written whole, as it was in memory at some moment: it may lack later changes, but not
-  earlier ones;
-- the length of a file takes the values that it had in their order: who finds what was written
-  behind a change of length finds that change, too.
+- A sector is written whole, as it was in memory at some moment: it may lack later changes, but not
+  earlier ones.
+- The length of a file takes its values in order: if data written after a change of length survives,
+  so does that change.
 
-What is written to a mapping is no system call: `gather` finds it, before each next one.
+Writes through a mapping are not system calls: `gather` finds them before the next call.
 """
 
 import stat
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.simulation.world import Process
 
-SECTOR = 512  # bytes that a disk writes as a whole
-BLOCK = 4096  # bytes that a file system gives to a file as a whole
+SECTOR = 512  # bytes that a disk writes as a unit
+BLOCK = 4096  # bytes that a file system allocates as a unit
 
 
 class Change:
-    """A write of bytes at a position, or, with no bytes, a new length. Never altered."""
+    """A write of bytes at a position, or, without bytes, a new length. Immutable."""
 
     __slots__ = ("data", "number", "position")
 
@@ -34,18 +34,18 @@ class Change:
         self.data = data
 
     def sectors(self) -> Iterator[int]:
-        """Where the sectors begin that a write touches."""
+        """The positions of the sectors that a write touches."""
         assert self.data is not None
         first = self.position - self.position % SECTOR
         return iter(range(first, self.position + len(self.data), SECTOR))
 
 
-#: Whether a power cut leaves a sector of a write, a new length or a change of names (both at -1).
+# Whether a power cut keeps a sector of a write, or a new length or change of names (both at -1).
 Keeps = Callable[[object, int], bool]
 
 
 class Buffer(bytearray):
-    """The bytes of a file. As a mapping that is written to it can be closed, too."""
+    """The bytes of a file. Like a writable mapping it can be closed."""
 
     on_close: Callable[[], None]
 
@@ -54,7 +54,7 @@ class Buffer(bytearray):
 
 
 class Frozen:
-    """What an inode is at one moment. Equal moments of one inode share one."""
+    """An inode at one moment. Equal moments of one inode share one."""
 
     __slots__ = ("blocks", "changes", "content", "mode", "modified", "platter", "reserved")
 
@@ -94,25 +94,25 @@ class Inode:
         self.is_folder = is_folder
         self.mode = mode
         self.modified = now
-        self.buffer = Buffer()  # what is read; may be longer than the file
+        self.buffer = Buffer()  # the visible content; may be longer than the file
         self.length = 0
-        self.names: dict[str, Inode] = {}  # of a folder
-        self.platter = bytearray()  # what the last fsync left on the disk
-        self.changes: list[Change] = []  # since then
-        self.blocks: set[int] = set()  # that were written to; others are holes
-        self.reserved: set[int] = set()  # holes that have their room
-        self.mapped: bytearray | None = None  # what a mapping that is written to was last seen with
+        self.names: dict[str, Inode] = {}  # entries of a folder
+        self.platter = bytearray()  # content after the last fsync
+        self.changes: list[Change] = []  # since that fsync
+        self.blocks: set[int] = set()  # written blocks; others are holes
+        self.reserved: set[int] = set()  # holes with allocated blocks
+        self.mapped: bytearray | None = None  # the last known content of a writable mapping
         self.mappings = 0
         self.lock: Process | None = None
         self.frozen: Frozen | None = None
 
-    # what everybody reads ---------------------------------------------------------------------
+    # visible content --------------------------------------------------------------------------
 
     def content(self) -> bytes:
         return bytes(memoryview(self.buffer)[: self.length])
 
     def set_length(self, length: int, number: int) -> None:
-        """Raises BufferError for a file that grows under a mapping, which nobody has done yet."""
+        """Raises BufferError for a file that grows under a mapping."""
         old = self.length
         if length < old:
             self.buffer[length:old] = bytes(old - length)
@@ -148,7 +148,7 @@ class Inode:
             self.blocks.update(range(first, -(-end // BLOCK)))
 
     def room(self, position: int, end: int) -> int:
-        """Up to where a write to a full disk comes: the first block that has to be found."""
+        """The end of a write to a full disk: the first block that would have to be allocated."""
         for block in range(position // BLOCK, -(-end // BLOCK)):
             if block not in self.blocks and block not in self.reserved:
                 return max(position, block * BLOCK)
@@ -157,13 +157,13 @@ class Inode:
     # mappings ---------------------------------------------------------------------------------
 
     def map(self) -> None:
-        """Begin to look for what is written behind our back."""
+        """Start to watch for writes through a mapping."""
         self.mappings += 1
         if self.mapped is None:
             self.mapped = bytearray(self.buffer)
 
     def unmap(self) -> bool:
-        """Whether that was the last mapping."""
+        """Remove a mapping; returns whether it was the last one."""
         self.mappings -= 1
         if self.mappings <= 0:
             self.mapped = None
@@ -171,7 +171,7 @@ class Inode:
         return self.mapped is None
 
     def gather(self, number: Callable[[], int], now: float) -> None:
-        """Note as changes what was written to the mapping since this was last asked."""
+        """Record writes through the mapping since the last call as changes."""
         mapped, buffer = self.mapped, self.buffer
         if mapped is None or mapped == buffer:
             return
@@ -184,15 +184,15 @@ class Inode:
         self.modified = now
         self.frozen = None
 
-    # what would be left -----------------------------------------------------------------------
+    # content after a power cut ----------------------------------------------------------------
 
     def reach_platter(self, upto: int) -> None:
-        """An fsync has brought all changes up to a number to the disk."""
+        """An fsync has written all changes up to a number to the disk."""
         for change in self._take(upto):
             apply(self.platter, change)
 
     def forget(self, upto: int, keeps: Keeps) -> None:
-        """An fsync has failed: what did not get to the disk by then never will."""
+        """An fsync has failed: data that is not on the disk by then is lost."""
         self.platter = settled(self.platter, self._take(upto), keeps)
 
     def _take(self, upto: int) -> list[Change]:
@@ -202,7 +202,7 @@ class Inode:
         return taken
 
     def lose_power(self, keeps: Keeps) -> None:
-        """Become what is left."""
+        """Become what the power cut leaves."""
         if self.changes or self.length != len(self.platter):
             self.platter = settled(self.platter, self.changes, keeps)
         self.changes = []
@@ -249,7 +249,7 @@ def apply(content: bytearray, change: Change) -> None:
 
 
 def settled(platter: bytes | bytearray, changes: list[Change], keeps: Keeps) -> bytearray:
-    """What is on the disk of a file."""
+    """The content of a file on the disk."""
     kept: list[list[int]] = []  # sectors by change
     last = -1
     for index, change in enumerate(changes):

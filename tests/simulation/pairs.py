@@ -1,19 +1,18 @@
 """Pairs: masters with slaves in a scenario, and the loss of a master with its disk.
 
-What must hold:
+Invariants:
 
-    acknowledged   a SYNC_MASTER that says SEND_OK: a slave has the message, in its queue, and the
-                   topic with that queue
-    the same log   where both have it, the log of a slave is that of its master, byte for byte, once
-                   nothing is wrong any more
-    caught up      and has its end within CATCHES_UP seconds
-    lost           a master's machine is destroyed: its slave is made the master as the manual says
-                   (stop it, set brokerRole and brokerId=0, start it), and what the model holds
-                   against the broker from then on is what replication promises: of a SYNC_MASTER
-                   every SEND_OK, of an ASYNC_MASTER what the slave had
+  acknowledged   at SEND_OK of a SYNC_MASTER a slave has the message in its queue, and the topic
+                 with that queue
+  the same log   after the last fault the common part of a slave's log equals its master's, byte for
+                 byte
+  caught up      and the slave reaches its master's end within CATCHES_UP seconds
+  lost           when a master's machine is destroyed, its slave is promoted as documented (stop it,
+                 set brokerRole and brokerId=0, start it); the model then expects what replication
+                 promises: every SEND_OK of a SYNC_MASTER, and what the slave had of an ASYNC_MASTER
 
-With ASYNC_FLUSH a slave that loses its power may lose what its master was told that it has. Until
-it has come to its master's end again that is excused: two machines have failed then.
+With ASYNC_FLUSH a slave that loses power may lose acknowledged messages. That is excused until it
+has reached its master's end again: two machines have failed then.
 """
 
 from dataclasses import dataclass, field
@@ -29,24 +28,26 @@ from tests.simulation.model import Model
 from tests.simulation.model.content import number_in
 from tests.simulation.world import START, World
 
-# Which seeds have pairs, and the settings that make a minute long enough for them.
+# Seeds with pairs, and the settings that make a minute long enough for them.
 EVERY = 3
 SETTINGS = {
     "slaveTimeout": "1000",
     "haHousekeepingInterval": "5000",
     "haSendHeartbeatInterval": "1000",
 }
-# Reads that go to slaves whenever a message is behind the end: what is far back otherwise.
+# With this setting reads go to slaves for every message before the end; otherwise only for old
+# ones.
 READS = {"slaveReadEnable": "true", "accessMessageInMemoryMaxRatio": "0"}
-# A slave notices that its connection is dead, pauses (5 s at most), connects, compares.
+# A slave notices that its connection is dead, pauses (at most 5 s), connects and compares.
 CATCHES_UP = 20.0
-# Two rounds of what a slave copies beside the log, and some.
+# Two rounds of copies of the tables, and a margin.
 COPIES_SECONDS = 25.0
-# How often it is looked whether a slave has all that its master has; and what is on its way then.
+# The interval of checks whether a slave has everything of its master, and the time of data in
+# flight.
 _LOOK, _UNDER_WAY = 0.25, 1.0
-# A round of copies takes so long at most; what was asked for first is that old.
+# Longest time of a round of copies; requested values may be that old.
 _ROUND_SECONDS = 10.0
-# A person makes a slave the master in so many seconds; the lost machine is replaced so much later.
+# Seconds until a slave is promoted, and until the lost machine is replaced.
 BY_HAND = (0.2, 4.0)
 _REPLACED = (1.0, 8.0)
 
@@ -60,9 +61,9 @@ def has_pairs(seed: int) -> bool:
 class _Copy:
     """What is known of a slave."""
 
-    even_at: float = 0.0  # when it last had all that its master had
-    copied_at: float = 0.0  # when it last had copied all that is not in the log
-    is_unsafe: bool = False  # it lost its power, and has not been even since
+    even_at: float = 0.0  # when it last had everything of its master
+    copied_at: float = 0.0  # when it last had copied everything outside the log
+    is_unsafe: bool = False  # it lost power and has not reached its master's end since
 
 
 @dataclass
@@ -72,8 +73,8 @@ class Pair:
     master: Daemon
     slaves: list[Daemon]
     role: str
-    is_read: bool  # slaves are read from also while the master is there
-    is_lost: bool = False  # the first master
+    is_read: bool  # whether slaves are read from while the master is up
+    is_lost: bool = False  # whether the first master is lost
     copies: dict[Daemon, _Copy] = field(default_factory=dict)
 
     @property
@@ -82,7 +83,7 @@ class Pair:
 
 
 class Pairs:
-    """All pairs of a cluster. `add` makes them, `watch` begins to look."""
+    """All pairs of a cluster. `add` creates them, `watch` starts the checks."""
 
     def __init__(self, cluster: Cluster, model: Model, random: Random) -> None:
         self._cluster = cluster
@@ -92,7 +93,7 @@ class Pairs:
         self.all: list[Pair] = []
 
     def add(self) -> None:
-        """A master and one slave, now and then two."""
+        """Add a master and one slave, sometimes two."""
         random, cluster = self._random, self._cluster
         role = random.choice(("SYNC_MASTER", "SYNC_MASTER", "ASYNC_MASTER"))
         reads = READS if random.random() < 0.4 else {}
@@ -111,7 +112,7 @@ class Pairs:
             self._world.met("slaves that are read from")
 
     def watch(self) -> None:
-        """Begin to look how far slaves are."""
+        """Start to watch the progress of slaves."""
         for pair in self.all:
             for slave in pair.slaves:
                 self._look_at(pair, slave)
@@ -125,12 +126,12 @@ class Pairs:
         age = app.metadata.synchronize.age() if app.metadata.synchronize is not None else -1.0
         if self._is_even(pair, slave):
             copy.even_at, copy.is_unsafe = now, False
-            if age >= 0:  # what waited for the log has been taken over
+            if age >= 0:  # values that waited for the log have been applied
                 copy.copied_at = now - age
 
     @staticmethod
     def _is_even(pair: Pair, slave: Daemon) -> bool:
-        """Whether a slave has, as safely as it promises, all that its master has."""
+        """Whether a slave has, as safely as it promises, everything of its master."""
         if slave.app is None or pair.master.app is None:
             return False
         part = slave.app.replication.slave
@@ -139,10 +140,10 @@ class Pairs:
         end: int = pair.master.app.stores.messages.log.written
         return bool(slave.app.stores.messages.replica.safe >= end)
 
-    # what is asked all the time -----------------------------------------------------------------
+    # continuous checks --------------------------------------------------------------------------
 
     def acknowledged(self, broker: str, topic: str, queue_id: int, offset: int, at: float) -> None:
-        """A master has said SEND_OK for a message that was sent at a time."""
+        """A master has answered SEND_OK for a message sent at a time."""
         pair = next((pair for pair in self.all if pair.master.name == broker), None)
         if pair is None or not pair.is_sync or not pair.slaves:
             return
@@ -150,7 +151,7 @@ class Pairs:
         for daemon in (pair.master, *pair.slaves):
             process = daemon.process
             if process is None or not process.is_alive or process.started >= at:
-                return  # it may have been cut off meanwhile, with the end of its master
+                return  # it may have been truncated with the end of its master
             if daemon.app is None:
                 return
             stores = daemon.app.stores
@@ -163,7 +164,7 @@ class Pairs:
             )
 
     def lost_power(self, target: Target, unflushed: float) -> None:
-        """A slave that may lose what it has not flushed is about to lose its power."""
+        """A slave that may lose unflushed data is about to lose power."""
         for pair in self.all:
             for slave in pair.slaves:
                 if slave is target:
@@ -172,8 +173,9 @@ class Pairs:
                     copy.is_unsafe = True
 
     def lost_unshown(self, target: Target) -> None:
-        """A broker with SYNC_FLUSH is about to lose its power. Where it and its slave work at once,
-        a slave may have shown what was not on the disk here."""
+        """A broker with SYNC_FLUSH is about to lose power. If both disks work in parallel, its
+        slave may have shown messages that are not on the disk here.
+        """
         for pair in self.all:
             if pair.master is target and pair.is_sync and not pair.is_read:
                 now = self._world.now
@@ -181,18 +183,17 @@ class Pairs:
 
     @property
     def may_lag(self) -> bool:
-        """Whether who reads from a slave may not find what was acknowledged."""
+        """Whether a client that reads from a slave may miss acknowledged messages."""
         sure = [
             pair for pair in self.all
             if pair.is_sync and len(pair.slaves) == 1 and not pair.is_lost
         ]  # fmt: skip
         return len(sure) < len(self.all)
 
-    # a master is lost ---------------------------------------------------------------------------
+    # loss of a master ---------------------------------------------------------------------------
 
     def destroy(self, target: Target) -> End:
-        """A master's machine is gone for good, with its disk; returns what makes a slave of it the
-        master."""
+        """Destroy a master's machine and disk; returns a function that promotes a slave."""
         pair = next((pair for pair in self.all if pair.master is target), None)
         if pair is None or pair.is_lost or not pair.slaves:
             return lambda: None
@@ -204,7 +205,7 @@ class Pairs:
         return lambda: self._promote(pair, heir)
 
     def _choose(self, pair: Pair) -> Daemon:
-        """The slave that has the most of the master's log, as its haStatus showed."""
+        """The slave with the most of the master's log, as its haStatus showed."""
         own = log_files(pair.master)
         return max(pair.slaves, key=lambda slave: common_bytes(own, log_files(slave)))
 
@@ -228,7 +229,9 @@ class Pairs:
         )
 
     def _promote(self, pair: Pair, heir: Daemon) -> None:
-        """Stop a slave, set brokerRole and brokerId=0, start it. Others follow it by themselves."""
+        """Stop a slave, set brokerRole and brokerId=0, and start it. Other slaves follow it by
+        themselves.
+        """
         world, cluster, lost = self._world, self._cluster, pair.master
         pair.slaves.remove(heir)
         is_replaced = self._random.random() < 0.5
@@ -249,7 +252,7 @@ class Pairs:
             world.at(world.now + seconds, lambda: self._replace(pair, lost, own_name, own_id))
 
     def _replace(self, pair: Pair, lost: Daemon, name: str, broker_id: str) -> None:
-        """A new machine with an empty disk comes in the place of the lost one, as a slave."""
+        """Replace the lost machine by a new one with an empty disk, as a slave."""
         lost.name = name
         lost.settings.update(brokerRole="SLAVE", brokerId=broker_id)
         machine = lost.machine
@@ -264,10 +267,10 @@ class Pairs:
         self._cluster.slaves.append(lost)
         back(lost)
 
-    # in the end ---------------------------------------------------------------------------------
+    # final checks -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Slaves come to their masters' ends, and have the same log."""
+        """Slaves reach their masters' ends and have the same log."""
         for pair in self.all:
             for slave in pair.slaves:
                 self._check(pair, slave)
@@ -309,7 +312,7 @@ def log_files(daemon: Daemon) -> dict[int, Inode]:
 
 
 def common_bytes(one: dict[int, Inode], other: dict[int, Inode]) -> int:
-    """Up to which offset two logs have the same bytes, from where both begin."""
+    """The offset up to which two logs have the same bytes, from their common start."""
     both = sorted(one.keys() & other.keys())
     end = 0
     for start in both:
@@ -323,7 +326,7 @@ def common_bytes(one: dict[int, Inode], other: dict[int, Inode]) -> int:
 
 
 def _bodies_behind(logs: dict[int, Inode], end: int) -> list[bytes]:
-    """The bodies of the records of a log that end behind an offset."""
+    """The bodies of the records of a log that end after an offset."""
     named = {f"{start:020d}": inode for start, inode in logs.items()}
     first = next((start for start in sorted(logs, reverse=True) if start <= end), None)
     if first is None:

@@ -1,20 +1,20 @@
-"""Watches, from outside, what the name servers say of the brokers while everything goes on.
+"""Watches the name servers' view of the brokers during a scenario.
 
-What must hold of a broker and a name server, looked at every LOOK seconds:
+Invariants for a broker and a name server, checked every LOOK seconds:
 
-    well      both serve and run, no fault is at their disks or networks, nothing is cut between
-              them either way, and none of their connections was broken or forgotten on the way
-    reached   they have been well together for REACHED seconds: then the name server has the broker
-              as live, and every topic that the broker has had for as long
-    gone      the broker's process has ended, or its machine has no power, and no beacon of it has
-              come, for GONE seconds, and before that the two had been reached, and nothing is cut:
-              then the name server does not have it
-    unheard   the name server has taken the broker anew, over another connection, and no beacon has
-              come since: none is expected (docs/decisions/0020-liveness-beacons.md), and with no
-              connection that closes `gone` is not promised
+  well      both serve and run, no fault affects their disks or networks, the link is open in both
+            directions, and none of their connections was broken or forgotten
+  reached   they have been well together for REACHED seconds: the name server then has the broker as
+            live, and every topic that the broker has had for as long
+  gone      the broker's process has ended, or its machine has no power, and no beacon of it has
+            arrived for GONE seconds, the two had been reached before, and the link is open: the
+            name server then does not have it
+  unheard   the broker has registered again over another connection, and no beacon has arrived
+            since: none is expected (docs/decisions/0020-liveness-beacons.md), and without a closing
+            connection `gone` is not promised
 
-So a live broker stays, for as long as it is reached it has to be there at every look. What a name
-server that has only just begun to serve, or gone on, may not know yet is covered by `reached`.
+So a live broker stays: while it is reached it must be there at every check. `reached` also covers a
+name server that has just started or resumed.
 """
 
 from dataclasses import dataclass, field
@@ -25,9 +25,10 @@ from tests.simulation.world import START, State
 
 LOOK = 0.2
 REACHED = 2.0
-# A name server waits for beacons for three seconds, which come each second, and looks each quarter.
+# A name server waits three seconds for beacons, which are sent each second, and checks four times a
+# second.
 GONE = 3.0 + 0.25 + LOOK
-# A request that changes a key waits for so many fsyncs, in which nothing else is done.
+# A request that changes a key waits for this many fsyncs, during which nothing else is done.
 _SYNCS = 2
 
 
@@ -38,22 +39,23 @@ class _Pair:
     name_server: Daemon
     broker: Daemon
     well_since: float | None = None
-    was_reached: bool = False  # when it was well the last time
+    was_reached: bool = False  # at the last time it was well
     gone_since: float | None = None
     told: set[str] = field(default_factory=set)
 
 
 class RouteWatch:
-    """Looks until `stop`; ``problems`` has what did not hold, once for a pair and kind."""
+    """Checks until `stop`; ``problems`` has each violation once for a pair and kind."""
 
     def __init__(self, cluster: Cluster, overlays: Overlays) -> None:
         self._cluster = cluster
         self._overlays = overlays
         self.problems: list[str] = []
-        self._brokers = cluster.brokers if not cluster.members else []  # it is a set: not watched
+        # a controlled set is not watched
+        self._brokers = cluster.brokers if not cluster.members else []
         self._watched = list(self._brokers)
         self._pairs = [_Pair(n, b) for n in cluster.name_servers for b in self._brokers]
-        #: By its machine: since when this start of it has had each topic.
+        # By its machine: since when this start of it has had each topic.
         self._topics: dict[str, dict[str, float]] = {}
         self._starts: dict[str, int] = {}
         self._stopped = False
@@ -69,12 +71,12 @@ class RouteWatch:
             return
         world = self._cluster.world
         for broker in self._brokers:
-            if broker not in self._watched:  # a slave that was made the master
+            if broker not in self._watched:  # a promoted slave
                 self._watched.append(broker)
                 self._pairs += [_Pair(one, broker) for one in self._cluster.name_servers]
             self._note_topics(broker)
         for pair in self._pairs:
-            if pair.broker not in self._cluster.slaves:  # one that came back as a slave
+            if pair.broker not in self._cluster.slaves:  # an old master that returned as a slave
                 self._look_at(pair)
         world.at(world.now + LOOK, self._look)
 
@@ -105,7 +107,7 @@ class RouteWatch:
             return False
         if now - network.disturbed.get((one, other), 0.0) <= LOOK:
             return False
-        # Either end: where one has died the other one has not been told.
+        # Of both ends: if one has died, the other one has not been notified.
         return not any(
             {end.own[0], end.peer_address[0]} == {one, other} for end in network.forgotten
         )
@@ -122,7 +124,7 @@ class RouteWatch:
         begun = max(pair.name_server.served_since, pair.broker.served_since)
         if pair.well_since is None:
             pair.well_since = now
-        elif begun > pair.well_since:  # one of them was started between two looks
+        elif begun > pair.well_since:  # one of them was started between two checks
             pair.well_since = begun
         if now - pair.well_since > REACHED:
             self._check_reached(pair)
@@ -162,10 +164,10 @@ class RouteWatch:
         if pair.gone_since is None:
             pair.gone_since = world.now
             return
-        # What it sent before its end may come behind it.
+        # Beacons sent before its end may arrive later.
         link = broker.address, name_server.address
         last = max(pair.gone_since, network.heard.get(link, 0.0))
-        # Nor does a name server see a beacon, or the time, while it waits for a slow disk.
+        # A name server that waits for a slow disk sees neither beacons nor the time.
         waits = _SYNCS * name_server.machine.disk.faults.sync_seconds[1]
         if world.now - last > GONE + waits:
             live = name_server.app.routes.live.get(f"{broker.address}:{BROKER_PORT}")
@@ -174,9 +176,9 @@ class RouteWatch:
                 self._tell(pair, "a dead broker", f"ended {seconds:.1f} s ago: in its routes still")
 
     def _is_unheard(self, link: tuple[str, str], believed: float | None) -> bool:
-        """Whether a name server may expect no beacons, given when it believed the last one.
+        """Whether a name server may expect no beacons, given the time of the last accepted one.
 
-        One that came before the broker can have registered was not believed.
+        A beacon from before the broker can have registered was not accepted.
         """
         network = self._cluster.world.network
         may_be_news = network.heard.get(link, 0.0) <= network.taken.get(link, 0.0) + REACHED

@@ -1,4 +1,4 @@
-"""A scenario: a cluster, what clients do with it, what goes wrong, and whether all held."""
+"""A scenario: a cluster, its clients, its faults, and whether all invariants held."""
 
 import gc
 import logging
@@ -19,38 +19,38 @@ from tests.simulation.snodes import has_snodes
 from tests.simulation.tube import TubeScenario, has_tube
 from tests.simulation.world import START, Stuck, World
 
-assert fault_kinds  # imported for the kinds that it adds
-assert seldom  # and this for what it makes seldom
+assert fault_kinds  # imported for the kinds that it registers
+assert seldom  # imported for the constants that it changes
 
 WORK_BEGINS = START + 1.0
 FAULTS_BEGIN = START + 3.0
 FAULTS_END = START + 45.0
 WORK_ENDS = START + 60.0
-FAULTS = (5, 10)  # at least and at most
+FAULTS = (5, 10)  # minimum and maximum
 CALM = 0.1  # the share of seeds without faults
-STOPS = 0.1  # of those whose only faults are that processes are asked to stop
-ROT = 0.03  # of those whose disks change what lies on them
+STOPS = 0.1  # the share of seeds whose only faults are orderly stops
+ROT = 0.03  # the share of seeds whose disks change bits
 ROTS = ("bit rot", "bit rot", "kill", "power cut", "restart", "stop", "terminate")
-# After the last work everything is delivered within so many seconds.
+# Seconds after the last work within which everything is delivered.
 SETTLES = 60.0
-# Looking at what is there takes so long at most, and is done again so much later.
+# Longest duration of a check of the stored messages, and the pause before the next one.
 _LOOK_SECONDS, _LOOK_AGAIN = 30.0, 3.0
-# What a broker stores without a promise to flush it may be lost for so long: flushIntervalCommitLog
-# is half a second. The second is for one that has or had other faults: a slow disk, or it was
-# stopped, or killed before the power of its machine went.
+# Seconds for which a broker without flush promise may lose messages: flushIntervalCommitLog is half
+# a second. The second value is for a broker with other faults: a slow disk, or stopped, or killed
+# before its machine lost power.
 _UNFLUSHED_SECONDS, _WITH_TROUBLE = 1.5, 15.0
 _WELL_AGAIN = 12.0
-# When the first masters of pairs are lost amid the work: in which share of them, and when.
+# The loss of the first masters of pairs during the work: its share, and the time range.
 _LOST_AMID_WORK, _LOST = 0.6, (START + 12.0, START + 40.0)
 # The share of seeds in which the clock of a broker is wrong by minutes, and the share of those with
-# timed messages, which this client sends. A fault of these kinds starts the broker again meanwhile.
+# timed messages, which this client sends. A fault of these kinds restarts the broker meanwhile.
 _WRONG_CLOCKS, _WRONG_WITH_TIMED, _TIMED = 0.15, 0.8, "producer-of-Later"
 _STARTS_AGAIN = ("kill", "power cut", "restart", "terminate")
-# The share of those with slaves in which a client creates topics.
+# The share of seeds with slaves in which a client creates topics.
 _NEW_TOPICS = 0.5
-_PROMOTED = 2.0  # seconds from the loss of one that is lost later
+_PROMOTED = 2.0  # seconds from the loss of a master that is lost after the work
 
-# Of a controlled set: faults more, the share of them that is its members', which, and how long.
+# A controlled set has additional faults: the share that hits its members, and their durations.
 _MORE_FAULTS, _OF_MEMBERS = 3, 0.7
 _MORE_KINDS = (
     "power cut",
@@ -63,7 +63,7 @@ _MORE_KINDS = (
 )
 _SOME = (0.1, 0.5, 2.0, 5.0)
 
-# What is counted that daemons say.
+# Log texts of daemons that are counted as situations.
 _TOLD = {
     "the master does not have it": "a slave cuts its end off",
     "no slave had the messages": "senders were told that no slave was in time",
@@ -73,15 +73,15 @@ _TOLD = {
 
 @dataclass(frozen=True)
 class Variant:
-    """What is left out of the scenario of a seed, and which noise is in it."""
+    """The faults and clients left out of a seed's scenario, and the noise in it."""
 
-    faults: frozenset[int] | None = None  # the numbers of those that stay; None: all
-    clients: frozenset[str] | None = None  # the names of those that stay; None: all
+    faults: frozenset[int] | None = None  # numbers of the remaining faults; None: all
+    clients: frozenset[str] | None = None  # names of the remaining clients; None: all
     work_seconds: float = WORK_ENDS - START
     noise: int = 0
 
     def arguments(self) -> str:
-        """As the command takes them."""
+        """The options of the command."""
         found = []
         if self.faults is not None:
             found.append("--faults " + (",".join(map(str, sorted(self.faults))) or "none"))
@@ -99,7 +99,7 @@ WHOLE = Variant()
 
 @dataclass
 class Result:
-    """What became of a seed."""
+    """The result of a seed."""
 
     seed: int
     variant: Variant
@@ -117,7 +117,7 @@ class Result:
 
 
 class LogToTrace(logging.Handler):
-    """Warnings and errors of the daemons belong to the story."""
+    """Adds warnings and errors of the daemons to the story."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)
@@ -135,9 +135,9 @@ class LogToTrace(logging.Handler):
 
 def run(seed: int, variant: Variant = WHOLE) -> Result:
     """Run the scenario of a seed, or a variant of it."""
-    sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
+    sys.unraisablehook = lambda _: None  # of coroutines that were interrupted
     is_collected = gc.isenabled()  # not in a process that ends soon (children.py)
-    gc.disable()  # what is collected and when is not up to the seed
+    gc.disable()  # garbage collection is not determined by the seed
     identity.begin()
     world = World(seed, variant.noise)
     seams.use(world)
@@ -157,7 +157,7 @@ def run(seed: int, variant: Variant = WHOLE) -> Result:
 
 
 def _run_tube(world: World, seed: int, variant: Variant) -> Result:
-    """The same of a seed that has TubeMQ."""
+    """Run a seed with TubeMQ."""
     one = TubeScenario(world, variant.work_seconds)
     plan, problems = one.run(variant.faults, variant.clients)
     return Result(
@@ -168,7 +168,7 @@ def _run_tube(world: World, seed: int, variant: Variant) -> Result:
 
 
 def drawn(seed: int) -> tuple[str, list[Fault]]:
-    """The flush mode and the faults of a seed, which is not run."""
+    """The flush mode and the faults of a seed, without running it."""
     world = World(seed)
     seams.use(world)
     try:
@@ -228,7 +228,7 @@ class _Scenario:
     def draw(self) -> tuple[dict[str, workloads.Workload], list[Fault]]:
         """The clients by their names, and the faults."""
         chosen = workloads.choose(self.random, self.cluster, self.model)
-        # On calm days more is promised: everything once and in time.
+        # Without faults more is promised: everything once and in time.
         share = self.random.random()
         count = 0 if share < CALM else self.random.randint(*FAULTS)
         kinds = ORDERLY if share < CALM + STOPS else ROTS if share < CALM + STOPS + ROT else ()
@@ -250,7 +250,7 @@ class _Scenario:
         return chosen, plan
 
     def _of_the_set(self, first: int) -> list[Fault]:
-        """Some more of the members of a controlled set, and of what keeps it."""
+        """More faults of the members of a controlled set, of its controllers and of etcd."""
         found = []
         for number in range(first, first + _MORE_FAULTS):
             chance = self.world.stream(f"plan of fault {number}", is_noisy=False)
@@ -262,7 +262,7 @@ class _Scenario:
         return found
 
     def _clocks(self, first: int, *, is_timed: bool) -> list[Fault]:
-        """The clock of a broker is wrong by minutes for a while, in which it may start again."""
+        """The clock of a broker is wrong by minutes for a while, during which it may restart."""
         chance = self.world.stream("wrong clocks", is_noisy=False)
         if chance.random() >= (_WRONG_WITH_TIMED if is_timed else _WRONG_CLOCKS):
             return []
@@ -276,7 +276,7 @@ class _Scenario:
         return found
 
     def _losses(self, number: int) -> list[Fault]:
-        """Of a master, amid the work."""
+        """The loss of a master during the work."""
         chance = self.world.stream("loss of a master", is_noisy=False)
         if chance.random() >= _LOST_AMID_WORK:
             return []
@@ -338,14 +338,14 @@ class _Scenario:
         injector.end_all()
         world.tell("scenario", "all faults are over")
         world.run(self.work_ends)
-        world.tell("scenario", "the clients have nothing new to do")
+        world.tell("scenario", "the clients start nothing new")
         self._settle()
         self._end_pairs()
         self._end_set()
         watch.stop()
 
     def _end_pairs(self) -> None:
-        """Slaves have what their masters have; who has lost none yet does now."""
+        """Slaves have their masters' messages; masters that were not lost yet are lost now."""
         world, problems = self.world, self.model.problems
         left = [pair for pair in self.pairs.all if not pair.is_lost]
         if not problems:
@@ -354,7 +354,7 @@ class _Scenario:
             return
         world.run(world.now + COPIES_SECONDS)
         for pair in left:
-            world.met("loss of a master behind the work")
+            world.met("loss of a master after the work")
             world.injected("loss of a master")
             world.tell("scenario", f"{pair.master.name} is destroyed, with its disk")
             promote = self.pairs.destroy(pair.master)
@@ -363,7 +363,7 @@ class _Scenario:
         self._settle()
 
     def _end_set(self) -> None:
-        """All have the same; and what is lost with the master, if it is lost now, is nothing."""
+        """All members have the same log; the loss of the master then loses nothing."""
         if self.set is None or self.model.problems:
             return
         self.set.check()
@@ -379,7 +379,7 @@ class _Scenario:
         return main
 
     def _loses(self, target: Target, number: int) -> None:
-        """Tell the model what a broker may have lost, by the fault of this number."""
+        """Tell the model what a broker may have lost by the fault of this number."""
         if self.flush != "ASYNC_FLUSH":
             self.pairs.lost_unshown(target)
             return
@@ -393,14 +393,14 @@ class _Scenario:
         self.pairs.lost_power(target, unflushed)
 
     def _rots(self, target: Target, bodies: list[bytes]) -> None:
-        """Tell the model that the next start behind a crash may put a log aside from here on."""
+        """Tell the model that the next recovery may drop the log from here on."""
         numbers = [number_in(body) for body in bodies]
         sent = [self.model.sent[number] for number in numbers if number in self.model.sent]
         since = min([self.world.now, *(one.at for one in sent)])
         self.model.rots(target.name, since)
 
     def _settle(self) -> None:
-        """Everything that is due happens within a bound: look until it has, or that is over."""
+        """Wait until everything due has happened, within a limit."""
         world, problems = self.world, self.model.problems
         until = world.now + SETTLES
         world.run(world.now + 1.0)
@@ -413,7 +413,7 @@ class _Scenario:
             world.run(world.now + _LOOK_AGAIN)
 
     def _look(self, number: int) -> None:
-        """Have the workloads hold what is there against the model."""
+        """Let the workloads compare the stored messages with the model."""
         outcome: list[BaseException | None] = []
 
         async def look() -> None:

@@ -1,7 +1,7 @@
-"""What must hold, told by a model far simpler than the system: sets of messages and what was said.
+"""The invariants, as a model far simpler than the system: sets of messages and answers.
 
-Workloads tell the model what they did and were answered; at the end it is held against what the
-brokers hold. What cannot be known (a send without an answer may have been stored, or not) is
+Workloads report their actions and the answers to the model; at the end it is compared with the
+content of the brokers. An unknown result (a send without an answer may have been stored or not) is
 allowed either way, but never twice in one place.
 """
 

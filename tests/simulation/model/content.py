@@ -1,4 +1,4 @@
-"""What messages hold: all follows from their numbers, so that any change of it shows."""
+"""The content of messages: it follows from their numbers, so that any change is noticed."""
 
 from typing import Any
 from zlib import crc32
@@ -10,7 +10,7 @@ _WORDS = ("north", "east", "south", "west")
 
 
 def make(number: int, topic: str, **options: Any) -> Message:
-    """The message of a number."""
+    """The message with a number."""
     return Message(
         topic,
         body_of(number),
@@ -22,7 +22,7 @@ def make(number: int, topic: str, **options: Any) -> Message:
 
 
 def body_of(number: int) -> bytes:
-    """Some bytes mostly, sometimes so many that they are sent compressed."""
+    """The body: usually a few bytes, sometimes so many that it is sent compressed."""
     chance = crc32(b"%d" % number)
     size = 4200 + chance % 3000 if chance % 41 == 0 else chance % 300
     return b"%d " % number + (b"%08x" % chance) * (size // 8)
@@ -33,7 +33,7 @@ def tag_of(number: int) -> str:
 
 
 def number_of(message: Any) -> int:
-    """The number of a message; -1 for one that nobody here can have sent."""
+    """The number of a message; -1 if no client here can have sent it."""
     return number_in(bytes(message.body))
 
 
@@ -43,7 +43,7 @@ def number_in(body: bytes) -> int:
 
 
 def damage(message: Any, *, only_body: bool = False) -> str:
-    """What of a message is not as it was sent; nothing, mostly."""
+    """The part of a message that differs from what was sent; usually ""."""
     number = number_of(message)
     if number < 0 or bytes(message.body) != body_of(number):
         return f"the body of message {number}"

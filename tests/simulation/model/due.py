@@ -1,4 +1,4 @@
-"""What is due at the end: delivered, put from where it waited, committed, acknowledged."""
+"""Final checks: messages delivered, moved from where they waited, committed, acknowledged."""
 
 from math import inf
 
@@ -6,14 +6,14 @@ from tests.simulation.model.content import tag_of
 from tests.simulation.model.groups import Group
 from tests.simulation.model.messages import Found, Model, Place, Sent
 
-# ms after it is due, by the clock of its broker, that a message is put into its queue.
+# ms after its time, by the clock of its broker, until a message is put into its queue.
 LATE = 5000.0
 LATE_WHEN_CALM = 2000.0
-# Seconds until offsets are committed (workloads/context.py), those that stand behind a listener at
-# work, too, and until clients reach a broker that has started again.
+# Seconds until offsets are committed (workloads/context.py), also those after a message in a
+# listener, and until clients reach a restarted broker.
 COMMITS = 4.5
 COMES_BACK = 8.0
-# And from when a message is sent until its last try is: the clients' timeout, and a bit.
+# Seconds from a send until its last attempt: the clients' timeout and a margin.
 _TRIES_SECONDS = 4.0
 
 
@@ -25,8 +25,9 @@ def check_due(
     clocks: dict[str, float],
     is_calm: bool,
 ) -> None:
-    """``dead``: the dead letters of each group. ``given_up``: transactions that were asked for too
-    often. ``clocks``: what those of the brokers show, ms since 1970."""
+    """``dead``: the dead letters of each group. ``given_up``: transactions that were checked too
+    often. ``clocks``: the brokers' clocks, ms since 1970.
+    """
     copies: dict[int, list[Place]] = {}
     for place, number in found.numbers.items():
         copies.setdefault(number, []).append(place)
@@ -61,8 +62,8 @@ def _check_waiting(
     what = f"message {sent.number} ({sent.kind} at {sent.waits_at})"
     for place in here:
         at = found.stored_at[place]
-        # Further off than its level is only what waits while the clock is set back: that is put at
-        # once (ScheduleMessageService.correctDeliverTimestamp).
+        # A message is further away than its level only if the clock was set back while it waited:
+        # it is then delivered at once (ScheduleMessageService.correctDeliverTimestamp).
         is_set_back = sent.kind == "level" and sent.due - at > sent.delay
         if place.broker == sent.waits_at and at < int(sent.due) and not is_set_back:
             model.wrong(f"{what} came {sent.due - at:.0f} ms too early")
@@ -86,7 +87,8 @@ def _check_transaction(model: Model, sent: Sent, here: list[Place], is_given_up:
 
 
 def _check_group(model: Model, group: Group, found: Found, dead: set[int]) -> None:
-    # What was not committed before a broker went, or while it was not there, comes again.
+    # Messages that were not committed before a broker stopped, or while it was down, are
+    # redelivered.
     spans = [(since - COMMITS, until + COMES_BACK) for since, until in model.stops]
     for number, places in sorted(found.of_topic(group.topic).items()):
         if not group.wants(tag_of(number)):
@@ -110,7 +112,7 @@ def _check_group(model: Model, group: Group, found: Found, dead: set[int]) -> No
 
 
 def _check_given(model: Model, group: Group, found: Found) -> None:
-    """What a group was given is there, in its place: nothing was read that was lost later."""
+    """Messages delivered to a group are in their places: no read message was lost later."""
     for queue, progress in group.queues.items():
         if queue[0] != group.topic:
             continue  # its retries
@@ -125,11 +127,11 @@ def _check_given(model: Model, group: Group, found: Found) -> None:
 
 
 def _is_excused(model: Model, group: Group, number: int, places: list[Place], found: Found) -> bool:
-    """Whether a group may have passed a message without having had it.
+    """Whether a group may have passed a message without having received it.
 
-    When a broker loses the end of a queue that a group has had already, what comes next has the
-    offsets that the group is behind. Who comes back before those are given again is told where the
-    queue ended; later nobody can tell.
+    When a broker loses the end of a queue that a group has consumed, later messages get the offsets
+    before the group's position. A client that returns before these offsets are reused learns the
+    end of the queue; later it cannot.
     """
     if group.failed[number]:  # it was sent back, and that may have been lost
         at = group.times[number][-1]
@@ -143,9 +145,9 @@ def _is_excused(model: Model, group: Group, number: int, places: list[Place], fo
 
 
 def _may_be_behind(model: Model, found: Found, place: Place, loss: float) -> bool:
-    """Whether a message may have been stored after a loss: what was before and is there stays."""
+    """Whether a message may have been stored after a loss; earlier messages that are there stay."""
     sent = model.sent[found.numbers[place]]
-    if sent.kind != "single" or loss == inf:  # put when it is due; lost at a start some time later
+    if sent.kind != "single" or loss == inf:  # stored when it is due; or lost at a later start
         return True
     if sent.acknowledged_at or place in found.stored:
         return max(sent.acknowledged_at, _stored(model, found, place)) > loss
@@ -153,22 +155,22 @@ def _may_be_behind(model: Model, found: Found, place: Place, loss: float) -> boo
 
 
 def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> bool:
-    """Whether the offsets that a group had behind a place were given again before it came back."""
+    """Whether the offsets of a group after a place were reused before it returned."""
     had = group.queues[place[:3]].numbers
-    # What was sent later, and lost in its turn, has not put the group ahead.
+    # Later messages that were lost in turn did not advance the group.
     stored = _stored(model, found, place)
     later = {number for _, number in had if number in model.sent and model.sent[number].at > stored}
     lost = [
         offset for offset, number in had if offset >= place.offset and number not in later
         and found.numbers.get(Place(*place[:3], offset)) != number
     ]  # fmt: skip
-    # What had its offset before may have had a tag that the group does not want: it passed that.
+    # The message that had its offset before may have had a tag that the group does not want.
     behind = group.queues[place[:3]].is_behind
     if group.tags and behind(place.offset, stored):
         lost.append(place.offset)
     if not lost or not model.losses[place.broker]:
         return False
-    # Behind another crash the broker knows no more where the queue ended behind the one before.
+    # After another crash the broker does not know the queue's end after the previous one.
     crashed_since = any(at > stored for at in model.crashes.get(place.broker, ()))
     if crashed_since and model.last_loss(place.broker, stored):
         return True
@@ -177,14 +179,13 @@ def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> 
         return False
     at = _stored(model, found, again)
     since = model.last_loss(place.broker, at)
-    # What was sent before may have been in a member's hands all the time.
+    # An earlier message may have been in flight at a member all the time.
     new = [number for _, number in had if number in model.sent and model.sent[number].at > since]
     came_back = [time for number in new for time in group.times[number]]
     return not came_back or at <= min(came_back)
 
 
 def _stored(model: Model, found: Found, place: Place) -> float:
-    """When a message that was found came to its place, or was sent at least: what waits, for a time
-    or an answer, comes later."""
+    """When a message was stored in its place, or at least sent."""
     sent = model.sent.get(found.numbers[place])
     return max(found.stored.get(place, 0.0), 0.0 if sent is None else sent.at)

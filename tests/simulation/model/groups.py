@@ -1,7 +1,7 @@
-"""Groups: what was delivered to the members of consumer groups, and what they finished.
+"""Groups: the messages delivered to members of consumer groups, and consumed by them.
 
-Each message that is stored and that a group wants is finished by it at least once, or is a dead
-letter. Offsets that are committed never pass a message that nobody of the group has had.
+A group consumes each stored message that it wants at least once, or it becomes a dead letter.
+Committed offsets never pass a message that no member has received.
 """
 
 from collections import defaultdict
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from math import inf
 
 Queue = tuple[str, str, int]  # topic, broker, queue id
-#: Of a member: from which offset it pulls next, by queue.
+# Of a member: the next offset to pull, by queue.
 Positions = Callable[[], Iterable[tuple[Queue, int]]]
 
-# How long a member may go on with locks that a broker has forgotten, from its start: until it
-# notices that its connection is gone, or, where it may not be told, trusts the locks no more
+# Seconds after a broker's start for which a member may use locks that the broker has forgotten:
+# until it notices the lost connection, or, if it is not notified, stops trusting the locks
 # (client/queue_locks.py).
 _NOTICES_SECONDS = 1.0
 _TRUSTS_SECONDS = 30.0
@@ -22,28 +22,31 @@ _TRUSTS_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Hand:
-    """A message that a member has now."""
+    """A message in flight at a member."""
 
     offset: int
     since: float
-    is_alive: Callable[[], bool]  # its process
+    is_alive: Callable[[], bool]  # whether its process is alive
 
 
 @dataclass
 class Progress:
-    """How far a group is in a queue."""
+    """The progress of a group in a queue."""
 
-    had: set[int] = field(default_factory=set)  # offsets that a listener was given, and ended with
-    finished: set[int] = field(default_factory=set)  # offsets it finished without an error
-    below: int = 0  # everything below was had; checked so far
-    next: int = 0  # of a group in order: the first offset that is not finished
-    hands: dict[str, Hand] = field(default_factory=dict)  # in order: what each member has now
-    numbers: set[tuple[int, int]] = field(default_factory=set)  # what was had, by offset
-    #: When a member was seen to pull from another offset, and from which.
+    had: set[int] = field(default_factory=set)  # offsets whose listener has returned or raised
+    finished: set[int] = field(default_factory=set)  # offsets consumed without an error
+    below: int = 0  # all offsets below were received; checked so far
+    next: int = 0  # for an ordered group: the first offset that is not consumed
+    # for an ordered group: the message in flight of each member
+    hands: dict[str, Hand] = field(default_factory=dict)
+    numbers: set[tuple[int, int]] = field(default_factory=set)  # received messages, by offset
+    # When a member was seen to pull from another offset, and from which.
     pulls_from: list[tuple[float, int]] = field(default_factory=list)
 
     def is_behind(self, offset: int, at: float) -> bool:
-        """Whether it was behind the group at a moment, given to it or not, and ever since."""
+        """Whether an offset was before the group's position at a moment, received or not, and ever
+        since.
+        """
         since = inf
         for seen, position in reversed(self.pulls_from):
             if position <= offset:
@@ -65,7 +68,7 @@ class Group:
         mode: str = "concurrent",
         is_alone: bool = False,
     ) -> None:
-        """``mode`` is concurrent, ordered or broadcasting. ``tags``: those it wants, else all.
+        """``mode`` is concurrent, ordered or broadcasting. ``tags``: the subscribed ones, else all.
 
         ``is_alone``: one member from before the first message to after the last.
         """
@@ -73,7 +76,7 @@ class Group:
         self.topic = topic
         self.tags = tuple(tags)
         self.mode = mode
-        self.members: list[str] = []  # the names of the clients that are
+        self.members: list[str] = []  # the names of its clients
         self.is_alone = is_alone
         self.delivered: dict[int, int] = defaultdict(int)
         self.finished: dict[int, int] = defaultdict(int)
@@ -83,12 +86,12 @@ class Group:
         self.abandoned: dict[int, int] = defaultdict(int)
         self.resets: list[float] = []
         self.positions: dict[str, Positions] = {}  # by member
-        #: When members left, and had left.
+        # When members left, and had left.
         self.leaves: list[tuple[float, float]] = []
-        self.gave_up_order: set[str] = set()  # brokers whose losses changed what an offset means
-        #: Whether nothing was worse so far than that processes were asked to stop.
+        self.gave_up_order: set[str] = set()  # brokers whose losses changed the meaning of offsets
+        # Whether there were only orderly stops so far.
         self.is_orderly: Callable[[], bool] = lambda: False
-        #: Since when a broker knows who has locked a queue: its last start but the first.
+        # Since when a broker knows the locks: its last start, except the first.
         self.locks_since: Callable[[str], float] = lambda _: -inf
         self._wrong = wrong
 
@@ -101,7 +104,7 @@ class Group:
         now: float,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        """A listener is given a message. ``is_alive``: whether the member's process is."""
+        """A listener gets a message. ``is_alive``: whether the member's process is alive."""
         self.delivered[number] += 1
         self.times[number].append(now)
         progress = self.queues[queue]
@@ -110,12 +113,12 @@ class Group:
             self._check_alone(member, progress, queue)
             if offset > progress.next and not self.is_excused(queue[1]):
                 self._wrong(
-                    f"{self.name}: {queue} goes on at {offset}, but {progress.next} is not finished"
+                    f"{self.name}: {queue} is at {offset}, but {progress.next} is not consumed"
                 )
             progress.hands[member] = Hand(offset, now, is_alive)
 
     def _check_alone(self, member: str, progress: Progress, queue: Queue) -> None:
-        """A member has a queue for itself while the broker keeps its lock."""
+        """A member owns a queue alone while the broker keeps its lock."""
         for other, hand in progress.hands.items():
             if not hand.is_alive():
                 continue
@@ -130,7 +133,7 @@ class Group:
                 )
 
     def ends(self, member: str, number: int, queue: Queue, offset: int, *, well: bool) -> None:
-        """The listener has returned, or raised."""
+        """The listener has returned or raised."""
         progress = self.queues[queue]
         progress.had.add(offset)
         self._lets_go(member, progress, offset)
@@ -143,7 +146,7 @@ class Group:
             progress.next += 1
 
     def look(self, now: float) -> None:
-        """See how far its members are."""
+        """Read the progress of its members."""
         for positions in self.positions.values():
             for queue, offset in positions():
                 seen = self.queues[queue].pulls_from
@@ -161,7 +164,7 @@ class Group:
             del progress.hands[member]
 
     def repeated(self, number: int, copies: int, spans: Iterable[tuple[float, float]]) -> int:
-        """How often a message came too often. In ``spans`` what was finished may be forgotten."""
+        """How often a message was delivered too often; ``spans`` may be forgotten."""
         due = copies + self.failed[number] + self.abandoned[number]
         extra = self.delivered[number] - due
         if extra > 0:
@@ -171,17 +174,17 @@ class Group:
         return extra
 
     def member_died(self, member: str) -> None:
-        """What it had in hand it has no more."""
+        """Drop its messages in flight."""
         self.positions.pop(member, None)
         for progress in self.queues.values():
             progress.hands.pop(member, None)
 
     def is_excused(self, broker: str) -> bool:
-        """Whether offsets of a broker tell nothing any more: it lost the end of its log."""
+        """Whether offsets of a broker mean nothing any more: it lost the end of its log."""
         return broker in self.gave_up_order
 
     def committed(self, queue: Queue, offset: int, minimum: int) -> None:
-        """A broker has this offset of the group, and nothing below ``minimum`` any more."""
+        """A broker has this offset of the group, and no message below ``minimum`` any more."""
         progress = self.queues[queue]
         progress.below = max(progress.below, minimum)
         if self.tags or self.mode == "broadcasting" or self.is_excused(queue[1]):

@@ -1,8 +1,8 @@
-"""Messages: what was sent, acknowledged and stored.
+"""Messages: sent, acknowledged and stored.
 
-A broker with SYNC_FLUSH keeps all that it acknowledged. One with ASYNC_FLUSH keeps it when it is
-killed; when its power is cut it may lose the end of its log, of so many seconds as a flush takes.
-What comes after such a loss gets the queue offsets of what was lost.
+A broker with SYNC_FLUSH keeps everything that it acknowledged. One with ASYNC_FLUSH keeps it when
+it is killed; when its power is cut it may lose the end of its log, for the duration of a flush.
+Messages after such a loss get the queue offsets of lost ones.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from tests.simulation.model.registers import Registers
 
 
 class Place(NamedTuple):
-    """Where a message lies."""
+    """The place of a message."""
 
     topic: str
     broker: str
@@ -36,26 +36,26 @@ class Sent:
     kind: str = "single"
     places: list[Place] = field(default_factory=list)  # as acknowledged
     acknowledged_at: float = 0.0
-    #: Of one that waits: at which broker, and between which times by its clock, ms since 1970,
-    #: it is due.
+    # Of a waiting message: its broker, and the range of its delivery time by the broker's clock, ms
+    # since 1970.
     waits_at: str = ""
     due: float = 0.0
     due_latest: float = 0.0
     delay: float = 0.0  # ms, of its level
-    #: Of `places` those of which it was said that no slave has it.
+    # Those of `places` for which the broker reported that no slave has the message.
     unreplicated: list[Place] = field(default_factory=list)
-    #: Of a transaction: what its producer has decided ("commit" or "rollback"), "" before.
+    # Of a transaction: the decision of its producer ("commit" or "rollback"), "" before.
     decided: str = ""
 
 
 @dataclass
 class Found:
-    """What can be read at the end."""
+    """The messages that can be read at the end."""
 
     numbers: dict[Place, int] = field(default_factory=dict)
     minimums: dict[tuple[str, str, int], int] = field(default_factory=dict)  # by queue
     stored_at: dict[Place, float] = field(default_factory=dict)  # ms since 1970, broker's clock
-    #: Seconds, by the clock of the model: where that of the broker was right all the time.
+    # Seconds by the clock of the model, if the broker's clock was right all the time.
     stored: dict[Place, float] = field(default_factory=dict)
 
     def of_topic(self, topic: str) -> dict[int, list[Place]]:
@@ -68,55 +68,55 @@ class Found:
 
 
 class Model:
-    """What was done and answered. ``flush`` is the mode of the brokers."""
+    """The actions and answers. ``flush`` is the mode of the brokers."""
 
     def __init__(self, flush: str = "SYNC_FLUSH") -> None:
         self.flush = flush
-        self.keeps = True  # False: brokers delete what is old
+        self.keeps = True  # False: brokers delete old messages
         self.problems: list[str] = []
         self.requests = 0
         self.sent: dict[int, Sent] = {}
         self.groups: dict[str, Group] = {}
         self.pops: dict[str, Pops] = {}
         self.registers = Registers(self.wrong)
-        #: When each broker lost what it had not flushed.
+        # When each broker lost unflushed data.
         self.losses: dict[str, list[float]] = defaultdict(list)
         self.starts: dict[str, int] = {}  # of each broker
-        self.crashes: dict[str, list[float]] = {}  # when each ended otherwise than by a calm stop
-        #: Whether nothing was worse than that processes were asked to stop, and did.
+        self.crashes: dict[str, list[float]] = {}  # when each ended without an orderly stop
+        # Whether there were only orderly stops.
         self.is_orderly = False
-        #: Whether logs have changed where they lie: checksums cover the bodies alone.
+        # Whether logs have changed on disk: checksums cover the bodies alone.
         self.is_rotten = False
-        #: Brokers of several machines, one of which at least has had its clock set.
+        # Brokers of several machines, at least one of which had its clock set.
         self.clocks_differ: set[str] = set()
-        #: Whether what is stored and not had by all in sync may be gone with the next master.
+        # Whether messages that not all members in sync have may be lost with the next master.
         self.shows_confirmed = False
-        #: Whether slaves may show what their master does not show yet.
+        # Whether slaves may show messages that their master does not show yet.
         self.shows_early = False
         self._rotten_since: dict[str, float] = {}
-        #: When brokers were asked to stop, and served again.
+        # When brokers were asked to stop, and served again.
         self.stops: list[tuple[float, float]] = []
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        #: When a slave took the place of a master, and since when what groups had done by then may
-        #: be forgotten.
+        # When a slave replaced a master, and since when actions of groups may be forgotten.
         self._failovers: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._taken: dict[Place, tuple[int, float]] = {}
 
     def leave_out_but(self, clients: Collection[str]) -> None:
-        """Ask nothing of groups that have no member among these clients."""
+        """Expect nothing of groups without a member among these clients."""
         wanted = set(clients)
         self.groups = {n: one for n, one in self.groups.items() if wanted & set(one.members)}
         self.pops = {n: one for n, one in self.pops.items() if wanted & set(one.members)}
 
     def wrong(self, text: str) -> None:
-        """Something that must never be."""
+        """Record a violation."""
         self.problems.append(text)
 
     def may_be_lost(
         self, broker: str, since: float, until: float, *, keeps_acknowledged: bool = False
     ) -> None:
-        """A broker that promises no more lost what it had not flushed; what it got in that time may
-        be gone, or only what it had not acknowledged."""
+        """A broker without flush promise lost unflushed data; messages of that time may be gone, or
+        only unacknowledged ones.
+        """
         if not keeps_acknowledged:
             self._lost_spans[broker].append((since, until))
         self.losses[broker].append(until)
@@ -124,32 +124,34 @@ class Model:
             group.gave_up_order.add(broker)
 
     def fails_over(self, broker: str, since: float, now: float) -> None:
-        """A slave is about to take the place of a broker. What groups had done since a moment, and
-        what was made and deleted, it may not know."""
+        """A slave is about to replace a broker. It may not know actions of groups since a moment,
+        nor created and deleted subjects.
+        """
         self._failovers[broker].append((since, now))
         self.registers.forget(broker, since)
 
     def has_failed_over(self, broker: str, since: float) -> bool:
-        """Whether a slave has taken the place of a broker since a moment."""
+        """Whether a slave has replaced a broker since a moment."""
         return any(at >= since for _, at in self._failovers[broker])
 
     def may_have_forgotten(self, broker: str, asked: float, answered: float) -> bool:
-        """Whether a broker may not know what a group was answered that it had done."""
+        """Whether a broker may not know an acknowledged action of a group."""
         return self.may_have_lost(broker, asked, answered) or any(
             since <= answered and asked <= until for since, until in self._failovers[broker]
         )
 
     def rots(self, broker: str, since: float) -> None:
-        """A record of its log has changed where it lies. What it got since then it may put aside
-        at any start behind a crash; what it got before stays."""
+        """A record of its log has changed on disk. Any recovery may drop later records; earlier
+        ones stay.
+        """
         self.may_be_lost(broker, since, inf)
         self.is_rotten = True
         self._rotten_since.setdefault(broker, since)
 
     def may_have_lost(self, broker: str, asked: float, answered: float) -> bool:
-        """Whether a broker may have lost what it was asked for and acknowledged.
+        """Whether a broker may have lost an acknowledged request.
 
-        Its answer may have been under way still when it lost it.
+        Its answer may have been in flight at the loss.
         """
         return any(
             since <= answered and asked <= until for since, until in self._lost_spans[broker]
@@ -157,27 +159,29 @@ class Model:
 
     def last_loss(self, broker: str, before: float) -> float:
         """When a broker may last have lost the end of its log before a moment: in a power cut, or,
-        where its log has changed, at the start behind any crash. 0: never."""
+        if its log has changed, at any recovery. 0: never.
+        """
         crashes = self.crashes.get(broker, ())
         rotten = self._rotten_since.get(broker, inf)
         times = [*self.losses[broker], *(at for at in crashes if at >= rotten)]
         return max((at for at in times if at <= before), default=0.0)
 
     def lost_acknowledged(self, broker: str, since: float) -> bool:
-        """Whether a broker may have lost anything that it acknowledged since a moment."""
+        """Whether a broker may have lost anything acknowledged since a moment."""
         return any(until >= since for _, until in self._lost_spans[broker])
 
     def lost_any(self, broker: str, since: float) -> bool:
-        """Whether a broker may have lost anything of what followed from what it acknowledged."""
+        """Whether a broker may have lost consequences of acknowledged requests."""
         return any(at >= since for at in self.losses[broker])
 
     def gave_again(self, broker: str, since: float) -> bool:
-        """Whether a broker may have given queue offsets anew since a moment."""
+        """Whether a broker may have reused queue offsets since a moment."""
         return any(at >= since for at in self.losses[broker])
 
     def is_past(self, offset: int, minimum: int) -> bool:
-        """Whether an offset lies where a broker may have deleted what is old, given that its queue
-        begins at ``minimum``."""
+        """Whether a broker may have deleted an offset as expired, given that its queue starts at
+        ``minimum``.
+        """
         return not self.keeps and offset < minimum
 
     def begin(self, sent: Sent) -> Sent:
@@ -187,17 +191,17 @@ class Model:
         return sent
 
     def acknowledged(self, sent: Sent, place: Place, now: float) -> None:
-        """A broker has said where a message lies."""
+        """A broker has reported the place of a message."""
         sent.places.append(place)
         sent.acknowledged_at = now
         before = self._taken.get(place)
         if before is not None and before[0] != sent.number:
             if not self.gave_again(place.broker, before[1]):
                 self.wrong(f"{place} was given to message {before[0]} and to {sent.number}")
-        self._taken[place] = sent.number, sent.at  # not now: the answer was under way
+        self._taken[place] = sent.number, sent.at  # not now: the answer was in flight
 
     def check_stored(self, found: Found) -> None:
-        """Everything that was acknowledged is there, once in its place; nothing was invented."""
+        """Every acknowledged message is there once, in its place, and no other message is."""
         copies: dict[int, list[Place]] = defaultdict(list)
         for place, number in found.numbers.items():
             copies[number].append(place)
@@ -226,13 +230,15 @@ class Model:
         )
 
     def _check_copies(self, sent: Sent, here: list[Place]) -> None:
-        if sent.kind == "transaction":  # its half may have been sent to another broker, too
+        if sent.kind == "transaction":  # its half may also have been sent to another broker
             brokers = [place.broker for place in here]
             if len(brokers) != len(set(brokers)):
                 self.wrong(f"transaction {sent.number} was committed more than once: {here}")
             return
-        most = 1 if self.is_orderly else sent.tries  # who stops answers what it has taken
-        # What was put before a crash is put again; so is a slot of the timer by a stop amid it.
+        # an orderly stop answers everything that it has stored
+        most = 1 if self.is_orderly else sent.tries
+        # Deliveries before a crash may be repeated; so is a slot of the timer that a stop
+        # interrupts.
         comes_again = sent.kind == "timer" if self.is_orderly else sent.kind != "single"
         if comes_again and here:
             most += self.starts[here[0].broker] - 1

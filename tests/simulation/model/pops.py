@@ -1,7 +1,7 @@
-"""Pops: what a group popped is acknowledged or comes again, never both.
+"""Pops: a popped message is either acknowledged or redelivered, never both.
 
-A pop hides a message for a time by the broker's clock. Whoever acknowledges it in that time, and is
-told that this was taken, has it for good.
+A pop hides a message for a time by the broker's clock. A client that acknowledges it in that time,
+and gets a success, has it for good.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Pop:
-    """A message that was popped, by its number."""
+    """A popped message, by its number."""
 
     number: int
     broker: str
-    at: float  # when the request was sent that brought it
+    at: float  # when its request was sent
     hidden_until: float  # ms since 1970, by the broker's clock
-    is_unanswered: bool = False  # an acknowledgement may have been taken
+    is_unanswered: bool = False  # an acknowledgement may have been accepted
 
 
 @dataclass
 class Popped:
-    """All that was done with a message."""
+    """The history of a message."""
 
     pops: list[Pop] = field(default_factory=list)
     acknowledged_at: float = 0.0
@@ -44,9 +44,10 @@ class Pops:
         may_have_lost: Callable[[str, float, float], bool],
         later: Callable[[Callable[[], None]], None] = lambda check: check(),
     ) -> None:
-        """A message has come. ``may_have_lost``: a broker, what it was asked for and answered.
+        """A message has arrived. ``may_have_lost`` says whether a broker may have lost an answered
+        request.
 
-        ``later`` asks that when it is known of which broker it came.
+        ``later`` asks that once the broker of the message is known.
         """
         known = self.messages.setdefault(pop.number, Popped())
         known.broker = pop.broker
@@ -67,7 +68,7 @@ class Pops:
         self.messages[number].acknowledged_at = now
 
     def check_all_done(self, stored: Iterable[int], excused: Callable[[int], bool]) -> None:
-        """Each message that is stored was acknowledged, if only by a request without an answer."""
+        """Each stored message was acknowledged, if only by a request without an answer."""
         for number in stored:
             known = self.messages.get(number)
             if known is None:

@@ -1,19 +1,19 @@
-"""Registers: what was set under a key, where several set it and answers may be missing.
+"""Registers: values of keys that several clients set, where answers may be missing.
 
-A value that was acknowledged stays until another is set. One whose setting was not answered may be
-there at any time from then on: it may still be under way.
+An acknowledged value stays until another one is set. A value without an answer may appear at any
+later time: it may still be in flight.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 
-#: What it is, of which daemon, and its name.
+# Kind, daemon and name.
 Key = tuple[str, str, str]
 _Value = Hashable
 
 
 class Registers:
-    """By key: the values that it may have."""
+    """The possible values by key."""
 
     def __init__(self, wrong: Callable[[str], None]) -> None:
         self._wrong = wrong
@@ -24,35 +24,37 @@ class Registers:
         self._changed_at: dict[Key, float] = {}
 
     def begin(self, key: Key, value: _Value) -> None:
-        """Somebody is about to set a key; None: to delete it."""
+        """A client is about to set a key; None deletes it."""
         self._under_way[key].append(value)
 
     def acknowledged(self, key: Key, value: _Value, now: float = 0.0) -> None:
-        """That was done. Of several at once any may have been the last."""
+        """It was set. Of concurrent values any may have been the last."""
         self._changed_at[key] = now
         self._at_once[key].append(value)
         self._ended(key, value)
 
     def unanswered(self, key: Key, value: _Value) -> None:
-        """Nobody knows whether that was done, or will be."""
+        """It is unknown whether it was or will be set."""
         self._ghosts[key].append(value)
         self._ended(key, value)
 
     def abandoned(self) -> None:
-        """Whoever was setting keys has been killed or interrupted: nobody is told of these."""
+        """The clients that were setting keys have been killed or interrupted: their results are
+        unknown.
+        """
         for key, values in self._under_way.items():
             for value in list(values):
                 self.unanswered(key, value)
 
     def forget(self, broker: str, since: float) -> None:
-        """What was set at a broker since a moment may be as it was before, or not."""
+        """Values set at a broker since a moment may be the previous ones."""
         for key in [*self._settled, *self._at_once]:
             if key[1] == broker and self._changed_at.get(key, 0.0) >= since:
                 self._settled.pop(key, None)
                 self._at_once.pop(key, None)
 
     def refused(self, key: Key, value: _Value) -> None:
-        """That was not done."""
+        """It was not set."""
         self._ended(key, value)
 
     def _ended(self, key: Key, value: _Value) -> None:
@@ -64,7 +66,7 @@ class Registers:
         return list(self._settled)
 
     def check(self, key: Key, value: _Value) -> None:
-        """``value`` is what a reader finds under a key at the end."""
+        """Check the value that a reader finds under a key at the end."""
         allowed = [*self._settled.get(key, [None]), *self._at_once.get(key, []), *self._ghosts[key],
                    *self._under_way[key]]  # fmt: skip
         if value not in allowed:

@@ -1,13 +1,13 @@
-"""What clients of TubeMQ did and were answered, held against what the brokers have.
+"""The actions and answers of TubeMQ clients, compared with the content of the brokers.
 
-kept        what was acknowledged is there, once, where its broker said, in its partition's
-            order; with flush mode `os` a power cut may take what was not flushed
-true        nothing is there, and nobody is given anything, that was not sent so
-confirmed   no group is farther than what its members were given and have confirmed
-one hand    no two members confirm the same messages while their broker lives
-promised    a group's offset does not go back while its broker lives; behind a crash it is where
-            it was at the last save, behind a calm stop where it was
-delivered   in the end each group has been given all that it wants
+kept        an acknowledged message is there, once, at the reported offset, in its partition's
+            order; with flush mode `os` a power cut may lose unflushed ones
+true        no message is there, or delivered, that was not sent so
+confirmed   a group is never past messages that its members received and confirmed
+one hand    no two members confirm the same messages while their broker is alive
+promised    a group's offset does not go back while its broker is alive; after a crash it is at
+            the last save, after an orderly stop unchanged
+delivered   at the end each group has received all that it wants
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from math import inf
 from mq.client.tube import TubeBatch, TubeMessage
 from mq.client.tube.producer import TubeSendResult
 
-#: Broker, topic, partition.
+# Broker, topic, partition.
 Key = tuple[int, str, int]
 
 
 @dataclass(eq=False)
 class Sent:
-    """A message. ``burst``: of which it is, and its place there."""
+    """A message. ``burst``: its burst, and its position there."""
 
     number: int
     topic: str
@@ -31,14 +31,14 @@ class Sent:
     kind: str
     at: float
     burst: tuple[int, int] = (-1, 0)
-    key: Key | None = None  # where its broker has it, as it said
+    key: Key | None = None  # its place as reported by the broker
     offset: int = -1
     acknowledged: float = inf
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A record of a partition: its offset in the index, its number; -1 for what nobody sent."""
+    """A record of a partition: its index offset and its number; -1: no client sent it."""
 
     offset: int
     number: int
@@ -46,20 +46,21 @@ class Stored:
 
 @dataclass
 class Group:
-    """A group of consumers. ``kinds``: the types of messages that it wants, None for all."""
+    """A group of consumers. ``kinds``: the message types that it wants, None for all."""
 
     name: str
     topic: str
     kinds: tuple[str, ...] | None = None
     given: set[int] = field(default_factory=set)
-    asked: set[int] = field(default_factory=set)  # to be confirmed, by whom they were given to
+    # numbers whose confirmation was requested by their receiver
+    asked: set[int] = field(default_factory=set)
 
     def wants(self, sent: Sent) -> bool:
         return sent.topic == self.topic and (self.kinds is None or sent.kind in self.kinds)
 
 
 def number_of(body: bytes) -> int:
-    """The number that a body begins with, -1 for none."""
+    """The number at the start of a body, -1 for none."""
     text = body.partition(b" ")[0]
     return int(text) if text.isdigit() else -1
 
@@ -70,18 +71,18 @@ def key_of(text: str) -> Key:
 
 
 class Model:
-    """All that is known; `problems` are what did not hold."""
+    """All known actions; `problems` are violations."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.problems: list[str] = []
         self.sent: dict[int, Sent] = {}
         self.groups: dict[str, Group] = {}
         self.requests = 0
-        self.partitions: dict[str, int] = {}  # of topics at each broker, as was acknowledged
-        self.wanted: dict[str, int] = {}  # and what was asked for last
-        #: Of each broker: what was acknowledged from the first to the second moment may be gone.
+        self.partitions: dict[str, int] = {}  # topics at each broker, as acknowledged
+        self.wanted: dict[str, int] = {}  # and as last requested
+        # Of each broker: messages acknowledged between these moments may be gone.
         self.cuts: dict[int, list[tuple[float, float]]] = {}
-        #: Up to where a member was the last to confirm, by group, partition, start of the broker.
+        # The end of a member's last confirmation, by group, partition, start of the broker.
         self._confirmed: dict[tuple[str, str, int], tuple[int, str]] = {}
         self._now = now
 
@@ -89,10 +90,10 @@ class Model:
         if text not in self.problems:
             self.problems.append(text)
 
-    # what clients tell ----------------------------------------------------------------------------
+    # reports of clients ---------------------------------------------------------------------------
 
     def sends(self, topic: str, kind: str, filler: bytes, burst: tuple[int, int] = (-1, 0)) -> Sent:
-        """A message that is about to be sent."""
+        """A message is about to be sent."""
         self.requests += 1
         number = len(self.sent)
         body = f"{number} ".encode() + filler
@@ -105,7 +106,7 @@ class Model:
         sent.acknowledged = self._now()
 
     def given(self, group: Group, batch: TubeBatch, member: str = "", start: int = 0) -> list[int]:
-        """A member has got messages; returns their numbers. ``start``: which one of the broker."""
+        """A member has received messages; returns their numbers. ``start``: the broker's start."""
         self.requests += 1
         behind, by = self._confirmed.get((group.name, batch.partition_key, start), (0, ""))
         if batch.offset < behind and by == member:
@@ -118,7 +119,9 @@ class Model:
     def confirmed(
         self, group: Group, batch: TubeBatch, reached: int, member: str, start: int
     ) -> None:
-        """A broker, since a start of it, has said that all before an offset is confirmed."""
+        """A broker, in this start, has acknowledged the confirmation of everything before an
+        offset.
+        """
         key = group.name, batch.partition_key, start
         behind, by = self._confirmed.get(key, (0, ""))
         if batch.offset < behind:
@@ -138,13 +141,13 @@ class Model:
         group.given.add(number)
         return number
 
-    # what brokers have ----------------------------------------------------------------------------
+    # content of brokers ---------------------------------------------------------------------------
 
     def may_be_lost(self, broker: int, since: float, until: float) -> None:
         self.cuts.setdefault(broker, []).append((since, until))
 
     def committed(self, group: Group, key: Key, offset: int, content: list[Stored]) -> None:
-        """A broker says where a group is, of a partition with this content."""
+        """A broker reports the offset of a group in a partition with this content."""
         for record in content:
             if record.offset >= offset:
                 break
@@ -157,10 +160,10 @@ class Model:
                 f"{record.offset} was {state}"
             )
 
-    # in the end -----------------------------------------------------------------------------------
+    # final checks ---------------------------------------------------------------------------------
 
     def check(self, content: dict[Key, list[Stored]]) -> None:
-        """Hold what is stored against what was sent, and given."""
+        """Compare the stored messages with the sent and delivered ones."""
         places: dict[int, tuple[Key, Stored]] = {}
         for key, records in content.items():
             for record in records:
@@ -184,7 +187,7 @@ class Model:
         assert sent.key is not None
         cuts = self.cuts.get(sent.key[0], ())
         if place is None:
-            # Not when it was acknowledged: the answer may have been under way at the cut.
+            # The time of the send, because the answer may have been in flight at the power cut.
             if not any(since <= sent.acknowledged and sent.at <= until for since, until in cuts):
                 self.wrong(
                     f"message {sent.number} was acknowledged at {sent.offset} of {sent.key}, and "

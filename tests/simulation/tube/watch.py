@@ -1,4 +1,4 @@
-"""What the brokers of a simulated TubeMQ cluster have, looked at twice a second."""
+"""The content of the brokers of a simulated TubeMQ cluster, read twice a second."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,33 +13,33 @@ from tests.simulation.tube.workloads import Context
 
 _LOOK = 0.5
 _EVERYTHING = 1 << 30
-#: What was committed so many seconds before a kill is on the disk: a save begins in time, and ends.
+# Offsets committed this many seconds before a kill are on the disk: a save starts in time and ends.
 _SAVED = SAVES_MS / 1000 + 1.0
-#: Where something else was wrong with the broker, in so many seconds before, nobody knows.
+# If something else was wrong with the broker in this many seconds before, that is not promised.
 _TROUBLE = 15.0
 
 
 @dataclass
 class _Seen:
-    """What a start of a broker has shown."""
+    """The state that a start of a broker has shown."""
 
     app: Any = None
     content: dict[Key, list[Stored]] = field(default_factory=dict)
-    read: dict[tuple[str, int], int] = field(default_factory=dict)  # up to where, by store
+    read: dict[tuple[str, int], int] = field(default_factory=dict)  # end of the data read, by store
 
 
 class Watch:
-    """Looks at all brokers."""
+    """Reads all brokers."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._model: Model = context.model
         self._seen = {broker: _Seen() for broker in context.cluster.brokers}
-        #: When, where groups were at a broker.
+        # Offsets of groups at a broker, with their times.
         self._history: dict[Daemon, list[tuple[float, dict[tuple[str, Key], int]]]] = {
             broker: [] for broker in context.cluster.brokers
         }
-        self._stopped: set[Daemon] = set()  # calmly, and did not serve again since
+        self._stopped: set[Daemon] = set()  # after an orderly stop, until they serve again
         self._had_power_cut: set[Daemon] = set()
         self.troubles: dict[str, list[float]] = {}  # by the name of a broker
         for broker in context.cluster.brokers:
@@ -51,7 +51,7 @@ class Watch:
         world.at(world.now + _LOOK, self.start)
 
     def lost_power(self, broker: Any) -> None:
-        """A broker that does not flush before it answers has lost its power."""
+        """A broker that does not flush before it answers has lost power."""
         self._had_power_cut.add(broker)
 
     def look(self) -> None:
@@ -61,7 +61,7 @@ class Watch:
                 self._look_at(number, broker, app)
 
     def content(self) -> dict[Key, list[Stored]]:
-        """What was there at the last look."""
+        """The content at the last reading."""
         return {key: all_of for seen in self._seen.values() for key, all_of in seen.content.items()}
 
     # ------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Watch:
             self._model.committed(self._model.groups[group], key, offset, seen.content.get(key, []))
 
     def _read(self, number: int, app: Any, seen: _Seen) -> None:
-        """Take what is new. Raises OSError."""
+        """Read new records. Raises OSError."""
         for name in app.serving.stores.names():
             for store_number, store in app.serving.stores.of_topic(name):
                 place = name, store_number
@@ -106,7 +106,7 @@ class Watch:
             if not entry.is_new
         }
 
-    # what offsets may do ----------------------------------------------------------------------
+    # changes of offsets -----------------------------------------------------------------------
 
     def _check_goes_on(self, broker: Daemon, offsets: dict[tuple[str, Key], int]) -> None:
         before = self._history[broker][-1][1] if self._history[broker] else {}
@@ -116,11 +116,11 @@ class Watch:
                 self._model.wrong(f"{group} was at {offset} of {key}, and is at {now}")
 
     def _may_be_lowered(self, broker: Daemon) -> bool:
-        """Whether a power cut may have left less than a group had: it is at the end then."""
+        """Whether a power cut may have left less than a group had: its offset is then the end."""
         return broker in self._had_power_cut
 
     def _begin(self, broker: Daemon, offsets: dict[tuple[str, Key], int]) -> None:
-        """A start: its groups are where they were at the last save, or at a calm stop."""
+        """A start: its groups are at the last save, or unchanged after an orderly stop."""
         was_calm = broker in self._stopped
         self._stopped.discard(broker)
         ended = broker.process.started if broker.process is not None else 0.0
@@ -158,7 +158,7 @@ def _records(store: TopicStore, offset: int) -> list[tuple[int, Stored]]:
     """
     found: list[tuple[int, Stored]] = []
     while offset < store.max_index:
-        # Partition by partition would be the broker's way: here the data are read as they lie.
+        # The data are read in their order, not by partition as the broker does.
         entry = bytes(store.index.read(offset, INDEX_SIZE))
         partition = int.from_bytes(entry[:4], "big")
         wish = ReadRequest(partition, offset, None, _EVERYTHING, INDEX_SIZE, joined=False)
@@ -170,7 +170,7 @@ def _records(store: TopicStore, offset: int) -> list[tuple[int, Stored]]:
 
 
 def _number(piece: bytes, payload: bytes) -> int:
-    """Of the message of a record, -1 for what is none."""
+    """The number of a record's message, -1 if it has none."""
     if len(piece) < HEAD_SIZE or HEAD.unpack_from(piece)[0] + 4 != len(piece):
         return -1
     if not HEAD.unpack_from(piece)[9] & 1:

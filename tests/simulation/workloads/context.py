@@ -1,4 +1,4 @@
-"""What every workload is given, and a look at the offsets that groups have committed."""
+"""The context of every workload, and checks of committed offsets."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -13,25 +13,25 @@ from tests.simulation.cluster import BROKER_PORT, Cluster, Daemon
 from tests.simulation.model import Model, Place
 from tests.simulation.world import EPOCH, START
 
-# Clients that look often: what an hour would show happens in a minute.
+# Clients with short intervals: a minute shows what would take an hour.
 CLIENT = ClientOptions(timeout=3.0, intervals=Intervals(routes=9.0, heartbeats=9.0, offsets=4.0))
 
 
-# How often offsets that are committed are looked at.
+# The interval of checks of committed offsets.
 _LOOK = 0.5
 
 
 @dataclass
 class Context:
-    """What every workload is given."""
+    """The context of every workload."""
 
     cluster: Cluster
     model: Model
     random: random.Random
-    until: float  # when workloads stop to begin anything new
-    #: Told of each place that a broker has acknowledged, and when what lies there was sent.
+    until: float  # when workloads stop to start anything new
+    # Called for each acknowledged place, with the time of its send.
     on_acknowledged: Callable[[Place, float], None] = lambda place, at: None
-    #: Whether what was acknowledged may not be found yet by who reads from a slave.
+    # Whether a client that reads from a slave may miss acknowledged messages.
     may_lag: Callable[[], bool] = lambda: False
     numbers: "count[int]" = field(default_factory=count)
 
@@ -40,29 +40,29 @@ class Context:
         return self.cluster.world.now
 
     def tell(self, text: str) -> None:
-        """A detail of the story, of the process that runs."""
+        """Add a detail of the running process to the story."""
         world = self.cluster.world
         world.detail("-" if world.current is None else world.current.name, text)
 
     @property
     def wall(self) -> float:
-        """What a clock shows that is right, ms since 1970."""
+        """The time of a correct clock, ms since 1970."""
         return (EPOCH + self.now - START) * 1000
 
     def clocks(self) -> dict[str, float]:
-        """What the clocks of the brokers show, ms since 1970."""
+        """The brokers' clocks, ms since 1970."""
         return {
             broker.name: self.wall + broker.machine.wall_offset * 1000
             for broker in self.cluster.brokers
         }
 
     def address(self, broker: str) -> str:
-        """Where the master of a name is now."""
+        """The current address of the master of a name."""
         found = next(one for one in self.cluster.brokers if one.name == broker)
         return f"{found.address}:{BROKER_PORT}"
 
     def client(self, name: str, *, snode: bool = False) -> ClientOptions:
-        """Options of a client of its own name: clients are sorted by it."""
+        """Options of a client with its own name: clients are sorted by it."""
         return replace(CLIENT, instance=name, snode=snode)
 
     @property
@@ -74,9 +74,8 @@ Workload = Callable[[Context], Awaitable[None]]
 
 
 def watch_offsets(context: Context) -> None:
-    """Hold the offsets that brokers have of groups against what these have had, now and again.
-
-    And see how far the groups are.
+    """Compare the groups' offsets at brokers with the delivered messages, periodically, and read
+    the progress of the groups.
     """
     for group in context.model.groups.values():
         group.look(context.now)
@@ -93,14 +92,14 @@ def watch_offsets(context: Context) -> None:
 
 
 def watch_stops(context: Context) -> None:
-    """Hold what brokers that stop leave on their disks against the offsets that they had."""
+    """Compare the offsets that stopping brokers leave on their disks with those that they had."""
     for broker in context.cluster.brokers:
         broker.on_stopped = lambda daemon, app: _check_offsets(context, daemon, app)
 
 
 def _check_offsets(context: Context, broker: Daemon, app: Any) -> None:
     if not context.cluster.is_orderly:
-        return  # a disk may have failed it
+        return  # a disk may have failed the save
     had = app.stores.offsets.table
     file = dict(broker.machine.disk.files()).get("store/config/consumerOffset.json")
     saved = {} if file is None else fastjson.loads(bytes(file.content()))["offsetTable"]
