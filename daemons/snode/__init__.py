@@ -1,1 +1,3 @@
-"""Snodes: stateless proxies between clients and brokers, which push what is sent through them."""
+"""Snodes: stateless proxies between clients and brokers, which push messages that are sent through
+them.
+"""

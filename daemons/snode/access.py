@@ -1,7 +1,8 @@
-"""Access control of a snode: the accounts of 4.9 and what requests need of them, as at a broker.
+"""Access control of a snode: the accounts of 4.9 and the permissions of requests, as at a broker.
 
-Only the two numbers that mean something else here than there are looked at apart: a pull of the
-dialect of snodes needs what a pull does, a retry topic the right to read as the group.
+Only the two request codes with another meaning than at a broker are checked separately: a pull in
+the snode dialect needs the permissions of a pull, a retry topic the permission to read as the
+group.
 """
 
 from mq.daemons.acl.accounts import SUB
@@ -18,7 +19,7 @@ Need = tuple[str, int]
 
 
 class SnodeAccess(AccessControl):
-    """The rules in force. Raises ConfigError where the files cannot be used at the start."""
+    """The rules in force. Raises ConfigError if the files are invalid at the start."""
 
     def check(self, command: Command, host: str) -> None:
         """Raises AclError unless a request from this address is allowed."""
@@ -39,4 +40,4 @@ def _needs(command: Command) -> list[Need]:
         header = command.read_header(CreateRetryTopicRequestHeader)
         return [(RETRY_PREFIX + header.group_name, SUB)]
     except RemoteProtocolError as error:
-        raise AclError(f"the request cannot be read: {error}") from None
+        raise AclError(f"cannot read the request: {error}") from None

@@ -1,11 +1,10 @@
-"""A snode: its parts, started in order and stopped in reverse.
+"""A snode: starts its components in order and stops them in reverse order.
 
-enodes        the brokers behind it, and the connections to them
-forwarding    a client's request goes to its enode, and what comes of it back
-clients       who is connected, in which groups, and what is pushed to whom
-offsets       what groups commit, kept for their enodes
-registration  name servers and brokers are told that it is there
-listeners     the port of clients, and those that stand for one enode each
+enodes        the brokers behind it, and the connections to them forwarding    sends clients'
+requests to their enodes, and the replies back clients       connected clients, their groups, and
+push sessions offsets       commits of groups, kept for their enodes registration  with name
+servers, and heartbeats to brokers listeners     the port of clients, and the ports that each stand
+for one enode
 """
 
 import asyncio
@@ -56,18 +55,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long a stop waits for requests that are at enodes.
+# Limit in seconds of a stop's wait for requests at enodes.
 LAST_ANSWERS_SECONDS = 1.0
-# How long the start waits for name servers, so that it serves when it says so.
-_FIRST_LOOK_SECONDS = 3.0
+# Limit in seconds of the start's wait for name servers, so that a snode that reports to be ready
+# can serve.
+_FIRST_REFRESH_SECONDS = 3.0
 
 
 class Snode(Lifecycle):
     """A snode in this process: `async with Snode(settings) as snode`.
 
-    With `listenPort` 0 any free port is taken; `port` is the one that was. It serves without name
-    servers, too, as soon as it finds them. Raises OSError when it cannot listen, and ConfigError
-    for settings that it cannot keep to.
+    With `listenPort` 0 it uses any free port, which `port` returns. It also runs without name
+    servers, and serves as soon as it finds them. Raises OSError if it cannot listen, and
+    ConfigError for settings that cannot be satisfied.
     """
 
     def __init__(self, settings: SnodeSettings) -> None:
@@ -76,7 +76,7 @@ class Snode(Lifecycle):
         self.access: SnodeAccess | None = None
         self.tls: ServerTls | None = None
         self.enodes: Enodes
-        self.broker: Broker | None = None  # that of embedded mode
+        self.broker: Broker | None = None  # the broker of embedded mode
         self.forwarding: Forwarding
         self.consumers = Consumers()
         self.producers = Producers()
@@ -89,7 +89,7 @@ class Snode(Lifecycle):
         self.metrics_port = -1  # none
         self._around: InterceptorChain
         self._ports: Ports
-        self._relays: Relays | None = None  # without the native path there are none
+        self._relays: Relays | None = None  # None without the native path
         self._stand_ins: StandIns
 
     @property
@@ -99,12 +99,12 @@ class Snode(Lifecycle):
 
     @property
     def stand_in_listeners(self) -> dict[str, Listener]:
-        """The ports that stand for enodes, by the names of these."""
+        """The ports that stand for enodes, by enode name."""
         return self._ports.stand_ins
 
     @property
     def interceptors(self) -> tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]:
-        """Those of the server, of sends and of pulls."""
+        """The groups of the server, of sends and of pulls."""
         return self._around.groups
 
     @property
@@ -117,7 +117,7 @@ class Snode(Lifecycle):
 
     @property
     def address(self) -> str:
-        """host:port as clients are told it."""
+        """host:port as announced to clients."""
         return f"{self.settings.snode.snode_ip1}:{self.port}"
 
     def listeners(self) -> dict[str, Listener]:
@@ -134,16 +134,16 @@ class Snode(Lifecycle):
             await listener.bind()
             parts.callback(listener.stop_accepting)
         self.enodes = await parts.enter_async_context(await self._make_enodes(parts))
-        self._make_parts()
+        self._make_components()
         self._serve()
         await parts.enter_async_context(self.tasks)
-        await self._look_first()
+        await self._refresh_first()
         self._spawn()
         parts.push_async_callback(self.offsets.close)
         for listener in self.listeners().values():
             await listener.start()
             parts.push_async_callback(listener.close)
-        parts.push_async_callback(self._settle)
+        parts.push_async_callback(self._drain)
         if exporters.are_wanted(settings.exported()):
             self.metrics_port = await exporters.start_exporters(
                 settings.exported(), self.metrics, self.tasks, parts
@@ -151,13 +151,13 @@ class Snode(Lifecycle):
         self.tasks.spawn(self.registration.work, "registration")
 
     async def _make_enodes(self, parts: AsyncExitStack) -> Enodes:
-        """The brokers behind it; in embedded mode the one in this process, started."""
+        """Make the links to the brokers; in embedded mode start the broker in this process."""
         settings = self.settings
         encrypts = settings.tls.enable or settings.client.use_tls
         tls = settings.tls.client_context() if encrypts else None
         if not settings.snode.embedded_mode_enable:
             if native is None:
-                log.info("plain sends do not take the native path: %s", absent)
+                log.info("plain sends do not use the native path: %s", absent)
                 return Enodes(settings, tls=tls)
             self._relays = Relays(settings.snode.enode_request_timeout / 1000)
             return Enodes(settings, tls=tls, make_session=partial(RelaySession, self._relays))
@@ -176,7 +176,7 @@ class Snode(Lifecycle):
             only={name: broker.address},
         )
 
-    def _make_parts(self) -> None:
+    def _make_components(self) -> None:
         settings, enodes = self.settings, self.enodes
         snode = settings.snode
         around = self._around
@@ -226,11 +226,11 @@ class Snode(Lifecycle):
             listener.dispatcher.serve(
                 {code: self._around.wrap(code, handler) for code, handler in handlers.items()}
             )
-        log.info("%d request codes are served", len(handlers))
+        log.info("serving %d request codes", len(handlers))
         self._serve_natively()
 
     def _serve_natively(self) -> None:
-        """Let plain sends pass without a look, as long as nobody wants one."""
+        """Relay plain sends natively, without decoding, unless something must see them."""
         relays, around = self._relays, self._around
         if relays is None or self.access is not None:
             return
@@ -243,11 +243,11 @@ class Snode(Lifecycle):
         alone = self.forwarding.enode_alone
         relay = NativeRelay(
             *(self.enodes, is_open, lambda: sessions.topics, alone),
-            *(self.forwarding.is_looked_for, lambda: self.address),
+            *(self.forwarding.has_waiting, lambda: self.address),
         )
         for listener in self.listeners().values():
             listener.dispatcher.serve_bulk(relay.take)
-        log.info("plain sends take the native path")
+        log.info("plain sends use the native path")
 
     def _rules(self) -> ClientRules:
         snode, operation = self.settings.snode, self.settings.operation
@@ -263,19 +263,19 @@ class Snode(Lifecycle):
             return None
         return SnodeAccess(AclFiles(Path(snode.rocketmq_home or "."), snode.acl_plain_file))
 
-    async def _look_first(self) -> None:
-        """Know enodes and groups before clients come, where name servers answer."""
+    async def _refresh_first(self) -> None:
+        """Query enodes and groups before clients connect, if name servers reply."""
         try:
-            async with asyncio.timeout(_FIRST_LOOK_SECONDS):
-                await self.enodes.look()
+            async with asyncio.timeout(_FIRST_REFRESH_SECONDS):
+                await self.enodes.refresh()
                 await self.groups.read()
         except (MQError, TimeoutError) as error:
-            log.warning("started without name servers: %s", error or "none answers")
+            log.warning("started without name servers: %s", error or "no reply")
         self.enodes.heartbeats()
 
     def _spawn(self) -> None:
         tasks = self.tasks
-        tasks.spawn(self.registration.look, "enodes and groups")
+        tasks.spawn(self.registration.refresh, "enodes and groups")
         tasks.spawn(self.registration.heartbeats, "heartbeats")
         tasks.spawn(self.groups.work, "groups at enodes")
         tasks.spawn(self.offsets.work, "offsets")
@@ -293,8 +293,8 @@ class Snode(Lifecycle):
             self.consumers.expire(timeout)
             self.producers.expire(timeout)
 
-    async def _settle(self) -> None:
-        """Before the connections close: relay what enodes still answer."""
+    async def _drain(self) -> None:
+        """Before the connections close, relay pending replies of enodes."""
         for listener in self.listeners().values():
             listener.stop_accepting()
         for listener in self.listeners().values():
@@ -302,14 +302,14 @@ class Snode(Lifecycle):
         await self.forwarding.finish(LAST_ANSWERS_SECONDS)
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """The line that reports that the snode is ready, with its address."""
         return (
             f"The snode[{self.name}, {self.address}] boot success. serializeType=JSON and name "
             f"server is {self.settings.snode.namesrv_addr}"
         )
 
     def status_text(self) -> str:
-        """That it serves, and what is missing."""
+        """The ready text, with current problems."""
         unknown = ", ".join(self.registration.unregistered())
         missing = f"; not registered with {unknown}" if unknown else ""
         return f"{self.ready_text()}; {len(self.enodes.masters)} enodes{missing}"
@@ -323,16 +323,16 @@ class Snode(Lifecycle):
         try:
             self.enodes.set_key(self.settings.enode_key())
         except ConfigError as error:
-            log.error("the key for enodes stays as it was: %s", error)
+            log.error("keeping the old key for enodes: %s", error)
 
     def metrics(self) -> Iterator["Metric"]:
-        """What it tells of itself to monitoring."""
-        from mq.daemons.snode.metrics import metrics_of  # only where somebody reads it
+        """The snode's metrics."""
+        from mq.daemons.snode.metrics import metrics_of  # only if they are read
 
         return metrics_of(self)
 
     def state(self) -> Iterator[str]:
-        """What it has and does now."""
+        """The lines of the state dump."""
         from mq.daemons.state_dump import connections, limited  # hardly ever needed
 
         for name, listener in self.listeners().items():
@@ -341,7 +341,7 @@ class Snode(Lifecycle):
         for name, address in sorted(self.enodes.masters.items()):
             yield f"enode {name} at {address}"
         yield f"requests at enodes: {self.forwarding.in_flight}"
-        yield f"offsets: {len(self.offsets)}, {self.offsets.unsent} of them at no enode"
+        yield f"offsets: {len(self.offsets)}, {self.offsets.unsent} of them not sent yet"
         groups = [f"group {g.name}: {len(g.clients)}" for g in self.consumers.groups.values()]
         yield f"groups with consumers: {len(groups)}"
         yield from limited(sorted(groups), "groups")

@@ -1,4 +1,4 @@
-"""Configuration of a snode: SnodeConfig of the snode branch, and what is this one's own."""
+"""Configuration of a snode: SnodeConfig of the snode branch, and settings of this snode only."""
 
 import logging
 import os
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 DEFAULT_PORT = 11911
 # Names of snodes, clusters and enodes.
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,255}")
-# registerNameServerPeriod is held within these, in ms (the snode branch's SnodeController).
+# Limits of registerNameServerPeriod in ms (the snode branch's SnodeController).
 SHORTEST_PERIOD = 10_000
 LONGEST_PERIOD = 60_000
 
@@ -37,7 +37,7 @@ def _host_name() -> str:
 
 @dataclass(frozen=True)
 class SnodeConfig(Section):
-    """The snode itself: who it is, whom it serves and how. Sizes of thread pools mean nothing."""
+    """The snode itself: its identity and its behaviour. Sizes of thread pools have no effect."""
 
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
@@ -50,26 +50,26 @@ class SnodeConfig(Section):
         doc="name servers, host:port separated by ;",
         important=True,
     )
-    cluster_name: str = setting("defaultCluster", "cluster that it is in", important=True)
+    cluster_name: str = setting("defaultCluster", "name of its cluster", important=True)
     snode_name: str = setting(
         factory=_host_name,
         shown="the host name",
-        doc="its name, which no other snode may have; in embedded mode the broker's",
+        doc="its unique name; in embedded mode the broker's",
         important=True,
     )
     snode_ip1: str = setting(
         "",
-        "address that clients are told; empty: where it listens, or this host's own address",
+        "address announced to clients; empty: its listen address, or this host's own address",
         name="snodeIP1",
         important=True,
     )
     snode_ip2: str = setting("", "a second address", name="snodeIP2", effect=False)
     snode_id: int = setting(0, "its number", long=True, effect=False)
     metrics_enable: bool = setting(
-        True, "open metricsExportPort for Prometheus, where prometheus-client is installed"
+        True, "open metricsExportPort for Prometheus, if prometheus-client is installed"
     )
     metrics_export_port: int = setting(
-        1234, "port that Prometheus reads metrics from; 0: any free port; metricsPort goes before"
+        1234, "port from which Prometheus reads metrics; 0: any free port; metricsPort overrides it"
     )
     snode_heart_beat_interval: int = setting(
         30_000, "pause between heartbeats to brokers", unit="ms", long=True
@@ -78,27 +78,25 @@ class SnodeConfig(Section):
         30_000, "pause between registrations; 10 s to 60 s", unit="ms"
     )
     house_keeping_interval: int = setting(
-        10_000, "pause between looks for silent clients", unit="ms"
+        10_000, "pause between checks for silent clients", unit="ms"
     )
     channel_expired_timeout: int = setting(
-        120_000, "a client without a heartbeat for this long is gone", unit="ms", long=True
+        120_000, "a client without a heartbeat for this long is evicted", unit="ms", long=True
     )
     slow_consumer_threshold: int = setting(
         1024,
-        "messages that a consumer that is pushed to may be behind",
+        "limit of the lag of a consumer that gets pushed messages",
         long=True,
     )
     slow_consumer_policy: SlowConsumerPolicy = setting(
         SlowConsumerPolicy.CLOSE,
-        "what becomes of one that is further behind: CLOSE its connection, as the snode branch did "
-        "first, or SKIP the message, as it did in the end",
+        "action for a consumer above that limit: CLOSE its connection, as the snode branch did at "
+        "first, or SKIP the message, as its last state does",
     )
     load_offset_interval: int = setting(3000, "age of offsets of slow consumers", effect=False)
-    auto_create_subscription_group: bool = setting(
-        True, "make groups that are new, at every broker"
-    )
+    auto_create_subscription_group: bool = setting(True, "create missing groups, at every broker")
     notify_consumer_ids_changed_enable: bool = setting(
-        True, "tell consumers when their group changes"
+        True, "notify consumers when their group changes"
     )
     enable_property_filter: bool = setting(True, "allow SQL92 filters")
     vip_channel_enabled: bool = setting(
@@ -106,35 +104,33 @@ class SnodeConfig(Section):
     )
     forward_offsets: bool = setting(
         False,
-        "send committed offsets to brokers at once, as the snode branch did in the end, "
+        "send committed offsets to brokers at once, as the snode branch's last state does, "
         "instead of every persistOffsetInterval",
     )
     persist_offset_interval: int = setting(
-        120_000, "pause between two times that offsets go to brokers, the first after 10 s at most",
+        120_000, "pause between sending offsets to brokers; the first time after at most 10 s",
         unit="ms",
     )  # fmt: skip
     max_cached_offsets: int = setting(
-        200_000, "offsets kept; those of more queues go to brokers at once"
+        200_000, "limit of kept offsets; those of more queues are sent to brokers at once"
     )
-    enode_request_timeout: int = setting(
-        3000, "a broker that does not answer for this long is given up", unit="ms"
-    )
+    enode_request_timeout: int = setting(3000, "timeout of requests to brokers", unit="ms")
     pull_connections: int = setting(
-        4, "connections to each broker for pulls, beside the one for all else"
+        4, "connections to each broker for pulls, in addition to the one for other requests"
     )
     default_enode: str = setting(
         "",
-        "broker that requests are for which name none, as those of ordinary clients of 4.x; empty: "
-        "the only one, if there is one only",
+        "broker for requests that name none, such as those of ordinary clients of 4.x; empty: the "
+        "only one, if there is only one",
         important=True,
     )
     enode_ports: str = setting(
         "",
-        "ports that stand for brokers, NAME:PORT separated by ;: what comes there and names no "
-        "broker is for this one, and routes that are asked of the snode tell clients of it",
+        "ports that stand for brokers, NAME:PORT separated by ;: a request at this port that "
+        "names no broker is for this one, and the snode's routes announce the port to clients",
         important=True,
     )
-    acl_enable: bool = setting(False, "check who may do what", important=True)
+    acl_enable: bool = setting(False, "enable access control", important=True)
     acl_plain_file: str = setting(
         "conf/plain_acl.yml",
         "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
@@ -142,13 +138,12 @@ class SnodeConfig(Section):
     )
     enode_acl_file: str = setting(
         "",
-        "file with accessKey and secretKey that requests to brokers and name servers are signed "
-        "with, instead of their senders' signatures; only with aclEnable=true. SIGHUP reads it "
-        "again",
+        "file with accessKey and secretKey that sign requests to brokers and name servers, "
+        "replacing their senders' signatures; only with aclEnable=true. SIGHUP reloads it",
     )
     flow_control_file: str = setting(
         "conf/flow_control.yml",
-        "limits of requests, relative to rocketmqHome; read again when it changes",
+        "limits of requests, relative to rocketmqHome; reloaded when it changes",
         name="rocketmq.flow.control.file",
     )
     remoting_server_interceptors: str = setting(
@@ -159,15 +154,15 @@ class SnodeConfig(Section):
     embedded_mode_enable: bool = setting(
         False,
         "run a broker in this process, from embeddedBrokerConfig, and call it without a socket "
-        "(the snode branch: true, for its default has a store)",
+        "(the snode branch: true, because its default has a store)",
         important=True,
     )
-    embedded_broker_config: str = setting("", "settings of that broker: a file as for mq broker -c")
+    embedded_broker_config: str = setting("", "settings file of that broker, as for mq broker -c")
     fetech_name_server: bool = setting(
-        False, "a misspelt name of fetchNamesrvAddrByAddressServer", effect=False
+        False, "a misspelled name of fetchNamesrvAddrByAddressServer", effect=False
     )
     fetch_namesrv_addr_by_address_server: bool = setting(
-        False, "ask the address server that namesrvAddr is the URL of for name servers"
+        False, "namesrvAddr is the URL of an address server that returns the name servers"
     )
     snode_send_message_min_pool_size: int = setting(10, "threads that send", effect=False)
     snode_send_message_max_pool_size: int = setting(20, "threads that send", effect=False)
@@ -195,7 +190,7 @@ class SnodeConfig(Section):
         return period / 1000
 
     def name_servers(self) -> str | tuple[str, ...]:
-        """host:port of each, or the URL of the address server. Raises ConfigError."""
+        """host:port of each name server, or the URL of the address server. Raises ConfigError."""
         if self.fetch_namesrv_addr_by_address_server:
             if not is_url(self.namesrv_addr or ""):
                 raise ConfigError(
@@ -212,19 +207,19 @@ class SnodeConfig(Section):
             ) from None
 
     def stand_ins(self) -> dict[str, int]:
-        """enodePorts: the port that stands for a broker, by its name. Raises ConfigError."""
+        """enodePorts: the ports that stand for brokers, by broker name. Raises ConfigError."""
         found: dict[str, int] = {}
         for part in filter(None, map(str.strip, self.enode_ports.split(";"))):
             name, _, port = part.rpartition(":")
             if not _NAME.fullmatch(name) or not port.isdecimal() or int(port) > 65535:
                 raise ConfigError(f"enodePorts={self.enode_ports}: {part} is not NAME:PORT")
             if name in found or (int(port) and int(port) in found.values()):
-                raise ConfigError(f"enodePorts={self.enode_ports}: {part} is there twice")
+                raise ConfigError(f"enodePorts={self.enode_ports}: {part} occurs twice")
             found[name] = int(port)
         return found
 
     def check(self) -> None:
-        """Refuse values that cannot work.
+        """Refuse invalid values.
 
         Raises:
             ConfigError: names the setting.
@@ -247,11 +242,11 @@ class SnodeConfig(Section):
                 raise ConfigError(f"{name}={value}: must be at least {least}")
         self.stand_ins()
         if self.default_enode and not _NAME.fullmatch(self.default_enode):
-            raise ConfigError(f"defaultEnode={self.default_enode}: is no name of a broker")
+            raise ConfigError(f"defaultEnode={self.default_enode}: not a broker name")
         if self.enode_acl_file and not self.acl_enable:
             raise ConfigError(
-                "enodeAclFile without aclEnable=true: everyone who reaches the snode would have "
-                "the rights of its account"
+                "enodeAclFile without aclEnable=true: any client that reaches the snode would have "
+                "the permissions of its account"
             )
         if self.embedded_mode_enable and not self.embedded_broker_config:
             raise ConfigError("embeddedModeEnable=true: embeddedBrokerConfig names no file")
@@ -273,10 +268,10 @@ class SnodeSettings(Settings):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by property name; then the checks.
+        """Read defaults, then the file, then `overrides` by property name; then check.
 
         Raises:
-            ConfigError: the file or a value cannot be used.
+            ConfigError: the file or a value is invalid.
         """
         settings = cls(path)
         if path is not None:
@@ -287,17 +282,17 @@ class SnodeSettings(Settings):
         return settings
 
     def exported(self) -> SnodeOperationConfig:
-        """The operation section with the port that metrics are read from."""
+        """The operation section with the port of the metrics."""
         operation = self.operation
         if operation.metrics_port == OFF and self.snode.metrics_enable:
             return operation.replace(metrics_port=self.snode.metrics_export_port)
         return operation
 
     def enode_key(self) -> AccessKey | None:
-        """What requests to brokers are signed with; None where senders' signatures stay.
+        """The key that signs requests to brokers; None if senders' signatures are kept.
 
         Raises:
-            ConfigError: the file cannot be used.
+            ConfigError: the file is invalid.
         """
         if not self.snode.enode_acl_file:
             return None
@@ -307,8 +302,9 @@ class SnodeSettings(Settings):
             raise ConfigError(f"enodeAclFile: {error}") from None
 
     def _resolve_addresses(self) -> None:
-        """Where to listen and what address to tell others, as a broker does it: loopback, unless an
-        address for others is named or somebody checks who asks."""
+        """Determine the listen address and the announced address, like a broker: loopback, unless
+        an announced address is configured or access control is on.
+        """
         snode = self.snode
         host, advertised = resolve(
             self.server.bind_address, snode.snode_ip1, is_guarded=snode.acl_enable
@@ -322,7 +318,7 @@ class SnodeSettings(Settings):
                 )
             return
         log.warning(
-            "ACCESS CONTROL IS OFF and the snode listens on %s: whoever reaches it may read and "
-            "write what brokers let the snode (aclEnable=false)",
+            "ACCESS CONTROL IS OFF and the snode listens on %s: any client that reaches it may "
+            "read and write what brokers allow the snode (aclEnable=false)",
             host,
         )

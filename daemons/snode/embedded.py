@@ -1,10 +1,10 @@
-"""Embedded mode: a broker in the snode's own process, which is called without a socket.
+"""Embedded mode: a broker in the snode's process, connected without a socket.
 
     snode: Session - LocalPeer --- Pipe --- Channel - dispatcher of the broker
 
-Both ends are the ones of real connections, so whatever holds for those holds here: limits of
-memory, who is not read from, what fails when a connection ends. A pipe hands over in the next turn
-of the loop what was written in this one, as a socket does.
+Both ends are those of real connections, so the same rules apply: memory limits, paused reading,
+failures when a connection ends. Like a socket, a pipe delivers in the next turn of the event loop
+the data written in this one.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from mq.daemons.config import ConfigError
 if TYPE_CHECKING:
     from mq.daemons.broker.app import Broker
 
-_HIGH = 64 * 1024  # bytes on their way above which the writer is to pause, as asyncio has it
+_HIGH = 64 * 1024  # bytes in flight above which the writer pauses, as in asyncio
 
 
 class Pipe:
-    """One direction and its end: the transport of `writer`, whose bytes `reader` receives."""
+    """One direction of a connection: the transport of `writer`, whose bytes `reader` receives."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -38,7 +38,7 @@ class Pipe:
         self._size = 0
         self._high = _HIGH
         self._due = False
-        self._held = False  # the reader reads no more for now
+        self._held = False  # the reader has paused reading
         self._full = False
         self._closing = False
         self._lost = False
@@ -46,12 +46,12 @@ class Pipe:
     def join(self, writer: asyncio.Protocol, reader: asyncio.Protocol, other: "Pipe") -> None:
         self._writer, self._reader, self._other = writer, reader, other
 
-    # what a protocol asks of its transport ----------------------------------------------------
+    # the transport's methods ----------------------------------------------------
 
     def write(self, data: bytes | memoryview) -> None:
         if self._closing or not len(data):
             return
-        # The store's views may be of memory that is used again: a socket would have copied, too.
+        # The store's views may refer to reused memory; a socket would have copied, too.
         self._chunks.append(bytes(data) if isinstance(data, memoryview) else data)
         self._size += len(data)
         if self._size > self._high and not self._full:
@@ -92,7 +92,7 @@ class Pipe:
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._address if name in ("peername", "sockname") else default
 
-    # from one end to the other ----------------------------------------------------------------
+    # delivery to the other end ----------------------------------------------------------------
 
     def _deliver_soon(self) -> None:
         if not self._due:
@@ -141,7 +141,7 @@ class LocalPeer(Peer):
         self.connection_made(cast(asyncio.Transport, ours))
 
     def _made(self, transport: asyncio.Transport) -> None:
-        """There is no socket to be set up."""
+        """Does nothing: there is no socket to configure."""
 
 
 class EmbeddedSession(Session):
@@ -161,14 +161,14 @@ class EmbeddedSession(Session):
 
 
 def embedded_settings(file: str, name_servers: str | None) -> BrokerSettings:
-    """The settings of the broker; it has the snode's name servers unless its file names some.
+    """The settings of the broker; it uses the snode's name servers unless its file names some.
 
     Raises ConfigError.
     """
     settings = BrokerSettings.load(Path(file))
     if settings.broker.enable_controller_mode:
         raise ConfigError(
-            "enableControllerMode=true: a broker in a snode's process has one role for good"
+            "enableControllerMode=true: a broker in a snode's process cannot change its role"
         )
     if not settings.broker.namesrv_addr and name_servers:
         settings.broker = settings.broker.replace(namesrv_addr=name_servers)

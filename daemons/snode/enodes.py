@@ -1,13 +1,13 @@
 """Enodes: the brokers behind a snode, by name, and the connections to them.
 
-Who is master of a broker name is asked of a name server (GET_BROKER_CLUSTER_INFO) each time that
-the snode registers, when a name is unknown, and when a master does not answer: one that was elected
-since is then found. A name server that does not answer changes nothing, and one that has just been
-started and does not know a broker yet ends no connection that stands.
+The masters of broker names are queried at a name server (GET_BROKER_CLUSTER_INFO) each time that
+the snode registers, when a name is unknown, and when a master does not reply, because another may
+have been elected. A name server that does not reply changes nothing, and one that has just been
+started and does not know a broker yet ends no open connection.
 
-There is one connection to each master for all but pulls, and some for pulls, so that a reply to a
-pull holds up no send. Each is opened by a heartbeat, as docs/decisions/0059 says; requests follow
-without waiting for its answer.
+There is one connection to each master for all requests except pulls, and some for pulls, so that
+replies to pulls do not delay sends. A heartbeat opens each connection, as docs/decisions/0059 says;
+requests follow without waiting for its reply.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-# So soon after a look the next one is not begun: each request for a name that nobody has asks.
-LOOK_PAUSE = 0.5
-# A master whose machine acknowledges nothing for so long is gone.
+# Seconds between two refreshes: each request for an unknown name asks for one.
+REFRESH_PAUSE = 0.5
+# Seconds without an acknowledgement after which a master's machine counts as dead.
 DEAD_SECONDS = 3.0
-# What an enode says that may do a moment later what it is asked to.
+# Errors of an enode that may be able to serve a request a moment later.
 LATER = (SystemBusy, ServiceNotAvailable, FlowControl)
-# The connection for all but pulls.
+# The connection for all requests except pulls.
 MAIN = 0
 
 
 class _Opened:
-    """A connection whose heartbeat has been sent, and what its answer said of the dialect."""
+    """A connection whose heartbeat has been sent, and the dialect in its reply."""
 
     __slots__ = ("answered", "connection", "speaks")
 
@@ -56,7 +56,7 @@ class Enodes:
     """The masters, by broker name. An async context manager.
 
     `on_change` is called when names or addresses have changed, `on_link_ended` with the name of a
-    broker a connection to which has ended.
+    broker when a connection to it has ended.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Enodes:
         make_session: Callable[..., Session] = Session,
         only: Mapping[str, str] | None = None,
     ) -> None:
-        """`only` are the addresses of masters by name where no others count: embedded mode."""
+        """`only` are the addresses of masters by name if no others count: embedded mode."""
         self._settings = settings
         snode = settings.snode
         self.masters: dict[str, str] = {}  # broker name -> address
         self.on_change: list[Callable[[], None]] = []
         self.on_link_ended: list[Callable[[str], None]] = []
-        self.looks_failed = 0
+        self.failed_refreshes = 0
         self._only = only
         self._timeout = snode.enode_request_timeout / 1000
         self._sessions = [
@@ -92,18 +92,18 @@ class Enodes:
         self._heartbeat = HeartbeatData(
             client_id=snode.snode_name, snode_data=SnodeIdentity(snode_name=snode.snode_name)
         ).encode()
-        self._looked = -LOOK_PAUSE
-        self._looking: asyncio.Task[None] | None = None
+        self._refreshed_at = -REFRESH_PAUSE
+        self._refreshing: asyncio.Task[None] | None = None
         self._is_open = False
 
     @property
     def session(self) -> Session:
-        """That of the main connections, which name servers are asked by, too."""
+        """The session of the main connections, which also queries name servers."""
         return self._sessions[MAIN]
 
     @property
     def signs(self) -> bool:
-        """Whether requests are signed here, with an account of the snode's own."""
+        """Whether requests are signed here, with the snode's own account."""
         return self.session.credentials is not None
 
     def set_key(self, key: AccessKey | None) -> None:
@@ -122,11 +122,11 @@ class Enodes:
         for session in self._sessions:
             await session.close()
 
-    # which there are ------------------------------------------------------------------------
+    # finding masters ------------------------------------------------------------------------
 
-    async def look(self) -> None:
-        """Ask a name server who is master of what. Raises MQError; nothing has changed then."""
-        self._looked = clock.monotonic()
+    async def refresh(self) -> None:
+        """Query the masters at a name server. Raises MQError; nothing has changed then."""
+        self._refreshed_at = clock.monotonic()
         if self._only is not None:
             self._take(dict(self._only))
             return
@@ -136,10 +136,10 @@ class Enodes:
             )
             info = ClusterInfo.decode(response.body)
         except RemoteProtocolError as error:
-            self.looks_failed += 1
-            raise MQError(f"what a name server says of brokers cannot be read: {error}") from None
+            self.failed_refreshes += 1
+            raise MQError(f"malformed broker list of a name server: {error}") from None
         except MQError:
-            self.looks_failed += 1
+            self.failed_refreshes += 1
             raise
         found = {
             name: broker.broker_addrs[MASTER_ID]
@@ -149,8 +149,9 @@ class Enodes:
         self._take({**self._unlisted(info), **found})
 
     def _unlisted(self, info: ClusterInfo) -> dict[str, str]:
-        """The masters that a name server does not know, and which are connected: it may have been
-        started a moment ago. What it knows by name is as it says, also where no master is left."""
+        """The connected masters that a name server does not know, because it may have just been
+        started. Its data about a name that it knows is used, also if no master is left.
+        """
         listed, session = info.broker_addr_table, self.session
         return {
             name: address
@@ -162,42 +163,43 @@ class Enodes:
         if found != self.masters:
             log.info("enodes: %s", ", ".join(f"{n} at {a}" for n, a in sorted(found.items())))
             self.masters = found
-            for tell in self.on_change:
-                tell()
+            for callback in self.on_change:
+                callback()
 
-    def look_soon(self) -> None:
-        """Look in the background, unless that was done just now."""
-        if self._looking is None and clock.monotonic() >= self._looked + LOOK_PAUSE:
-            self._looking = self.session.keep_task(self._look_quietly())
-            self._looking.add_done_callback(self._has_looked)
+    def refresh_soon(self) -> None:
+        """Refresh in the background, unless that was done just now."""
+        if self._refreshing is None and clock.monotonic() >= self._refreshed_at + REFRESH_PAUSE:
+            self._refreshing = self.session.keep_task(self._refresh_quietly())
+            self._refreshing.add_done_callback(self._refreshed)
 
-    async def look_for(self, name: str) -> str | None:
-        """The address of a master that is not known yet, after a look that may find it: one look
-        for all who wait, and not too soon behind the last."""
-        if self._looking is None:
-            await asyncio.sleep(max(0.0, self._looked + LOOK_PAUSE - clock.monotonic()))
-            self.look_soon()
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+    async def find(self, name: str) -> str | None:
+        """The address of an unknown master, after a refresh that may find it: one refresh for all
+        callers, and not too soon after the last one.
+        """
+        if self._refreshing is None:
+            await asyncio.sleep(max(0.0, self._refreshed_at + REFRESH_PAUSE - clock.monotonic()))
+            self.refresh_soon()
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing])
         return self.masters.get(name)
 
-    async def _look_quietly(self) -> None:
+    async def _refresh_quietly(self) -> None:
         try:
-            await self.look()
+            await self.refresh()
         except MQError as error:
-            log.warning("enodes are not known anew: %s", error, extra={"failure": "enodes"})
+            log.warning("cannot refresh the enodes: %s", error, extra={"failure": "enodes"})
 
-    def _has_looked(self, looking: "asyncio.Task[None]") -> None:
-        self._looking = None
-        if not looking.cancelled() and (error := looking.exception()) is not None:
-            log.error("enodes cannot be looked for", exc_info=error)
+    def _refreshed(self, refreshing: "asyncio.Task[None]") -> None:
+        self._refreshing = None
+        if not refreshing.cancelled() and (error := refreshing.exception()) is not None:
+            log.error("the refresh of enodes failed", exc_info=error)
 
-    # asking them ----------------------------------------------------------------------------
+    # requests ----------------------------------------------------------------------------
 
     def forward(
         self, address: str, command: Command, seconds: float, waiter: Waiter, slot: int = MAIN
     ) -> None:
-        """Send a request to an enode; the waiter is told what comes of it. Raises MQError."""
+        """Send a request to an enode; the waiter gets the result. Raises MQError."""
         slot %= len(self._sessions)
         session = self._sessions[slot]
         opened = self._opened[slot].get(address)
@@ -206,23 +208,24 @@ class Enodes:
         session.forward(address, command, seconds, waiter)
 
     def ready(self, slot: int, address: str) -> None:
-        """Have the connection that a request is written to next opened by a heartbeat."""
+        """Open the connection for the next request by a heartbeat, if it is new."""
         if self._is_new(slot, address):
             self._open(slot, address)
 
     def slot_of(self, number: int) -> int:
-        """The connection for the pulls of a client, by a number of its own."""
+        """The connection for the pulls of a client, chosen by a number of the client."""
         return 1 + number % (len(self._sessions) - 1)
 
     async def call(self, address: str, command: Command) -> Command:
-        """Send a request of the snode's own and return the response. Raises MQError, also for a
-        response that is no success."""
+        """Send a request of the snode itself and return the response. Raises MQError, also for an
+        error response.
+        """
         if self._is_new(MAIN, address):
             self._open(MAIN, address)
         return await self.session.call(address, command)
 
     async def dialect(self, address: str) -> Dialect:
-        """What the main connection to an enode speaks. Raises MQError when it is not there."""
+        """The dialect of the main connection to an enode. Raises MQError if it is not connected."""
         if self._is_new(MAIN, address):
             self._open(MAIN, address)
         opened = self._opened[MAIN][address]
@@ -231,14 +234,14 @@ class Enodes:
         return opened.speaks
 
     def speaks_snode(self, address: str, slot: int) -> bool:
-        """Whether a connection is known to speak the dialect of snodes."""
+        """Whether a connection is known to use the snode dialect."""
         opened = self._opened[slot].get(address)
         if opened is None or self._is_new(slot, address):
             return False
         return opened.speaks is Dialect.SNODE
 
     def heartbeats(self) -> None:
-        """Show every master, on each connection to it, that the snode lives; without waiting."""
+        """Send a heartbeat to every master, on each connection to it, without waiting."""
         masters = set(self.masters.values())
         for slot, opened in enumerate(self._opened):
             for address in list(opened):
@@ -253,7 +256,7 @@ class Enodes:
         return opened is None or opened.connection is not self._sessions[slot].connection(address)
 
     def _open(self, slot: int, address: str) -> None:
-        """Send a heartbeat, which is the first request of a connection that is new."""
+        """Send a heartbeat, the first request of a new connection."""
         session = self._sessions[slot]
         was = session.connection(address)
         answer = session.request(
@@ -278,7 +281,7 @@ class Enodes:
                 opened.speaks = Dialect.SNODE
             if response.code != ResponseCode.SUCCESS:
                 log.warning(
-                    "%s refuses the snode's heartbeat: %s", address, response.remark,
+                    "%s refused the snode's heartbeat: %s", address, response.remark,
                     extra={"failure": f"heartbeat {address}"},
                 )  # fmt: skip
         elif error is not None:
@@ -286,7 +289,7 @@ class Enodes:
         if not opened.answered.done():
             if error is not None:
                 opened.answered.set_exception(error)
-                opened.answered.exception()  # nobody may be waiting
+                opened.answered.exception()  # there may be no caller that waits
             else:
                 opened.answered.set_result(None)
 
@@ -294,21 +297,23 @@ class Enodes:
         names = list(self.names_at((address,)))
         if slot == MAIN:
             for name in names:
-                for tell in self.on_link_ended:
-                    tell(name)
+                for callback in self.on_link_ended:
+                    callback(name)
         if self._is_open:
-            self.look_soon()
+            self.refresh_soon()
 
     def names_at(self, addresses: Iterable[str]) -> Iterator[str]:
-        """The names of the brokers that listen there."""
+        """The names of the brokers at these addresses."""
         wanted = set(addresses)
         return (name for name, address in self.masters.items() if address in wanted)
 
 
 def unavailable(name: str, why: object) -> Refused:
-    """What a client is told when its request cannot be answered: another may be asked, or later."""
+    """The refusal of a request that cannot be served: the client may ask another enode, or retry
+    later.
+    """
     return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"enode {name}: {why}")
 
 
-#: What the dialect of snodes has in place of requests that any broker knows.
+# Replacements of requests in the snode dialect for brokers that do not support it.
 ORDINARY_PULL = {int(SnodeCode.SNODE_PULL_MESSAGE): int(RequestCode.PULL_MESSAGE)}

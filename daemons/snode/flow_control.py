@@ -1,18 +1,19 @@
-"""Flow control: how many requests, and how many KiB of them, a snode takes in a second.
+"""Flow control: limits of the requests per second, and of their size in KiB, that a snode accepts.
 
-The limits are in a file of YAML, which the snode branch calls flow_control.yml:
+The limits are in a YAML file, which the snode branch calls flow_control.yml:
 
-    snode:
-      countLimit:
-        - {flowControlResourceName: 310, flowControlGrade: 1, flowControlResourceCount: 500}
-        - {flowControlResourceName: overall, flowControlResourceCount: 10000}
-      sizeLimit:
-        - {flowControlResourceName: 310, flowControlResourceCount: 5000}
+  snode:
+    countLimit:
+      - {flowControlResourceName: 310, flowControlGrade: 1, flowControlResourceCount: 500}
+      - {flowControlResourceName: overall, flowControlResourceCount: 10000}
+    sizeLimit:
+      - {flowControlResourceName: 310, flowControlResourceCount: 5000}
 
 A limit is for the requests of one code, or for all of them (`overall`, which the snode branch has
-in its file and never looks up). Heartbeats are exempt: a client that is refused them would be
-forgotten. What is over a limit is refused with SYSTEM_BUSY, whose remark begins as there and names
-the limit. Sizes are those of bodies in whole KiB, so less than one KiB is free.
+in its file and never uses). Heartbeats are exempt, because a client whose heartbeats are refused
+would be evicted. A request over a limit is refused with SYSTEM_BUSY; its remark starts as in the
+snode branch and names the limit. Sizes are those of bodies in whole KiB, so less than one KiB is
+free.
 
 Sources: the snode branch's QPSFlowControlServiceImpl, RequestSizeFlowControlServiceImpl and
 AbstractFlowControlService; Sentinel's LeapArray, of two halves of a second.
@@ -38,11 +39,11 @@ log = logging.getLogger(__name__)
 COUNT = "countLimit"
 SIZE = "sizeLimit"
 OVERALL = "overall"
-# How often the file is looked at, in seconds: as ACL files are.
+# Seconds between checks of the file, as for ACL files.
 WATCH_SECONDS = 0.5
-# The file is written by hand: a larger one is something else.
+# The file is written by hand: a larger one is a different kind of file.
 MOST_BYTES = 1024 * 1024
-# Sentinel's window is a second, of so many parts.
+# Sentinel's window is a second, with so many parts.
 _PARTS = 2
 _PER_SECOND = 1  # flowControlGrade: RuleConstant.FLOW_GRADE_QPS
 _REMARKS = {
@@ -50,12 +51,12 @@ _REMARKS = {
     SIZE: "[REJECT]exceed system flow control config request size",
 }
 _UNITS = {COUNT: "requests", SIZE: "KiB of bodies"}
-# In the snode branch's file, where nothing looks at it either.
+# In the snode branch's file, where it is not used either.
 _UNUSED = "topicLimit"
 
 
 class Limits(NamedTuple):
-    """What a file says: per kind, how much a second by request code or OVERALL."""
+    """The limits in a file: per kind, the amount per second by request code or OVERALL."""
 
     counts: Mapping[int | str, float]
     sizes: Mapping[int | str, float]
@@ -65,7 +66,7 @@ NO_LIMITS = Limits({}, {})
 
 
 class _Window:
-    """What was taken in the last second, to the half second."""
+    """The amount accepted in the last second, with a resolution of half a second."""
 
     __slots__ = ("_begins", "_former", "_now")
 
@@ -89,11 +90,11 @@ class FlowControl:
     """The limits in force. An interceptor of the server (see `interceptors`)."""
 
     def __init__(self, path: Path | None, *, clock: Callable[[], float] = clock.monotonic) -> None:
-        """Reads the file at `path`, which need not be there. Raises ConfigError if it is broken."""
+        """Reads the file at `path`, which may be missing. Raises ConfigError if it is invalid."""
         self._path = path
         self._clock = clock
         self._windows: dict[tuple[str, int | str], _Window] = {}
-        self._mark: object = self._look()
+        self._mark: object = self._file_state()
         try:
             self.limits = self._read()
         except FlowControlError as error:
@@ -106,9 +107,9 @@ class FlowControl:
             self.check(request.code, len(request.body))
 
     def check(self, code: int, size: int) -> None:
-        """Take a request with a body of `size` bytes. Raises Overloaded when that is too much.
+        """Count a request with a body of `size` bytes. Raises Overloaded if it exceeds a limit.
 
-        One that is refused counts nowhere.
+        A refused request is not counted.
         """
         if code == RequestCode.HEART_BEAT:
             return
@@ -134,26 +135,26 @@ class FlowControl:
             window.take(amount)
 
     def reload(self) -> None:
-        """Read the file again; one that is broken leaves the limits as they are."""
-        self._mark = self._look()
+        """Read the file again; if it is invalid, the limits do not change."""
+        self._mark = self._file_state()
         try:
             limits = self._read()
         except FlowControlError as error:
-            log.error("flow control stays as it was: %s", error)
+            log.error("keeping the old flow control limits: %s", error)
             return
         self.limits = limits
         self._windows.clear()
-        log.info("flow control read again: %s", describe(limits))
+        log.info("flow control reloaded: %s", describe(limits))
 
     async def watch(self) -> None:
-        """Read the file again whenever it changes, comes or goes, until cancelled."""
+        """Read the file again whenever it changes, appears or disappears, until cancelled."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if self._look() != self._mark:
+            if self._file_state() != self._mark:
                 self.reload()
 
-    def _look(self) -> object:
-        """Differs when the file has changed, has come or has gone."""
+    def _file_state(self) -> object:
+        """A value that changes when the file is changed, added or removed."""
         if self._path is None:
             return None
         try:
@@ -170,7 +171,7 @@ class FlowControl:
         except FileNotFoundError:
             return NO_LIMITS
         except OSError as error:
-            raise FlowControlError(f"{self._path} cannot be read: {error.strerror}") from None
+            raise FlowControlError(f"cannot read {self._path}: {error.strerror}") from None
         if len(content) > MOST_BYTES:
             raise FlowControlError(f"{self._path}: over {MOST_BYTES} bytes")
         try:
@@ -180,11 +181,11 @@ class FlowControl:
 
 
 class FlowControlError(Exception):
-    """The file cannot be used; the text says why, in one line."""
+    """The file is invalid; the text says why, in one line."""
 
 
 def describe(limits: Limits) -> str:
-    """The limits in words, for the log."""
+    """The limits as text, for the log."""
     parts = [
         f"{kind}@{name} {most:g} {_UNITS[kind]}/s"
         for kind, table in ((COUNT, limits.counts), (SIZE, limits.sizes))
@@ -194,10 +195,10 @@ def describe(limits: Limits) -> str:
 
 
 def parse_limits(content: bytes) -> Limits:
-    """The limits that a file has; an empty one has none.
+    """Parse the limits in a file; an empty one has none.
 
     Raises:
-        FlowControlError: it is no YAML, or says what cannot be: which limit, and why.
+        FlowControlError: it is not YAML, or a limit is invalid; the text says which, and why.
     """
     try:
         data = yaml.safe_load(content)

@@ -1,15 +1,15 @@
-"""Forwarding: a client's request goes to the enode that it is for, and what comes of it back.
+"""Forwarding: sends a client's request to its enode, and the reply back.
 
-    enode      by the request's own field (`n` of a send, `enodeName`, `bname` of a client of 5.x),
-               else by the port that it came to (enodePorts), else defaultEnode, else the only one
-    opaque     is renumbered: two clients may use the same, and all share a connection
-    body       is passed on as bytes, in both directions
-    failure    an enode that is not known or not there, one that does not answer in time, a
-               connection that ends: each is answered, with SERVICE_NOT_AVAILABLE, so that no
-               client waits for a reply that will not come. (The snode branch sends none.)
+  enode      by the request's own field (`n` of a send, `enodeName`, `bname` of a client of 5.x),
+             else by the port that received it (enodePorts), else defaultEnode, else the only one
+  opaque     is renumbered: two clients may use the same one, and all share a connection
+  body       is passed on as bytes, in both directions
+  failure    an unknown or unavailable enode, a timeout, or the end of a connection: each is
+             answered with SERVICE_NOT_AVAILABLE, so that no client waits for a reply that will
+             not come. (The snode branch sends none.)
 
-Nothing is awaited for a request: a `ForwardedRequest` stands for it among the requests of the
-connection to the enode, as a future does for the snode's own.
+No coroutine is awaited for a request: a `ForwardedRequest` represents it among the requests of the
+connection to the enode, like a future for the snode's own requests.
 """
 
 import asyncio
@@ -36,24 +36,24 @@ log = logging.getLogger(__name__)
 
 ENODE_NAME = "enodeName"
 _BROKER_NAME = "bname"  # of RpcRequestHeader of 5.x
-# Of the answer to a pull: where to read next. A snode's clients see one broker of each name, and it
-# asks masters only.
+# In the reply to a pull: the broker for the next pull. A snode's clients see one broker of each
+# name, and it asks only masters.
 SUGGESTION = "suggestWhichBrokerId"
-# About what a request takes that is at an enode, besides its body: its fields, its place.
+# Approximate memory of a request at an enode, without its body: its fields and its entry.
 _COST = 2048
-# Fields of more characters cost more. So does the text of a pull's subscription: one that is long
-# is read for this pull alone, and a broker keeps of it so many bytes for each character
+# Longer fields (in characters) cost more. So does the text of a pull's subscription: a long one is
+# parsed for this pull alone, and a broker keeps so many bytes per character of it
 # (mq.daemons.broker.reading.long_polling).
 _LONG = 1000
 _EXPRESSION = "subscription"
 _BYTES_OF_LONG = 20
 
-#: Called with the response of an enode before it goes to the client.
+# Called with the response of an enode before the client gets it.
 OnAnswer = Callable[[Command], None]
 
 
 def _cost_of_texts(fields: Mapping[str, str]) -> int:
-    """What long fields take here and at the enode, in bytes."""
+    """Memory of long fields, here and at the enode, in bytes."""
     size = sum(map(len, fields.values()))
     if size <= _LONG:
         return 0
@@ -62,7 +62,7 @@ def _cost_of_texts(fields: Mapping[str, str]) -> int:
 
 
 class ForwardedRequest:
-    """A request of a client that is at an enode."""
+    """A client's request that is at an enode."""
 
     __slots__ = ("began", "brief", "channel", "cost", "enode", "forwarding", "groups", "on_answer",
                  "request", "slot")  # fmt: skip
@@ -79,7 +79,7 @@ class ForwardedRequest:
         slot: int,
         sent: Command,
     ) -> None:
-        """`sent` is what the enode gets, over the connection `slot`."""
+        """`sent` is the request for the enode, over the connection `slot`."""
         self.forwarding = forwarding
         self.brief = brief
         self.slot = slot
@@ -95,19 +95,19 @@ class ForwardedRequest:
         return False
 
     def set_result(self, response: Command, /) -> None:
-        """The enode has answered, whatever that is."""
+        """Handle the enode's reply."""
         self.forwarding.answered(self, response)
 
     def set_exception(self, error: MQError, /) -> None:
-        """It has not, and will not."""
+        """Handle a failure: there will be no reply."""
         self.forwarding.failed(self, error)
 
 
 class Forwarding:
-    """Sends clients' requests to enodes, and relays answers.
+    """Sends clients' requests to enodes, and relays replies.
 
-    `count_forwarded` and `failures` are by request code. `server` is the group of interceptors
-    around every request: what is forwarded ends here, and not where it began.
+    `latencies` and `failures` are by request code. `server` is the group of interceptors
+    around every request: a forwarded request ends here, not in the handler.
     """
 
     def __init__(
@@ -125,35 +125,37 @@ class Forwarding:
         self.latencies = Latencies()
         self.failures: Counter[int] = Counter()
         self.in_flight = 0
-        self.brief = 0  # of them, those that no enode holds
-        #: About the bytes that enodes hold of pulls, by enode and connection.
+        self.brief = 0  # number of those that no enode suspends
+        # Approximate memory of pulls at enodes, by enode and connection.
         self.held: Counter[tuple[str, int]] = Counter()
-        self._settled = asyncio.Event()
-        # What waits until it is known where an enode is, in its order: who sends it, who is told.
+        self._drained = asyncio.Event()
+        # Requests that wait for the address of an enode, in order: the function that sends, and the
+        # future of the caller.
         self._late: dict[str, list[tuple[Callable[[str], None], asyncio.Future[None]]]] = {}
 
-    # where to -------------------------------------------------------------------------------
+    # destination -------------------------------------------------------------------------------
 
     def enode_of(self, fields: Mapping[str, str], channel: Channel, own: str = ENODE_NAME) -> str:
-        """The name of the enode that a request is for, which need not be known. `own` is the field
-        that says so. Raises Refused where nothing says it."""
+        """The name of a request's enode, which may be unknown. `own` is the field with the name.
+        Raises Refused if the request does not determine it.
+        """
         name = fields.get(own) or fields.get(_BROKER_NAME) or fields.get(ENODE_NAME)
         name = name or self.enode_alone(channel)
         if name:
             return name
         raise Refused(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"the request names none of {len(self._enodes.masters)} enodes: a client that knows no "
-            "snodes needs a port of its own for each (enodePorts), or defaultEnode",
+            f"the request names none of {len(self._enodes.masters)} enodes: a client without "
+            "support of snodes needs a port for each of them (enodePorts), or defaultEnode",
         )
 
     def enode_alone(self, channel: Channel) -> str | None:
-        """The enode of a request that names none: by its port, or the only one there is."""
+        """The enode of a request that names none: by its port, or the only one."""
         name = self._ports().get(channel.local_address[1]) or self._config().default_enode
         masters = self._enodes.masters
         return name or (next(iter(masters)) if len(masters) == 1 else None)
 
-    # there and back -------------------------------------------------------------------------
+    # requests and replies -------------------------------------------------------------------------
 
     def forward(
         self,
@@ -168,42 +170,42 @@ class Forwarding:
         groups: tuple[InterceptorGroup, ...] = (),
         on_answer: OnAnswer | None = None,
     ) -> Awaitable[None] | None:
-        """Send a request on, with these fields, to an enode; what comes of it goes to the client.
+        """Send a request with these fields to an enode; the client gets the result.
 
-        Awaitable only while it is not known where the enode is. Raises Refused.
+        Awaitable only while the address of the enode is unknown. Raises Refused.
         """
         address = self._enodes.masters.get(enode)
         more = (command, channel, enode, fields, code, seconds, slot, groups, on_answer)
-        if address is None or self.is_looked_for(enode):
+        if address is None or self.has_waiting(enode):
             return self._forward_later(enode, lambda found: self._send(found, *more))
         self._send(address, *more)
         return None
 
-    def is_looked_for(self, enode: str) -> bool:
-        """Whether requests wait until it is known where an enode is: none may overtake them."""
+    def has_waiting(self, enode: str) -> bool:
+        """Whether requests wait for the address of an enode: no other request may overtake them."""
         return enode in self._late
 
     async def _forward_later(self, enode: str, send: Callable[[str], None]) -> None:
         late = self._late.get(enode)
         if late is None:
             late = self._late[enode] = []
-            self._enodes.session.keep_task(self._look_for(enode))
+            self._enodes.session.keep_task(self._find(enode))
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         late.append((send, sent))
         await sent
 
-    async def _look_for(self, enode: str) -> None:
-        """Send what waits for an enode, in the order in which it came, or refuse it."""
+    async def _find(self, enode: str) -> None:
+        """Find an enode, and send the waiting requests in their order, or refuse them."""
         address = None
         try:
-            address = await self._enodes.look_for(enode)
+            address = await self._enodes.find(enode)
         finally:
             for send, sent in self._late.pop(enode):
                 if sent.done():
-                    continue  # nobody waits any more
+                    continue  # the caller does not wait any more
                 try:
                     if address is None:
-                        raise unavailable(enode, "no name server knows a master of it")
+                        raise unavailable(enode, "no name server has a master of it")
                     send(address)
                 except Exception as error:
                     sent.set_exception(error)
@@ -237,11 +239,11 @@ class Forwarding:
         if seconds is None:
             seconds = self._config().enode_request_timeout / 1000
         try:
-            # A one-way request is asked as one that is answered: whether it came is seen then.
+            # A one-way request is sent as one with a reply, which shows whether it arrived.
             self._enodes.forward(address, request, seconds, forwarded, slot)
         except MQError as error:
             raise unavailable(enode, error) from None
-        except LocalProtocolError as error:  # it does not fit a frame any more
+        except LocalProtocolError as error:  # it no longer fits a frame
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         channel.reserve(forwarded.cost)
         self.in_flight += 1
@@ -250,7 +252,7 @@ class Forwarding:
             self.held[enode, slot] += forwarded.cost
 
     def answered(self, forwarded: ForwardedRequest, response: Command) -> None:
-        """Relay what an enode has answered."""
+        """Relay the reply of an enode."""
         request, channel = forwarded.request, forwarded.channel
         self._ended(forwarded)
         self.latencies.took(request.code, perf_counter() - forwarded.began)
@@ -267,16 +269,16 @@ class Forwarding:
         if forwarded.on_answer is not None:
             try:
                 forwarded.on_answer(response)
-            except Exception:  # the client has its reply; the connection goes on
-                log.exception("request %d: what follows its answer failed", request.code)
+            except Exception:  # the client has its reply; the connection continues
+                log.exception("request %d: processing its reply failed", request.code)
 
     def failed(self, forwarded: ForwardedRequest, error: MQError) -> None:
-        """Tell a client that its enode does not answer."""
+        """Answer a client whose enode does not reply."""
         request, channel = forwarded.request, forwarded.channel
         self._ended(forwarded)
         self.failures[request.code] += 1
         if not isinstance(error, RequestTimeout):
-            self._enodes.look_soon()
+            self._enodes.refresh_soon()
         log.warning("request %d of %s: enode %s: %s", request.code, channel.remote,
                     forwarded.enode, error,
                     extra={"failure": f"enode {forwarded.enode}"})  # fmt: skip
@@ -285,29 +287,29 @@ class Forwarding:
             group.failed(request, channel, refusal)
         self._reply(request, channel, error_reply(request, refusal))
 
-    # what went the native way (see `relay`) is counted here, too
+    # requests on the native path (see `relay`) are counted here, too
 
     def relay_began(self, count: int) -> None:
-        """So many sends are on their way."""
+        """Count sends that have been relayed."""
         self.in_flight += count
         self.brief += count
 
     def relay_answered(self, count: int, seconds: float) -> None:
-        """So many were answered, the oldest after so long."""
+        """Count replies to relayed sends; `seconds` is the time of the oldest."""
         self.latencies.took(RequestCode.SEND_MESSAGE_V2, seconds, count)
         self._relay_ended(count)
 
     def relay_failed(self, code: int) -> None:
-        """One was not."""
+        """Count a relayed send without a reply."""
         self.failures[code] += 1
-        self._enodes.look_soon()
+        self._enodes.refresh_soon()
         self._relay_ended(1)
 
     def _relay_ended(self, count: int) -> None:
         self.in_flight -= count
         self.brief -= count
         if not self.brief:
-            self._settled.set()
+            self._drained.set()
 
     def _ended(self, forwarded: ForwardedRequest) -> None:
         self.in_flight -= 1
@@ -315,7 +317,7 @@ class Forwarding:
         if forwarded.brief:
             self.brief -= 1
             if not self.brief:
-                self._settled.set()
+                self._drained.set()
             return
         place = forwarded.enode, forwarded.slot
         self.held[place] -= forwarded.cost
@@ -331,29 +333,33 @@ class Forwarding:
             channel.send(error_reply(request, error))
 
     async def finish(self, seconds: float) -> None:
-        """Wait at most so long for the sends and offsets that are at enodes: pulls may be held."""
+        """Wait a limited time for sends and offsets at enodes; pulls may be suspended."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while self.brief and loop.time() < end:
-            self._settled.clear()
+            self._drained.clear()
             try:
                 async with asyncio.timeout_at(end):
-                    await self._settled.wait()
+                    await self._drained.wait()
             except TimeoutError:
-                log.warning("%d requests are left unanswered", self.brief)
+                log.warning("%d requests remain unanswered", self.brief)
 
-    # what is changed on the way ---------------------------------------------------------------
+    # changes of requests ---------------------------------------------------------------
 
     def may_change(self, fields: Mapping[str, str]) -> bool:
-        """Whether a header may be changed: not where its sender's signature has to stay good."""
+        """Whether a header may be changed: not if its sender's signature must stay valid."""
         return self._enodes.signs or SIGNATURE not in fields
 
     def with_hosts(
         self, fields: Mapping[str, str], channel: Channel, snode: str
     ) -> Mapping[str, str]:
-        """The fields of a send that say where it comes from: what a client says of that is not
-        believed. What is signed goes as it is; but not what lies, whatever becomes of its
-        signature: an enode without access control looks at none, and would believe it."""
+        """The fields of a send with its origin, replacing the client's values, which are not
+        trusted.
+
+        A signed send is not changed, except that forged origin fields are removed, even though that
+        breaks its signature: an enode without access control does not check it and would trust the
+        fields.
+        """
         if not self.may_change(fields):
             if Letter.BORN_HOST in fields or Letter.SNODE_HOST in fields:
                 said = (Letter.BORN_HOST, Letter.SNODE_HOST)

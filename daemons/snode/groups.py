@@ -1,10 +1,10 @@
-"""The subscription groups as a snode knows them, and making those that are new at every enode.
+"""The subscription groups as known by a snode, and their creation at every enode.
 
-What an enode has is read from it (GET_ALL_SUBSCRIPTIONGROUP_CONFIG) when it is found and each time
-that the snode registers. A group that none has is made here for the first who names it, and then at
-every master, with its retry topic: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, then CREATE_RETRY_TOPIC, or
-a plain topic at a broker that does not speak the dialect of snodes. What an enode does not take now
-it is sent again.
+The groups of an enode are read from it (GET_ALL_SUBSCRIPTIONGROUP_CONFIG) when it is found and each
+time that the snode registers. A group that no enode has is created here for the first client that
+names it, and then at every master, with its retry topic: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, then
+CREATE_RETRY_TOPIC, or an ordinary topic at a broker that does not support the snode dialect.
+Requests that an enode does not accept now are retried.
 """
 
 import asyncio
@@ -31,20 +31,22 @@ from mq.protocol.headers.topic import CreateTopicRequestHeader
 log = logging.getLogger(__name__)
 
 GROUPS_SETTING = "maxAutoCreatedGroups"
-# Before what failed at an enode is sent to it again: first, and after it has failed often.
+# Seconds before failed requests to an enode are retried: at first, and after many failures.
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
-# Groups that are made at an enode side by side.
+# Groups created concurrently at an enode.
 _AT_ONCE = 16
 
 
-# What is told once, of an enode.
-_READING = "the groups of enode {} cannot be read now"
-_MAKING = "groups cannot be made at enode {} now"
+# Failures that are logged once per enode.
+_READING = "cannot read the groups of enode {}"
+_MAKING = "cannot create groups at enode {}"
 
 
 class _Pause(NamedTuple):
-    """Of an enode that has not done what it was asked to: how long, and until when by the clock."""
+    """The retry pause of an enode with failed requests: its duration, and its end by the monotonic
+    clock.
+    """
 
     address: str
     seconds: float
@@ -52,7 +54,7 @@ class _Pause(NamedTuple):
 
 
 class SnodeGroups:
-    """The groups by name. `work` makes at enodes what is to be made there, until cancelled."""
+    """The groups by name. `work` creates groups at enodes, until cancelled."""
 
     def __init__(self, settings: SnodeSettings, enodes: Enodes) -> None:
         self._settings = settings
@@ -61,23 +63,24 @@ class SnodeGroups:
             name: SubscriptionGroupConfig(group_name=name) for name in names.BUILT_IN_GROUPS
         }
         self.table: dict[str, SubscriptionGroupConfig] = dict(built_in)
-        # Groups whose consumers are here, by name: each enode is to have them, and their topics.
+        # Groups with consumers at this snode, by name: each enode must have them, and their retry
+        # topics.
         self._used: dict[str, None] = {}
-        # Of them, those that no enode had: the enodes where they were made from here.
+        # Of these, groups that no enode had: the enodes where this snode created them.
         self._made_here: dict[str, set[str]] = {}
-        # By group and enode, what is made there: whether with its retry topic.
+        # By group and enode, the completed creation: whether with the retry topic.
         self._done: dict[str, dict[str, bool]] = {}
         self._wake = asyncio.Event()
         self._read: dict[str, tuple[bytes, SubscriptionGroupWrapper]] = {}  # by enode
-        self._said: dict[str, str] = {}  # addresses of enodes that said last what they have
+        self._said: dict[str, str] = {}  # addresses of the enodes that answered last
         self._pauses: dict[str, _Pause] = {}  # by enode
-        self._told: set[str] = set()  # what fails again and again
+        self._logged: set[str] = set()  # failures that have been logged
         enodes.on_change.append(self._wake.set)
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
-        """The group, made if it is new and may be; None if it may not.
+        """Return the group; creates it if it is missing and may be created, else None.
 
-        Raises Overloaded when there are enough.
+        Raises Overloaded at the limit of groups.
         """
         known = self.table.get(name)
         if known is not None:
@@ -87,7 +90,7 @@ class SnodeGroups:
         try:
             names.check_group(name)
         except names.IllegalName as error:
-            log.warning("group not made: %s", error)
+            log.warning("group not created: %s", error)
             return None
         most = self._settings.operation.max_auto_created_groups
         if 0 < most <= len(self.table):
@@ -100,18 +103,18 @@ class SnodeGroups:
         return group
 
     def may_consume(self, name: str) -> bool:
-        """Whether the group is there, and consumption is not switched off."""
+        """Whether the group exists and may consume."""
         group = self.table.get(name)
         return group is not None and group.consume_enable
 
-    # as RetryTopics: consumers that register need theirs at every enode
+    # the interface RetryTopics: registering consumers need their retry topics at every enode
 
     def get(self, topic: str) -> TopicConfig | None:
-        """None: whether an enode has a retry topic, it knows best."""
+        """None: only the enode knows whether it has a retry topic."""
         return None
 
     def create_all(self, topics: Sequence[TopicConfig]) -> None:
-        """Have retry topics made at every enode."""
+        """Request the creation of retry topics at every enode."""
         for topic in topics:
             name = (topic.topic_name or "").removeprefix(names.RETRY_PREFIX)
             if name not in self._used:
@@ -119,20 +122,20 @@ class SnodeGroups:
                 self._wake.set()
 
     def left(self, name: str) -> None:
-        """The last consumer of a group has left: enodes that come are not to have it."""
+        """Stop the creation of a group at new enodes, because its last consumer has left."""
         self._used.pop(name, None)
         self._done.pop(name, None)
-        if self._made_here.get(name):  # else no enode has it yet, and the table says that there is
+        if self._made_here.get(name):  # otherwise no enode has it yet, and it stays in the table
             del self._made_here[name]
 
-    # at the enodes --------------------------------------------------------------------------
+    # at enodes --------------------------------------------------------------------------
 
     async def read(self) -> None:
-        """Take in what the enodes have; one that does not answer changes nothing."""
+        """Read the groups of all enodes; one that does not reply changes nothing."""
         await self._read_from(dict(self._enodes.masters))
 
     async def _read_from(self, masters: Mapping[str, str]) -> None:
-        """The same of some enodes only, by name."""
+        """Read the groups of some enodes, by name."""
         said: dict[str, str] = {}
         for name, address in masters.items():
             try:
@@ -141,10 +144,10 @@ class SnodeGroups:
                 )
                 await self._decode(name, bytes(response.body))
             except (MQError, RemoteProtocolError) as error:
-                self._tell(_READING.format(name), error)
+                self._log_once(_READING.format(name), error)
                 continue
             said[name] = address
-            self._told.discard(_READING.format(name))
+            self._logged.discard(_READING.format(name))
         self._said = said
         self._read = {name: self._read[name] for name in self._enodes.masters if name in self._read}
         whole = said.keys() >= self._enodes.masters.keys()
@@ -161,20 +164,23 @@ class SnodeGroups:
             self.table.update(found)
 
     def _has(self, enode: str, group: str) -> bool:
-        """Whether an enode has said last that it has a group."""
+        """Whether an enode has a group, according to its last reply."""
         return enode in self._read and group in self._read[enode][1].subscription_group_table
 
     def _leave_to_administrators(self, whole: bool) -> None:
-        """Make no more of groups that somebody else has made at an enode, or that all have. What
-        was made from here at one of them is still to be made at those that were away."""
+        """Stop the creation of groups that another client has created at an enode, or that all
+        enodes have. Groups that this snode created at one of them are still created at enodes
+        that were absent.
+        """
         for group, made_at in list(self._made_here.items()):
             have = {enode for enode in self._read if self._has(enode, group)}
             if (whole and have and have >= self._enodes.masters.keys()) or not have <= made_at:
                 del self._made_here[group]
 
     async def _decode(self, enode: str, body: bytes) -> None:
-        """Keep what an enode has answered; of many groups that takes a while, and mostly it is what
-        it has answered the last time. Raises RemoteProtocolError."""
+        """Keep the reply of an enode. Decoding many groups takes a while, and mostly the reply is
+        the same as the last one. Raises RemoteProtocolError.
+        """
         digest = hashlib.blake2b(body).digest()
         known = self._read.get(enode)
         if known is None or known[0] != digest:
@@ -182,7 +188,7 @@ class SnodeGroups:
             self._read[enode] = digest, wrapper
 
     async def work(self) -> None:
-        """Make groups and their retry topics where they are not, whenever there are new ones."""
+        """Create groups and their retry topics where they are missing, whenever one is new."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds_to_wait()):
@@ -191,12 +197,12 @@ class SnodeGroups:
             await self._make_all()
 
     def _seconds_to_wait(self) -> float | None:
-        """Until an enode is asked again that has not done what it was asked to; None without."""
+        """Seconds until an enode with failed requests is retried; None if there is none."""
         due = min((pause.until for pause in self._pauses.values()), default=None)
         return None if due is None else max(0.0, due - clock.monotonic())
 
     async def _make_all(self) -> None:
-        """Make what is to be made at enodes, but for those that have just refused something."""
+        """Create missing groups at enodes, except those with a retry pause."""
         masters = dict(self._enodes.masters)
         for done in self._done.values():
             for enode in done.keys() - masters:
@@ -216,7 +222,7 @@ class SnodeGroups:
             if any(self._is_to_do(group, enode) for group in self._made_here)
         }
         if asked:
-            await self._read_from(asked)  # an administrator may have made one: it stays as it is
+            await self._read_from(asked)  # a group that an administrator has created is not changed
         todo = [
             (group, enode, group in self._used)
             for group in list({**self._made_here, **self._used})
@@ -229,11 +235,11 @@ class SnodeGroups:
         )
         failed = {one[1] for one, is_done in zip(todo, results, strict=True) if not is_done}
         for enode in {one[1] for one in todo} - failed:
-            self._told.discard(_MAKING.format(enode))
+            self._logged.discard(_MAKING.format(enode))
         self._pause(due, failed)
 
     def _pause(self, asked: Mapping[str, str], failed: Collection[str]) -> None:
-        """Ask enodes that have failed later than the last time, and the others at once."""
+        """Lengthen the retry pause of failed enodes, and end that of the others."""
         for enode, address in asked.items():
             before = self._pauses.pop(enode, None)
             if enode in failed:
@@ -241,10 +247,10 @@ class SnodeGroups:
                 seconds = min(seconds, LONGEST_RETRY_SECONDS)
                 self._pauses[enode] = _Pause(address, seconds, clock.monotonic() + seconds)
 
-    def _tell(self, what: str, error: Exception) -> None:
-        """Say once what fails at an enode, though it is tried again and again."""
-        if what not in self._told:
-            self._told.add(what)
+    def _log_once(self, what: str, error: Exception) -> None:
+        """Log a failure at an enode once, although it is retried repeatedly."""
+        if what not in self._logged:
+            self._logged.add(what)
             log.warning("%s: %s", what, error)
 
     def _is_to_do(self, group: str, enode: str) -> bool:
@@ -257,23 +263,24 @@ class SnodeGroups:
         async with turn:
             try:
                 if group in self._made_here:
-                    if self._said.get(enode) != address:  # it may have one that is to stay so
+                    # the enode may have one that must not be changed
+                    if self._said.get(enode) != address:
                         return False
                     if not self._has(enode, group):
-                        self._made_here[group].add(enode)  # also where no answer comes
+                        self._made_here[group].add(enode)  # also if no reply arrives
                         await self._make_group(address, group)
                 if used:
                     await self.make_retry_topic(address, group, enode)
             except LATER as error:
-                self._tell(_MAKING.format(enode), error)
+                self._log_once(_MAKING.format(enode), error)
                 return False
-            except BrokerError as error:  # it is there and does not want to: asked again, in vain
-                log.warning("group %s is not made at enode %s: %s", group, enode, error,
+            except BrokerError as error:  # the enode exists and refuses: retrying would not help
+                log.warning("cannot create group %s at enode %s: %s", group, enode, error,
                             extra={"failure": f"making groups {enode}"})  # fmt: skip
             except MQError as error:
-                self._tell(_MAKING.format(enode), error)
+                self._log_once(_MAKING.format(enode), error)
                 return False
-        if group in self._used or group in self._made_here:  # else it has left meanwhile
+        if group in self._used or group in self._made_here:  # otherwise it has left meanwhile
             self._done.setdefault(group, {})[enode] = used
         return True
 
@@ -286,7 +293,7 @@ class SnodeGroups:
             )
 
     async def make_retry_topic(self, address: str, group: str, enode: str) -> None:
-        """Make the retry topic of a group at an enode. Raises MQError."""
+        """Create the retry topic of a group at an enode. Raises MQError."""
         if await self._enodes.dialect(address) is Dialect.SNODE:
             header = CreateRetryTopicRequestHeader(group_name=group, enode_name=enode)
             await self._enodes.call(address, Command(SnodeCode.CREATE_RETRY_TOPIC, header.encode()))
@@ -294,8 +301,10 @@ class SnodeGroups:
             await self._enodes.call(address, plain_retry_topic(self.queues_of(group), group))
 
     async def _has_retry_topic(self, group: str, enode: str, address: str) -> bool:
-        """Whether it is there: a request that makes a topic changes one that is there. The enode is
-        asked where name servers do not know it, which may have just started. Raises MQError."""
+        """Whether an enode has the retry topic: a creation request would change an existing one. If
+        name servers, which may have just started, do not know it, the enode is asked. Raises
+        MQError.
+        """
         topic = names.retry_topic(group)
         try:
             route = await self._enodes.session.fresh_route(topic)
@@ -312,13 +321,13 @@ class SnodeGroups:
         return True
 
     def queues_of(self, group: str) -> int:
-        """How many queues the retry topic of a group has."""
+        """The number of queues of a group's retry topic."""
         config = self.table.get(group)
         return 1 if config is None else max(1, config.retry_queue_nums)
 
 
 def plain_retry_topic(queues: int, group: str) -> Command:
-    """The request that makes the retry topic of a group at a broker that knows no snodes."""
+    """The request that creates a group's retry topic at a broker without the snode dialect."""
     header = CreateTopicRequestHeader(
         topic=names.retry_topic(group),
         default_topic=names.DEFAULT_TOPIC,

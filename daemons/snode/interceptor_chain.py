@@ -1,4 +1,4 @@
-"""What is around requests of a snode: the limits of flow control, and the operator's classes."""
+"""The interceptor chain of a snode: the limits of flow control, and the operator's classes."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ PULL_CODES = frozenset(
 class InterceptorChain:
     """The groups of interceptors, and `flow`, which is the first of the server's.
 
-    Raises ConfigError for a class that cannot be made, and for a broken file of limits.
+    Raises ConfigError for a class that cannot be instantiated, and for an invalid file of limits.
     """
 
     def __init__(self, config: SnodeConfig) -> None:
@@ -46,12 +46,12 @@ class InterceptorChain:
 
     @property
     def sees_sends(self) -> bool:
-        """Whether anybody wants to see each send now."""
+        """Whether an interceptor or limit must see each send now."""
         limits = self.flow.limits
         return bool(self._sees_sends or limits.counts or limits.sizes)
 
     def wrap(self, code: int, handler: Handler) -> Handler:
-        """A handler with its interceptors: those of its kind, and the server's around them."""
+        """Wrap a handler with the interceptors of its kind, and the server's around them."""
         if code in SEND_CODES:
             handler = intercepted(handler, self.send)
         elif code in PULL_CODES:

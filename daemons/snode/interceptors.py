@@ -1,18 +1,18 @@
-"""Interceptors: code of the operator's around requests that a snode serves.
+"""Interceptors: the operator's code around requests that a snode serves.
 
-They come in three groups, each named by a setting that has the dotted names of classes:
+There are three groups, each configured by a setting with the dotted names of classes:
 
-    server   around every request on the port
-    send     around those that send (310, 320, 36)
-    consume  around pulls (11, 351)
+  server   around every request on the port
+  send     around sends (310, 320, 36)
+  consume  around pulls (11, 351)
 
-A class is made once, without arguments, and may have any of the methods of `Interceptor`. They are
-plain functions on the event loop, so they must be quick. Names come from the file and the command
-line of the snode only: no request changes these settings.
+A class is instantiated once, without arguments, and may have any of the methods of `Interceptor`.
+They are plain functions on the event loop, so they must be quick. The names come only from the file
+and the command line of the snode: requests cannot change these settings.
 
-What an interceptor raises never loses a reply. Before a request `Refused` refuses it with that
-code, anything else with SYSTEM_ERROR and its text, as in the snode branch; behind one it is logged
-and counted, and the reply leaves as it was.
+An exception of an interceptor never loses a reply. Before a request, `Refused` refuses it with that
+code, any other exception with SYSTEM_ERROR and its text, as in the snode branch; after one, the
+exception is logged and counted, and the reply is sent unchanged.
 """
 
 import logging
@@ -34,22 +34,22 @@ METHODS = ("before_request", "after_request", "on_exception")
 
 
 class Interceptor:
-    """What one may have; a class need not derive from this."""
+    """The methods that an interceptor may have; a class need not derive from this."""
 
     def before_request(self, request: Command, channel: Channel) -> None:
-        """Before the request is served. What it raises refuses the request."""
+        """Called before the request is served. An exception refuses the request."""
 
     def after_request(self, request: Command, channel: Channel, response: Command) -> None:
-        """Before the reply leaves, whatever its code."""
+        """Called before the reply is sent, whatever its code."""
 
     def on_exception(self, request: Command, channel: Channel, error: Exception) -> None:
-        """The request failed: it was refused, or the broker behind could not be asked."""
+        """Called when the request failed: it was refused, or its broker could not be reached."""
 
 
 class InterceptorGroup:
-    """The interceptors of one group, in their order; behind a request in the opposite order.
+    """The interceptors of one group, in order; after a request in reverse order.
 
-    `failures` counts what they raised behind requests, by class.
+    `failures` counts their exceptions after requests, by class.
     """
 
     def __init__(self, name: str, interceptors: Iterable[object] = ()) -> None:
@@ -71,15 +71,15 @@ class InterceptorGroup:
                 one.before_request(request, channel)
             except (Refused, KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException as error:  # a CancelledError is of something else than we
+            except BaseException as error:  # a CancelledError here is not about this task
                 text, name = describe(error), _name(one)
-                log.error("%s interceptor %s refuses request %d: %s",
+                log.error("%s interceptor %s refused request %d: %s",
                           self.name, name, request.code, text,
                           extra={"failure": f"interceptor {name}"})  # fmt: skip
                 raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
 
     def after(self, request: Command, channel: Channel, response: Command) -> None:
-        """Show a response before it leaves. Never raises."""
+        """Pass a response to the interceptors before it is sent. Never raises."""
         one: Any
         for one in self._after:
             try:
@@ -90,7 +90,7 @@ class InterceptorGroup:
                 self._count(one, error)
 
     def failed(self, request: Command, channel: Channel, error: Exception) -> None:
-        """Show why a request failed. Never raises."""
+        """Pass a failure to the interceptors. Never raises."""
         one: Any
         for one in self._failed:
             try:
@@ -108,7 +108,7 @@ class InterceptorGroup:
 
 
 def intercepted(handler: Handler, group: InterceptorGroup) -> Handler:
-    """A handler with a group around it; without interceptors nothing is paid.
+    """Wrap a handler with a group; no overhead without interceptors.
 
     A handler that keeps the channel and replies later calls `after` or `failed` itself.
     """
@@ -142,10 +142,10 @@ def intercepted(handler: Handler, group: InterceptorGroup) -> Handler:
 
 
 def load_interceptors(names: str, setting: str) -> list[object]:
-    """Make the interceptors that a setting names: dotted classes, commas between them.
+    """Instantiate the interceptors that a setting names: dotted classes, separated by commas.
 
     Raises:
-        ConfigError: one is no class that can be made, or none of an interceptor.
+        ConfigError: one is not a class, cannot be instantiated, or has none of the methods.
     """
     return [_load(name, setting) for name in map(str.strip, names.split(",")) if name]
 
@@ -156,14 +156,14 @@ def _load(name: str, setting: str) -> object:
         raise ConfigError(f"{setting}: {name!r} is not the dotted name of a class")
     try:
         kind = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever a module does when it is loaded
-        raise ConfigError(f"{setting}: {name} cannot be loaded: {describe(error)}") from error
+    except Exception as error:  # loading a module may raise anything
+        raise ConfigError(f"{setting}: cannot load {name}: {describe(error)}") from error
     if not isinstance(kind, type) or not any(hasattr(kind, method) for method in METHODS):
-        raise ConfigError(f"{setting}: {name} is no class with one of {', '.join(METHODS)}")
+        raise ConfigError(f"{setting}: {name} is not a class with one of {', '.join(METHODS)}")
     try:
         return kind()
     except Exception as error:
-        raise ConfigError(f"{setting}: {name} cannot be made: {describe(error)}") from error
+        raise ConfigError(f"{setting}: cannot instantiate {name}: {describe(error)}") from error
 
 
 def _name(one: object) -> str:

@@ -1,22 +1,22 @@
-"""How long enodes take to answer, by request code: quantiles of the last answers."""
+"""Latencies of enodes by request code: quantiles of the last replies."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
 
 QUANTILES = (0.5, 0.9, 0.99)
-# Answers that quantiles are of, of each code.
+# Number of replies per code from which quantiles are computed.
 _LAST = 2048
 
 
 class Latencies:
-    """`counts` has how many answers there were, by request code."""
+    """`counts` has the number of replies by request code."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
         self._last: dict[int, deque[float]] = {}
 
     def took(self, code: int, seconds: float, requests: int = 1) -> None:
-        """An enode has answered; of several requests `seconds` are those of the oldest."""
+        """Count a reply of an enode; for several requests `seconds` is the time of the oldest."""
         self.counts[code] += requests
         last = self._last.get(code)
         if last is None:

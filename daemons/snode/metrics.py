@@ -1,4 +1,4 @@
-"""Metrics of a snode: those of the snode branch, under its names, and those of all daemons here."""
+"""Metrics of a snode: those of the snode branch, under its names, and those of all daemons."""
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -18,7 +18,7 @@ from mq.daemons.supervision import Tasks
 
 
 class Parts(Protocol):
-    """The parts of a snode."""
+    """The components of a snode."""
 
     tasks: Tasks
     enodes: Enodes
@@ -37,7 +37,7 @@ class Parts(Protocol):
 
 
 def metrics_of(snode: Parts) -> Iterator[Metric]:
-    """All of them."""
+    """All metrics."""
     yield from of_listeners(snode.listeners())
     yield of_tasks(snode.tasks)
     yield from _of_the_branch(snode)
@@ -75,7 +75,7 @@ def metrics_of(snode: Parts) -> Iterator[Metric]:
     )
 
 
-# What the snode branch counts, by its names, and ours.
+# The snode branch's metrics, with its names and with mq's.
 _REQUESTS = ("request_total", "mq_snode_requests_total")
 _FAILED = ("request_failed_total", "mq_snode_requests_failed_total")
 _LATENCY = ("requests_latency_seconds", "mq_snode_request_seconds")
@@ -100,7 +100,7 @@ def _of_the_branch(snode: Parts) -> Iterator[Metric]:
         doc = "Requests that no broker answered."
         yield Metric(name, Kind.counter, doc, code, failures)
     for name in _LATENCY:
-        doc = "How long brokers take to answer: quantiles of the last 2048 answers."
+        doc = "Response time of brokers: quantiles of the last 2048 replies."
         yield Metric(name, Kind.summary, doc, (*code, "quantile"), latencies)
     for name in _SENT:
         doc = "Bytes of bodies that were sent and stored, by topic."

@@ -1,4 +1,4 @@
-"""The ports of a snode: that of its clients, and those that stand for one enode each."""
+"""The ports of a snode: that of its clients, and those that each stand for one enode."""
 
 from mq.daemons.connection_order import SNODE_TURNS
 from mq.daemons.dispatch import Dispatcher
@@ -10,7 +10,7 @@ from mq.daemons.tls import ServerTls
 
 
 class Ports:
-    """`main` is that of the clients, `stand_ins` are by the name of the enode. Not bound yet."""
+    """`main` is the port of clients, `stand_ins` are by enode name. Not bound yet."""
 
     def __init__(
         self, settings: SnodeSettings, access: SnodeAccess | None, tls: ServerTls | None
@@ -27,7 +27,7 @@ class Ports:
         self.stand_ins = {name: self._listener(port) for name, port in named.items()}
 
     def all(self) -> dict[str, Listener]:
-        """All of them, by name."""
+        """All ports, by name."""
         return {"main": self.main, **self.stand_ins}
 
     def _listener(self, port: int) -> Listener:

@@ -1,13 +1,14 @@
-"""The native path through a snode: plain sends and their answers, a buffer at a time.
+"""The native path through a snode: plain sends and their replies, a buffer at a time.
 
-What a client has sent in one go is written to its enode in one go, with other opaques and the
-fields `o` and `p`, and what the enode answers in one go goes back to each client in one go; Python
-does not look at the messages (docs/decisions/0047). It is taken while nobody has to see them: no
-access control, no interceptor, no limit of flow control, nobody who is pushed to. All else, and
-whatever the native path does not understand, goes the way of `Forwarding`.
+Requests that a client has sent together are written to their enode together, with other opaques and
+the fields `o` and `p`, and replies that the enode has sent together are returned to each client
+together; Python does not decode the messages (docs/decisions/0047). It is used as long as nothing
+must see the sends: no access control, no interceptor, no limit of flow control, no pushes. All
+other requests, and those that the native path does not support, are forwarded by `Forwarding`.
 
-A `RelayPeer` is the connection to an enode. It has a `Relay`, which knows the requests that went
-the native way; those that nobody answers in time, or whose connection ends, are refused as there.
+A `RelayPeer` is the connection to an enode. It has a `Relay`, which knows the requests on the
+native path; those without a reply in time, or whose connection ends, are refused as by
+`Forwarding`.
 """
 
 import asyncio
@@ -35,17 +36,17 @@ from mq.protocol.native import failures, native
 
 log = logging.getLogger(__name__)
 
-# How often requests are looked for that nobody has answered, of what their time-out is.
-_LOOKS = 8
-# Topics that are pushed; with more of them it is all left to Python, rather than compared.
+# Checks for requests without a reply, per timeout.
+_CHECKS = 8
+# Limit of pushed topics that are compared; with more, all sends are left to Python.
 _MOST_PUSHED = 64
-# Of a channel: the number that its requests are known by, and the fields that they get.
+# Attributes of a channel: the number that identifies its requests, and the fields added to them.
 _NUMBER, _ADDED = "relay number", "relay fields"
-_PULL = header_start(RequestCode.PULL_MESSAGE)  # it need not be looked at in vain
+_PULL = header_start(RequestCode.PULL_MESSAGE)  # not offered to the native path
 
 
 class Relays:
-    """What the relays of all connections share: the channels, and what is counted."""
+    """The data shared by the relays of all connections: channels and counters."""
 
     def __init__(self, timeout: float) -> None:
         """`timeout` in seconds, of each request."""
@@ -56,7 +57,7 @@ class Relays:
         self._last = 0
 
     def number_of(self, channel: Channel) -> int:
-        """What the requests of a channel are known by."""
+        """The number that identifies the requests of a channel."""
         number = channel.attributes.get(_NUMBER)
         if number is None:
             self._last = number = (self._last + 1) & 0x7FFF_FFFF
@@ -69,11 +70,11 @@ class Relays:
         self._channels.pop(channel.attributes[_NUMBER], None)
 
     def channel(self, number: int) -> Channel | None:
-        """The channel of that number; None when it has closed."""
+        """The channel with that number; None if it has closed."""
         return self._channels.get(number)
 
     def refuse(self, settled: tuple[int, int, int, int], enode: str, error: MQError) -> None:
-        """Tell a client that its request is not answered."""
+        """Refuse a request of a client."""
         number, opaque, code, pending_bytes = settled
         self.forwarding.relay_failed(code)
         channel = self.channel(number)
@@ -84,7 +85,7 @@ class Relays:
 
 
 class RelayPeer(Peer):
-    """A connection to an enode with requests of clients on it that Python has not looked at."""
+    """A connection to an enode with clients' requests that Python has not decoded."""
 
     def __init__(
         self, session: Owner, address: str, loop: asyncio.AbstractEventLoop, relays: Relays
@@ -92,7 +93,7 @@ class RelayPeer(Peer):
         self._relays = relays
         self._relay: Any = native.Relay(MAX_FRAME)
         self._frames = FrameBuffer()
-        self._look: asyncio.TimerHandle | None = None
+        self._check: asyncio.TimerHandle | None = None
         super().__init__(session, address, loop)
 
     def relay(
@@ -105,21 +106,22 @@ class RelayPeer(Peer):
         alone: str | None,
         pushed: frozenset[str],
     ) -> int:
-        """Pass on the plain sends to an enode from a position on, but for those to topics that are
-        pushed; returns where others begin."""
+        """Relay the plain sends to an enode from a position on, except those to pushed topics;
+        returns the position of the first other frame.
+        """
         number = self._relays.number_of(channel)
         now = perf_counter()
         taken = self._relay.take(data, position, number, added, enode, now, alone, list(pushed))
         if taken is None:
             return position
-        behind, frames, _, count, pending_bytes = taken
+        following, frames, _, count, pending_bytes = taken
         channel.reserve(pending_bytes)
         self._relays.forwarding.relay_began(count)
         self._batch.append(frames)
         self._write_soon()
-        if self._look is None:
-            self._look = self._loop.call_later(self._relays.timeout / _LOOKS, self._look_for_late)
-        return cast(int, behind)
+        if self._check is None:
+            self._check = self._loop.call_later(self._relays.timeout / _CHECKS, self._check_late)
+        return cast(int, following)
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
@@ -146,7 +148,7 @@ class RelayPeer(Peer):
             self._end(BadAnswer(self.address, str(error)))
 
     def _relay_answers(self, data: bytes, position: int) -> int:
-        behind, answered, sizes = self._relay.answers(data, position)
+        following, answered, sizes = self._relay.answers(data, position)
         relays = self._relays
         for number, frames, count, pending_bytes, began in answered:
             relays.forwarding.relay_answered(count, perf_counter() - began)
@@ -156,10 +158,10 @@ class RelayPeer(Peer):
                 channel.send_frame(frames)
         for topic, size, count in sizes:
             relays.sizes.sent(topic, size, count)
-        return cast(int, behind)
+        return cast(int, following)
 
     def _take(self, command: Command) -> None:
-        """One frame that is no answer to what was relayed, or one that Python has to read."""
+        """Process a frame that is not a reply to a relayed request, or that Python must decode."""
         if not command.flag & RESPONSE:
             self._session.serve(command, self)
             return
@@ -178,23 +180,23 @@ class RelayPeer(Peer):
                 command.opaque, command.serialization = opaque, 0
                 channel.send(command)
 
-    def _look_for_late(self) -> None:
-        self._look = None
+    def _check_late(self) -> None:
+        self._check = None
         seconds = self._relays.timeout
         late = self._relay.give_up(perf_counter() - seconds)
         if late and self._heard <= self._loop.time() - SILENCE_SECONDS:
-            self._end(ConnectError(self.address, f"nothing was heard for {seconds:g} s"))
+            self._end(ConnectError(self.address, f"nothing was received for {seconds:g} s"))
         for settled in late:
             self._relays.refuse(
                 settled, self.address, RequestTimeout(self.address, seconds, settled[2])
             )
         if len(self._relay) and self.error is None:
-            self._look = self._loop.call_later(seconds / _LOOKS, self._look_for_late)
+            self._check = self._loop.call_later(seconds / _CHECKS, self._check_late)
 
     def _end(self, error: MQError, *, flushes: bool = True) -> None:
         super()._end(error, flushes=flushes)
-        if self._look is not None:
-            self._look.cancel()
+        if self._check is not None:
+            self._check.cancel()
         for settled in self._relay.give_up():
             self._relays.refuse(settled, self.address, error)
 
@@ -215,14 +217,14 @@ class RelaySession(Session):
         return peer
 
     def relaying(self, address: str) -> RelayPeer:
-        """The connection to an address, made if it is not there."""
+        """The connection to an address, created if necessary."""
         peer = self._peer(address)
         assert isinstance(peer, RelayPeer)
         return peer
 
 
 class NativeRelay:
-    """Takes plain sends from what clients have sent, while `is_open` lets it."""
+    """Relays plain sends from clients' data, while `is_open` allows it."""
 
     def __init__(
         self,
@@ -230,21 +232,22 @@ class NativeRelay:
         is_open: Callable[[], bool],
         pushed: Callable[[], frozenset[str]],
         alone: Callable[[Channel], str | None],
-        is_looked_for: Callable[[str], bool],
+        has_waiting: Callable[[str], bool],
         address: Callable[[], str],
     ) -> None:
-        """`alone` tells the enode of a request that names none, `pushed` the topics of which
-        Python has to see what is sent, `is_looked_for` of which enodes requests wait there."""
+        """`alone` returns the enode of a request that names none, `pushed` the topics whose sends
+        Python must see, `has_waiting` whether requests of an enode wait in `Forwarding`.
+        """
         self._enodes = enodes
         self._is_open = is_open
         self._pushed = pushed
         self._alone = alone
-        self._is_looked_for = is_looked_for
+        self._has_waiting = has_waiting
         self._address = address
         self.has_failed = False
 
     def take(self, data: bytes, position: int, channel: Channel) -> int:
-        """Pass on the plain sends from a position on; returns where another frame begins."""
+        """Relay the plain sends from a position; returns the position of the first other frame."""
         if self.has_failed or data.startswith(_PULL, position + PREFIX.size):
             return position
         pushed = self._pushed()
@@ -257,18 +260,18 @@ class NativeRelay:
             alone = self._alone(channel) if not named else None
             enode: str = named or alone or ""
             address = self._enodes.masters.get(enode)
-            if address is None or self._is_looked_for(enode):
+            if address is None or self._has_waiting(enode):
                 return position
             self._enodes.ready(MAIN, address)
             session = self._enodes.session
             assert isinstance(session, RelaySession)
             peer = session.relaying(address)
             return peer.relay(data, position, channel, enode, self._added(channel), alone, pushed)
-        except failures as error:  # nothing has been taken
+        except failures as error:  # nothing has been relayed
             if isinstance(error, MQError):
                 return position
             self.has_failed = True
-            log.critical("the native path has failed, sends go without it", exc_info=error)
+            log.critical("the native path has failed; sends no longer use it", exc_info=error)
             return position
 
     def _added(self, channel: Channel) -> bytes:

@@ -6,12 +6,12 @@ from mq.daemons.snode.enodes import Enodes
 
 
 class StandIns:
-    """`by_port` has the enode that each port stands for."""
+    """`by_port` has the enode of each port."""
 
     def __init__(
         self, enodes: Enodes, default: str, host: str, main_port: Callable[[], int]
     ) -> None:
-        """`host` is what clients reach the snode at; `default` is defaultEnode."""
+        """`host` is the snode's address for clients; `default` is defaultEnode."""
         self._enodes = enodes
         self._default = default
         self._host = host
@@ -20,12 +20,14 @@ class StandIns:
         self._ports: Mapping[str, int] = {}
 
     def open(self, ports: Mapping[str, int]) -> None:
-        """These ports stand for the enodes of these names."""
+        """Set the ports of the enodes, by enode name."""
         self._ports = ports
         self.by_port = {port: name for name, port in ports.items()}
 
     def address_of(self, enode: str) -> str | None:
-        """Where a client that names no enode reaches this one; None if nowhere."""
+        """The address at which a client that names no enode reaches this one; None if there is
+        none.
+        """
         port = self._ports.get(enode)
         if port is None:
             alone = self._default or (len(self._enodes.masters) == 1 and enode)

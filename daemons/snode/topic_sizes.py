@@ -2,20 +2,20 @@
 
 from collections import Counter
 
-# Topics that are counted by name; what is sent to others counts together.
+# Limit of topics that are counted by name; others are counted together.
 _MOST = 10_000
 OTHERS = "(others)"
 
 
 class TopicSizes:
-    """`bytes` and `messages` by topic."""
+    """`bytes` and `requests` by topic."""
 
     def __init__(self) -> None:
         self.bytes: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
 
     def sent(self, topic: str, size: int, requests: int = 1) -> None:
-        """An enode has stored what requests have sent."""
+        """Count requests whose messages an enode has stored."""
         if topic not in self.bytes and len(self.bytes) >= _MOST:
             topic = OTHERS
         self.bytes[topic] += size

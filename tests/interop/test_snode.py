@@ -179,7 +179,7 @@ def test_brokers_of_java_work_behind_a_snode(
         RunningWorld(folder, ()) as running,
         peers.JavaBroker(release, folder, running.world.name_server.address) as broker,
     ):
-        running.run(running.world.snode.enodes.look())
+        running.run(running.world.snode.enodes.refresh())
         with BlockingSession(running.world.name_server.address) as session:
             config = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
             run(Admin(session).create_topic(broker.address, config))

@@ -1,1 +1,1 @@
-"""What a snode answers: a module per subject, a method per request code."""
+"""The handlers of a snode: a module per subject, a method per request code."""

@@ -1,8 +1,8 @@
-"""Clients of a snode: heartbeats, goodbyes, who is in a group.
+"""Client requests at a snode: heartbeats, unregistrations, members of groups.
 
-As a broker has it (mq.daemons.broker.handlers.client), with three differences: groups and their
-retry topics are made at the enodes, a client that has several connections is one member, and
-consumers that are pushed to have sessions.
+Like those of a broker (mq.daemons.broker.handlers.client), with three differences: groups and their
+retry topics are created at the enodes, a client with several connections is one member, and
+consumers that get pushed messages have sessions.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator
@@ -29,7 +29,7 @@ from mq.protocol.headers.group import (
 
 
 class _NoFilters:
-    """The enodes read the expressions: they get them with each pull."""
+    """No filters: the enodes parse the expressions, which they get with each pull."""
 
     def __init__(self) -> None:
         self.reader = FilterReader()
@@ -45,7 +45,7 @@ class _NoFilters:
 
 
 class SnodeClientHandlers(ClientHandlers):
-    """What clients tell of themselves."""
+    """Serves the requests by which clients report their groups and subscriptions."""
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class SnodeClientHandlers(ClientHandlers):
         groups: SnodeGroups,
         sessions: PushSessions,
     ) -> None:
-        # A snode is no snode's client: nobody opens its dialect here, it is spoken anyway.
+        # A snode is not a client of a snode: no client switches to the snode dialect here, which is
+        # always understood.
         super().__init__(
             rules, consumers, producers, _NoFilters(), groups, groups, lambda *_: False
         )
@@ -64,7 +65,7 @@ class SnodeClientHandlers(ClientHandlers):
 
     @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
-        """A client lives, with these groups."""
+        """Register a client with its groups, or renew the registration."""
         return super().heartbeat(command, channel)
 
     def _register(
@@ -79,7 +80,7 @@ class SnodeClientHandlers(ClientHandlers):
 
     @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, command: Command, channel: Channel) -> Command:
-        """A client leaves its groups."""
+        """Remove a client from its groups."""
         group = command.read_header(UnregisterClientRequestHeader).consumer_group
         if group is not None:
             self._sessions.remove(channel, group)
@@ -87,7 +88,7 @@ class SnodeClientHandlers(ClientHandlers):
 
     @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def list_consumers(self, command: Command, channel: Channel) -> Command:
-        """Who is in a group now, each once."""
+        """List the members of a group, each once."""
         header = command.read_header(GetConsumerListByGroupRequestHeader)
         group = self._consumers.groups.get(header.consumer_group)
         if group is None:

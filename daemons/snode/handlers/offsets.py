@@ -1,4 +1,4 @@
-"""Offsets that groups commit: kept a while, or passed on (see mq.daemons.snode.offsets)."""
+"""Offsets that groups commit: kept for a while, or forwarded (see mq.daemons.snode.offsets)."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from mq.protocol.headers.offset import (
 
 @dataclass(frozen=True, slots=True)
 class OffsetHandlers:
-    """Tells how far groups are, and remembers it."""
+    """Stores and returns committed offsets."""
 
     settings: SnodeSettings
     forwarding: Forwarding
@@ -29,7 +29,7 @@ class OffsetHandlers:
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, command: Command, channel: Channel) -> Command | Awaitable[None] | None:
-        """A group has come this far in a queue."""
+        """Commit an offset of a group."""
         header = command.read_header(UpdateConsumerOffsetRequestHeader)
         enode = self.forwarding.enode_of(command.fields, channel)
         key = Key(enode, header.topic, header.consumer_group)
@@ -38,16 +38,17 @@ class OffsetHandlers:
             self.offsets.remember(*where)
             return self.forwarding.forward(command, channel, enode, command.fields)
         if enode not in self.enodes.masters:
-            self.enodes.look_soon()
-            raise unavailable(enode, "no name server knows a master of it")
+            self.enodes.refresh_soon()
+            raise unavailable(enode, "no name server has a master of it")
         if self.offsets.commit(*where):
             return command.reply()
         return self.forwarding.forward(command, channel, enode, command.fields)
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, command: Command, channel: Channel) -> Command | Awaitable[None] | None:
-        """How far a group has come: what was committed here and no enode has yet, else what its
-        enode says, which may be that it does not know."""
+        """Return the committed offset of a group: the one committed here and not sent yet, or else
+        the enode's, which may be unknown.
+        """
         header = command.read_header(QueryConsumerOffsetRequestHeader)
         enode = self.forwarding.enode_of(command.fields, channel)
         if not self._goes_at_once(command):
@@ -59,9 +60,10 @@ class OffsetHandlers:
         return self.forwarding.forward(command, channel, enode, command.fields)
 
     def _goes_at_once(self, command: Command) -> bool:
-        """Whether it is the enode's to answer: by setting, and where it has the sender's signature
-        to look at. The snode has none in its place, so it could not send the offset later, and
-        nobody here knows what the sender may."""
+        """Whether the enode must answer: because of forwardOffsets, or to check the sender's
+        signature. The snode does not sign for it then, so it could not send the offset later,
+        and does not know the sender's permissions.
+        """
         if self.settings.snode.forward_offsets:
             return True
         return not self.forwarding.may_change(command.fields)

@@ -1,7 +1,7 @@
-"""Pulls: checked against what a consumer's heartbeats say, then an enode's to answer, and to hold.
+"""Pulls: checked against the consumer's heartbeats, then answered or suspended by an enode.
 
-An enode has heard of the snode's consumers nothing, so a pull gets the text of its subscription
-here if its client leaves that to the broker, as Java's push consumers do.
+An enode has no heartbeats of the snode's consumers, so the snode adds the subscription to a pull
+whose client leaves that to the broker, like Java's push consumers.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -23,15 +23,16 @@ from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
 
-# How long an enode may take, in seconds: what it holds a pull for, and a little.
+# Timeouts of an enode in seconds: the suspend time of a pull, and a little more.
 SHORTEST_SECONDS = 30.0
 _BEYOND_HOLD = 10.0
 _LONGEST_SECONDS = 3600.0 + _BEYOND_HOLD
-# An enode does not hear of a client that closes its connection: it holds the pull all the same, and
-# of those a connection has so many. Java's clients ask for 15 s or 20 s.
+# Limit of the suspend time in ms. An enode does not notice that a client has disconnected and keeps
+# the pull suspended, and the number of its suspended pulls per connection is limited. Java's
+# clients request 15 s or 20 s.
 LONGEST_HOLD_MILLIS = 30_000
-# Of the pulls of all clients on one connection to an enode. A broker closes a connection that makes
-# it hold 64 MiB (connectionMemoryMaxBytes): because of a few clients all on it would fail.
+# Limit for the pulls of all clients on one connection to an enode. A broker closes a connection
+# that makes it hold 64 MiB (connectionMemoryMaxBytes), so a few clients could break it for all.
 MOST_HELD_BYTES = 48 * 1024 * 1024
 MOST_SETTING = "bytes of pulls at one connection of an enode"
 _SUSPEND = PullSysFlag.SUSPEND
@@ -41,7 +42,7 @@ _COMMIT = PullSysFlag.COMMIT_OFFSET
 
 @dataclass(frozen=True, slots=True)
 class PullHandlers:
-    """Passes on what consumers ask for."""
+    """Forwards pulls of consumers."""
 
     forwarding: Forwarding
     enodes: Enodes
@@ -52,7 +53,7 @@ class PullHandlers:
 
     @serves(*PULLS, SnodeCode.SNODE_PULL_MESSAGE)
     def pull(self, command: Command, channel: Channel) -> Awaitable[None] | None:
-        """The messages of a queue from an offset on."""
+        """Return the messages of a queue from an offset on."""
         asked = command.read_header(PullMessageRequestHeader)
         group = consuming_group(self.groups, asked.consumer_group)
         self._check(asked, group)
@@ -81,14 +82,15 @@ class PullHandlers:
         )
 
     def _at_once(self, fields: Mapping[str, str]) -> Mapping[str, str]:
-        """The same pull, to be answered at once. Raises Overloaded for one that is signed."""
+        """The same pull without suspension. Raises Overloaded if it is signed."""
         if not self.forwarding.may_change(fields):
             raise Overloaded(MOST_SETTING, f"[OVERLOAD]pulls hold {MOST_HELD_BYTES} bytes already")
         return {**fields, "sysFlag": str(int(fields["sysFlag"]) & ~_SUSPEND)}
 
     def _code(self, code: int, enode: str, slot: int) -> int:
-        """351 means something else to a broker of which it is not known that it serves snodes, and
-        361 nothing to one of 4.x: the same is asked by an ordinary pull."""
+        """The code for the enode: 351 means something else to a broker that is not known to support
+        snodes, and 361 is unknown to 4.x; an ordinary pull requests the same.
+        """
         if code == SnodeCode.SNODE_PULL_MESSAGE:
             address = self.enodes.masters.get(enode, "")
             if self.enodes.speaks_snode(address, slot):

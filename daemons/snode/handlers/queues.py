@@ -1,4 +1,4 @@
-"""What is asked of queues and answered by their enodes alone: bounds, locks, retry topics."""
+"""Requests about queues that only their enodes can answer: bounds, locks, retry topics."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from mq.protocol.headers.snode import CreateRetryTopicRequestHeader
 
 @dataclass(frozen=True, slots=True)
 class QueueHandlers:
-    """Passes on what enodes answer."""
+    """Forwards requests to enodes."""
 
     forwarding: Forwarding
     enodes: Enodes
@@ -30,14 +30,14 @@ class QueueHandlers:
         RequestCode.LOCK_BATCH_MQ,
         RequestCode.UNLOCK_BATCH_MQ,
     )
-    def pass_on(self, command: Command, channel: Channel) -> Awaitable[None] | None:
-        """Where a queue begins and ends, where it was at a time, and who may read it alone."""
+    def forward(self, command: Command, channel: Channel) -> Awaitable[None] | None:
+        """Forward a request for the bounds of a queue, an offset by time, or locks."""
         enode = self.forwarding.enode_of(command.fields, channel)
         return self.forwarding.forward(command, channel, enode, command.fields)
 
     @serves(SnodeCode.CREATE_RETRY_TOPIC)
     async def create_retry_topic(self, command: Command, channel: Channel) -> Command:
-        """Make the retry topic of a group at an enode."""
+        """Create the retry topic of a group at an enode."""
         header = command.read_header(CreateRetryTopicRequestHeader)
         name = header.group_name
         enode = self.forwarding.enode_of(command.fields, channel)
@@ -46,9 +46,9 @@ class QueueHandlers:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{name}] does not exist",
             )
-        address = self.enodes.masters.get(enode) or await self.enodes.look_for(enode)
+        address = self.enodes.masters.get(enode) or await self.enodes.find(enode)
         if address is None:
-            raise unavailable(enode, "no name server knows a master of it")
+            raise unavailable(enode, "no name server has a master of it")
         try:
             await self.groups.make_retry_topic(address, name, enode)
         except BrokerError as error:

@@ -1,7 +1,7 @@
-"""Routes for clients that know nothing of snodes: in them the snode stands in for the brokers.
+"""Routes for clients without support of snodes: the snode takes the place of the brokers.
 
-A client that has the snode for its name server finds here, under the name of each broker, the port
-that stands for it (enodePorts), or the snode's own where it is the only one or defaultEnode.
+A client that uses the snode as its name server gets, under the name of each broker, the port that
+stands for it (enodePorts), or the snode's own port if it is the only broker or defaultEnode.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from mq.protocol.names import MASTER_ID
 
 @dataclass(frozen=True, slots=True)
 class RouteHandlers:
-    """Shows where topics are, as if the snode had them."""
+    """Returns routes with addresses of this snode."""
 
     enodes: Enodes
     stand_ins: StandIns

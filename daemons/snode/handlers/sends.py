@@ -1,4 +1,4 @@
-"""Sends: a message goes to its enode, and once that has it, to who is pushed to."""
+"""Sends: forwarded to their enode, and pushed to consumers once the enode has stored them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -23,8 +23,10 @@ from mq.protocol.message import decode_record
 
 @dataclass(frozen=True, slots=True)
 class SendHandlers:
-    """Takes messages from producers, and back from consumers. `address` is the snode's own;
-    `access` knows who may do what, with aclEnable."""
+    """Serves sends of producers, and messages that consumers send back.
+
+    `address` is the snode's own; `access` has the permissions, with aclEnable.
+    """
 
     forwarding: Forwarding
     push: PushService
@@ -36,7 +38,7 @@ class SendHandlers:
 
     @serves(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def send(self, command: Command, channel: Channel) -> Awaitable[None] | None:
-        """A message, or several for one queue."""
+        """Forward a message, or several for one queue."""
         forwarding = self.forwarding
         given = command.fields
         enode = forwarding.enode_of(given, channel, Letter.BROKER_NAME)
@@ -58,7 +60,7 @@ class SendHandlers:
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     def send_back(self, command: Command, channel: Channel) -> Awaitable[Command | None] | None:
-        """A message that its consumer could not consume, to be delivered again later."""
+        """Forward a message that its consumer could not consume, to be redelivered later."""
         enode = self.forwarding.enode_of(command.fields, channel)
         if self.access is not None:
             return self._send_back_if_readable(command, channel, enode, self.access)
@@ -71,16 +73,16 @@ class SendHandlers:
     async def _send_back_if_readable(
         self, command: Command, channel: Channel, enode: str, access: SnodeAccess
     ) -> Command | None:
-        """Pass it on if the message that lies there is one that its sender may read.
+        """Forward the request if its sender may read the message at its offset.
 
-        An enode asks whether who signs may: that is the snode where it signs for everybody, and
-        nobody where the enode has no accounts.
+        An enode checks the permissions of the signer: that is the snode itself if it signs all
+        requests, and an enode without accounts checks nothing.
         """
         offset = command.read_header(ConsumerSendMsgBackRequestHeader).offset
         try:
             access.check_read(command, channel, await self._topic_at(enode, offset))
         except BrokerError as error:
-            # One that tells the snode nothing, which signs nothing, asks who sends it back.
+            # An enode that refuses an unsigned query of the snode checks the sender itself.
             if error.code != ResponseCode.NO_PERMISSION or self.enodes.signs:
                 return command.reply(error.code, remark=error.remark)
         passed = self._pass_back(command, channel, enode)
@@ -91,9 +93,9 @@ class SendHandlers:
     async def _topic_at(self, enode: str, offset: int) -> str:
         """The topic of a message. Raises BrokerError of the enode, or Refused."""
         enodes = self.enodes
-        address = enodes.masters.get(enode) or await enodes.look_for(enode)
+        address = enodes.masters.get(enode) or await enodes.find(enode)
         if address is None:
-            raise unavailable(enode, "no name server knows a master of it")
+            raise unavailable(enode, "no name server has a master of it")
         header = ViewMessageRequestHeader(offset=offset)
         try:
             response = await enodes.call(

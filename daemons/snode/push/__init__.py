@@ -1,4 +1,5 @@
-"""Push: messages to consumers as soon as a broker has acknowledged them.
+"""Push: messages are sent to consumers as soon as a broker has acknowledged them.
 
-Push is only faster: whatever is not pushed is pulled, so each part may leave a message out.
+Push is only an acceleration: messages that are not pushed are pulled, so each part may skip a
+message.
 """

@@ -1,8 +1,9 @@
-"""Pushed messages: from a send and the broker's answer to the frame that a consumer gets.
+"""Pushed messages: from a send and the broker's reply to the frame for a consumer.
 
-Only what the broker has put where it was sent to is pushed. It has put elsewhere what is delayed,
-timed or half a transaction (the snode branch pushes these at once, with the offset of another
-queue), and what comes to a retry topic and is delayed or dead: whoever consumes pulls them.
+Only messages that the broker has stored in the queue to which they were sent are pushed. Delayed,
+timed and half messages are stored elsewhere (the snode branch pushes these at once, with the offset
+of another queue), and so are messages of a retry topic that are delayed or dead: consumers pull
+these.
 
 Sources: the snode branch's PushServiceImpl (buildPushMessage), SendMessageProcessor.
 """
@@ -27,8 +28,8 @@ from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import BROKERS_OWN, NAME_VALUE_SEPARATOR, PropertyKey
 from mq.protocol.record import CRC_MASK, IPV6_BITS, MAGIC_V1, MAGIC_V2, head
 
-# With one of these a message does not go to its queue at once, or not as it is. A property of the
-# user's whose name ends like one of them is taken for it: the message is pulled then.
+# A message with one of these properties is not stored in its queue at once, or not unchanged. A
+# user property whose name ends like one of them has the same effect: the message is pulled then.
 _ELSEWHERE = tuple(
     name + NAME_VALUE_SEPARATOR
     for name in (
@@ -37,11 +38,11 @@ _ELSEWHERE = tuple(
         PropertyKey.TIMER_DELAY_MS,
         PropertyKey.TIMER_DELAY_SEC,
         PropertyKey.TIMER_DELIVER_MS,
-        *BROKERS_OWN,  # the broker stores the message without them
+        *BROKERS_OWN,  # the broker removes them
     )
 )
 _OTHER_FORMS = SysFlag.TRANSACTION_MASK | SysFlag.INNER_BATCH
-_LONGEST_TOPIC_V1 = 127  # bytes: its length is an i8
+_LONGEST_TOPIC_V1 = 127  # bytes: the length is an i8
 _LONG = Struct(">h")
 _SHORT = Struct(">b")
 
@@ -61,7 +62,7 @@ class StoredPush(NamedTuple):
 
 
 class AcknowledgedSend:
-    """A send that a broker has acknowledged, read for pushing."""
+    """A send that a broker has acknowledged, decoded for pushing."""
 
     def __init__(
         self,
@@ -71,11 +72,11 @@ class AcknowledgedSend:
         answer: Mapping[str, str],
         born_host: bytes,
     ) -> None:
-        """`fields` are those of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, `answer` the answer's;
+        """`fields` are those of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, `answer` those of the reply;
         `born_host` is packed as in a record.
 
-        Raises ValueError or KeyError for what cannot be pushed: an answer that does not say where
-        the message is.
+        Raises ValueError or KeyError if it cannot be pushed, because the reply lacks the location
+        of the message.
         """
         self.queue = MessageQueue(fields[Letter.TOPIC], enode, int(answer["queueId"]))
         self.offset = int(answer["queueOffset"])
@@ -86,11 +87,11 @@ class AcknowledgedSend:
         self._times = int(fields.get(Letter.RECONSUME_TIMES) or 0)
         self._sys_flag = int(fields[Letter.SYS_FLAG]) & ~IPV6_BITS
         self._born = int(fields[Letter.BORN_TIMESTAMP])
-        # Of a broker that is no snode's own the answer does not say when it was stored.
+        # The reply of a broker without the snode dialect has no store time.
         self._stored_at = int(answer.get("storeTimestamp") or clock.milliseconds())
 
     def messages(self) -> Iterator[StoredPush]:
-        """The message, or those of a batch. Raises ValueError where one's place is not told."""
+        """The message, or those of a batch. Raises ValueError if the location of one is missing."""
         fields = self._fields
         properties = (fields.get(Letter.PROPERTIES) or "").encode()
         queue = self.queue
@@ -104,12 +105,12 @@ class AcknowledgedSend:
         except RemoteProtocolError as error:
             raise ValueError(str(error)) from None
         if len(elements) != len(self._ids):
-            raise ValueError(f"{len(self._ids)} ids of {len(elements)} messages")
+            raise ValueError(f"{len(self._ids)} ids for {len(elements)} messages")
         if any(names_elsewhere(bytes(element.properties).decode()) for element in elements):
             raise ValueError("the broker stores a message of the batch with other properties")
         for number, (element, offset_id) in enumerate(zip(elements, self._ids, strict=True)):
             own = bytes(element.properties)
-            # What the broker gives to each message of a batch, behind what it has itself.
+            # The properties that the broker adds to each message of a batch, after its own.
             both = own + (b"" if own.endswith(b"\x02") or not own else b"\x02") + properties
             yield StoredPush(
                 queue,
@@ -122,9 +123,9 @@ class AcknowledgedSend:
             )
 
     def record(self, message: StoredPush) -> bytes:
-        """The record of a message, as a pull would bring it.
+        """The record of a message, as in a pull.
 
-        Raises ValueError or struct.error for what does not fit.
+        Raises ValueError or struct.error for values that do not fit.
         """
         store_host = message.store_host
         born_host, born_port = split_address(self._born_host)
@@ -170,7 +171,7 @@ class AcknowledgedSend:
 
 
 class PushHeaders:
-    """The headers of pushes to one group of one queue, made once."""
+    """The headers of pushes of one queue to one group, built once."""
 
     __slots__ = ("_alone", "_full")
 
@@ -193,13 +194,13 @@ class PushHeaders:
         return _frame(text, record)
 
     def alone(self, message: StoredPush) -> bytes:
-        """The frame with the body alone, as the seed pushes it."""
+        """The frame with only the body, as the seed pushes it."""
         start, end = self._alone
         return _frame(b"%s%d%s" % (start, message.offset, end), message.body)
 
 
-# They stand for values until the header is cut there, with the name before them and the quotes,
-# which no other text in a header can hold: they would be escaped.
+# Placeholders at which the header is cut, with the name before them and the quotes. No other text
+# in a header can contain them, because quotes would be escaped.
 _OFFSET, _ID = "offset", "id"
 _CUTS = tuple(
     b'"%s":"%s"' % (name.encode(), value.encode())
@@ -208,7 +209,7 @@ _CUTS = tuple(
 
 
 def _template(fields: Mapping[str, str]) -> list[bytes]:
-    """The header of a push with these fields, cut where its values go."""
+    """The header of a push with these fields, cut at its placeholders."""
     parts = [encode(Command(SnodeCode.PUSH_MESSAGE, fields, flag=ONE_WAY))[PREFIX.size :]]
     for cut in _CUTS:
         if cut in parts[-1]:
@@ -224,7 +225,7 @@ def _frame(header: bytes, body: bytes | memoryview) -> bytes:
 
 
 def is_pushed(fields: Mapping[str, str]) -> bool:
-    """Whether the message of this send is at once where it was sent to."""
+    """Whether the message of this send is stored at once in the queue to which it was sent."""
     if fields.get(Letter.TOPIC, RETRY_PREFIX).startswith(RETRY_PREFIX):
         return False
     sys_flag = fields.get(Letter.SYS_FLAG, "")
@@ -235,5 +236,5 @@ def is_pushed(fields: Mapping[str, str]) -> bool:
 
 
 def names_elsewhere(properties: str) -> bool:
-    """Whether the text of properties has a name with which a message is not stored as it is."""
+    """Whether properties contain a name because of which a message is not stored unchanged."""
     return any(name in properties for name in _ELSEWHERE)

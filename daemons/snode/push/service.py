@@ -1,27 +1,28 @@
-"""The push service: what a broker has acknowledged goes to who consumes its queue.
+"""The push service: pushes acknowledged messages to the consumers of their queue.
 
-Each message is one-way to each session of its queue, or it is left to a pull, for one of these
+Each message is sent one-way to each session of its queue, or it is left to a pull for one of these
 reasons, which are counted:
 
-    unwritable   the channel has not taken what it got: nothing more is held for it
-    behind       the group is more than slowConsumerThreshold behind, and was not kept up with
-    slow         it fell so far behind while it was pushed to
-    broken       the broker's link has ended a moment ago: its queues may have lost their ends
-    elsewhere    the broker has not put it into that queue now: delayed, half a transaction, a retry
-    unknown      the broker's answer does not say where it is
-    disabled     the group may not consume (consumeEnable)
-    signed       its broker asks who sends, so it may ask who reads, and the snode does not
+  unwritable   the channel has not sent its data yet: nothing more is queued for it
+  behind       the lag of the group exceeds slowConsumerThreshold, and it had not kept up before
+  slow         its lag exceeded the threshold while it got pushes
+  broken       the broker's link ended a moment ago: its queues may have lost their ends
+  elsewhere    the broker has stored it elsewhere: delayed, a half message, a retry
+  unknown      the broker's reply lacks its location
+  disabled     the group may not consume (consumeEnable)
+  signed       its broker checks senders, so it may check readers, which the snode does not
 
-A consumer that falls behind is warned about and its channel closed, as the seed of the snode branch
-does it, or with slowConsumerPolicy SKIP the message skipped, as its last state does. Both compare
-with what the group has acknowledged, so a consumer that begins with a backlog is slow from its
-first message on, and closing it each time would keep it from ever catching up: only one that was
-within the threshold, and has been pushed to since without a gap as long, is closed. Where nothing
-is known of a group's offset, as behind a start of the snode (the snode branch takes -1, or fails),
-as many are pushed as the threshold allows, and the others left to pulls until it is known.
+A consumer whose lag exceeds the threshold is logged and its channel closed, as in the seed of the
+snode branch, or with slowConsumerPolicy SKIP the message is skipped, as in its last state. Both
+compare with the group's acknowledged offset, so a consumer that starts with a backlog is slow from
+its first message on, and closing it each time would keep it from ever catching up: only a consumer
+that was within the threshold, and has got pushes since without such a gap, is closed. If the
+group's offset is unknown, as after a start of the snode (the snode branch uses -1, or fails), as
+many messages are pushed as the threshold allows, and the others are left to pulls until it is
+known.
 
-What is held for a channel is bounded: pushes stop when its transport has more than 1 MiB (see
-`Channel.stalled`), or one turn of the loop has made as much as BURST_BYTES for it.
+The data queued for a channel is bounded: pushes stop when its transport has more than 1 MiB (see
+`Channel.stalled`), or when one turn of the event loop has written BURST_BYTES for it.
 
 Sources: the snode branch's PushServiceImpl, SlowConsumerServiceImpl.
 """
@@ -43,29 +44,29 @@ from mq.protocol.headers.send import Letter
 
 log = logging.getLogger(__name__)
 
-# What one turn of the loop writes for a channel at most, beyond what was written before.
+# Limit of bytes that one turn of the event loop writes for a channel, in addition to earlier data.
 BURST_BYTES = 1024 * 1024
-# So long nothing of a broker is pushed whose link has ended: a consumer that is not pushed to pulls
-# (client: PUSH_PATIENCE_SECONDS), and sees whether its queue has lost its end.
+# Seconds without pushes of a broker whose link has ended: a consumer without pushes pulls (client:
+# PUSH_PATIENCE_SECONDS), and notices whether its queue has lost its end.
 BROKEN_SECONDS = 3.0
 
 
 class SlowConsumerPolicy(StrEnum):
-    """What becomes of a consumer that falls behind what it is pushed."""
+    """The action for a consumer whose lag exceeds the threshold."""
 
-    CLOSE = "CLOSE"  # its channel is closed: it connects anew, and pulls
-    SKIP = "SKIP"  # it is left to pulls until it has caught up
+    CLOSE = "CLOSE"  # its channel is closed: it reconnects, and pulls
+    SKIP = "SKIP"  # it pulls until it has caught up
 
 
 class AckedOffsets(Protocol):
-    """What groups have acknowledged, as far as the snode knows without asking."""
+    """The groups' committed offsets, as far as the snode knows them without a query."""
 
     def acked(self, enode: str, topic: str, group: str, queue_id: int) -> int | None:
-        """The offset that the group has committed; None if nothing is known of it."""
+        """The committed offset of the group; None if it is unknown."""
 
 
 class PushService:
-    """Pushes to sessions. `counts` has what became of messages, by reason; `pushed` is one."""
+    """Pushes to sessions. `counts` has the outcomes of messages by reason, or `pushed`."""
 
     def __init__(
         self,
@@ -84,8 +85,8 @@ class PushService:
         self._policy = policy
         self._may_consume = may_consume
         self._clock = clock
-        self._broken: dict[str, float] = {}  # by broker, until when nothing of it is pushed
-        self._written: dict[Channel, int] = {}  # in this turn of the loop, in bytes
+        self._broken: dict[str, float] = {}  # by broker, until when its messages are not pushed
+        self._written: dict[Channel, int] = {}  # bytes in this turn of the event loop
 
     def acknowledged(
         self,
@@ -95,10 +96,12 @@ class PushService:
         answer: Mapping[str, str],
         born_host: bytes,
     ) -> None:
-        """A broker has answered a send (310, 320) with SUCCESS; to be told in its order.
+        """Push the messages of a send (310, 320) that a broker has answered with SUCCESS. Called in
+        the order of the replies.
 
-        `fields` and `body` are those of the request, `answer` the fields of the answer, `born_host`
-        the `Channel.born_host` of who sent it. Never raises: the producer has its answer.
+        `fields` and `body` are those of the request, `answer` has the fields of the reply,
+        `born_host` is the `Channel.born_host` of the sender. Never raises: the producer has its
+        reply.
         """
         sessions = self.sessions
         if not sessions.queues:
@@ -117,18 +120,18 @@ class PushService:
                     self._push(sent, message)
         except (ValueError, KeyError, struct.error) as error:
             self.counts["unknown"] += 1
-            log.debug("a message of %s is not pushed: %s", enode, error)
+            log.debug("cannot push a message of %s: %s", enode, error)
         except Exception:
-            log.exception("a message of %s is not pushed", enode,
+            log.exception("cannot push a message of %s", enode,
                           extra={"failure": "push"})  # fmt: skip
 
     def left_out(self, reason: str) -> None:
-        """A message is not to be pushed, whoever wants it."""
+        """Count a message that is not pushed to any session."""
         if self.sessions.queues:
             self.counts[reason] += 1
 
     def link_ended(self, enode: str) -> None:
-        """The link to a broker has ended: it may come back without what it has stored last."""
+        """Stop pushes of a broker whose link has ended: it may return without its last messages."""
         now = self._clock()
         self._broken = {name: until for name, until in self._broken.items() if until > now}
         self._broken[enode] = now + BROKEN_SECONDS
@@ -144,7 +147,7 @@ class PushService:
                 self.counts["unwritable"] += 1
             elif not self._may_consume(session.group):
                 self.counts["disabled"] += 1
-            elif (run := self._go_on(session, message)) is not None:
+            elif (run := self._extend_run(session, message)) is not None:
                 queue = message.queue
                 heads = session.heads.get(queue)
                 if heads is None:
@@ -158,13 +161,13 @@ class PushService:
                 session.runs[queue] = run
                 self.counts["pushed"] += 1
 
-    def _go_on(self, session: Session, message: StoredPush) -> Run | None:
-        """The run of the queue with this message, if it is to be pushed; None if not."""
+    def _extend_run(self, session: Session, message: StoredPush) -> Run | None:
+        """Extend the run of the queue by this message if it is to be pushed; otherwise None."""
         queue, offset = message.queue, message.offset
         run = session.runs.get(queue)
         if run is not None and offset - run.last > self._threshold():
-            # Much has gone another way meanwhile, through another snode for instance: what this one
-            # knows of the group's offset may be as old.
+            # Many messages were not pushed, for instance because they were sent through another
+            # snode: the known offset of the group may be as old.
             run = None
             del session.runs[queue]
         acked = self._offsets.acked(queue.broker_name, queue.topic, session.group, queue.queue_id)
@@ -177,12 +180,13 @@ class PushService:
             return None
         self.counts["slow"] += 1
         log.warning(
-            "group %s, client %s at %s is slow: it has acknowledged %d of %s, and %d was stored",
+            "group %s, client %s at %s is slow: it has acknowledged offset %d of %s, and %d was "
+            "stored",
             *(session.group, session.client_id, session.channel.remote),
             *(acked, queue, offset),
             extra={"peer": session.channel.remote_address[0]},
         )
-        del session.runs[queue]  # from here on it is one that has to catch up
+        del session.runs[queue]  # from now on it must catch up
         if self._policy() is SlowConsumerPolicy.CLOSE:
             channel = session.channel
             self.sessions.drop(channel)

@@ -1,13 +1,14 @@
-"""Push sessions: which channels get what comes to which queues.
+"""Push sessions: the channels that get the messages of queues.
 
-A session is a group of a client on one channel, with the queues that its last heartbeat named. The
-next heartbeat of the group replaces them, also by none (the snode branch keeps the old ones then);
-a channel that closes, or a group that leaves, has none.
+A session is a group of a client on one channel, with the queues in its last heartbeat. The next
+heartbeat of the group replaces them, also by none (the snode branch keeps the old ones then); a
+channel that closes, or a group that leaves, has none.
 
-Two dialects of push, told by how the queues are named, so a client gets what it can read:
+The names of the queues select one of two dialects of push, so that a client gets what it can
+decode:
 
-    head   `messageQueueSet`: queues of one broker each; whole records are pushed
-    seed   `queueIdSet`: numbers only, whatever broker; bodies alone are pushed
+  head   `messageQueueSet`: queues with their brokers; whole records are pushed
+  seed   `queueIdSet`: only numbers, of any broker; only bodies are pushed
 
 Sources: the snode branch's PushSessionManager, SubscriptionManagerImpl (SubscriptionManager of the
 seed).
@@ -23,18 +24,18 @@ from mq.protocol.bodies import ConsumerData, ConsumeType, MessageQueue
 
 log = logging.getLogger(__name__)
 
-#: The broker of queues that a client of the seed names by numbers only.
+# The broker of queues that a client of the seed names only by numbers.
 ANY_BROKER = ""
-# Queues that one group on one channel may name; what comes to others is pulled. A set of 64
+# Limit of queues of one group on one channel; messages of others are pulled. A cluster of 64
 # brokers with 16 queues each of 64 topics has as many.
 MOST_QUEUES = 65_536
-# About the bytes that a queue of a session takes: its key, its entries in tables, its heads.
+# Approximate bytes of a queue in a session: its key, its table entries, its headers.
 QUEUE_COST = 1500
-_KEPT = "push sessions"  # in the accounts of the channel
+_KEPT = "push sessions"  # key in `Channel.kept`
 
 
 def queues_to_push(consumer: ConsumerData) -> set[MessageQueue]:
-    """The queues that a heartbeat names for a group that is pushed to; none for other consumers."""
+    """The queues in a heartbeat of a group that gets pushes; empty for other consumers."""
     if consumer.consume_type is not ConsumeType.CONSUME_PUSH:
         return set()
     queues: set[MessageQueue] = set()
@@ -49,7 +50,7 @@ def queues_to_push(consumer: ConsumerData) -> set[MessageQueue]:
 
 
 class Run(NamedTuple):
-    """Messages of a queue that were pushed to a session without a long gap between."""
+    """Messages of a queue that were pushed to a session without a long gap."""
 
     first: int  # offset
     last: int
@@ -57,10 +58,10 @@ class Run(NamedTuple):
 
 
 class Session:
-    """A group on a channel, and how far it has been pushed to.
+    """A group on a channel, and its push progress.
 
-    `runs` has a run by queue; one that is not there is left to pulls so far. `heads` has what all
-    pushes of a queue begin with.
+    `runs` has the run of each queue; a queue without one is left to pulls so far. `heads` has the
+    common start of all pushes of a queue.
     """
 
     __slots__ = ("channel", "client_id", "group", "heads", "queues", "runs")
@@ -80,15 +81,15 @@ class PushSessions:
     def __init__(self) -> None:
         self._of_channel: dict[Channel, dict[str, Session]] = {}
         self._of_queue: dict[MessageQueue, dict[Session, None]] = {}
-        self._seeds = 0  # queues that are named without their broker
-        self._topics: frozenset[str] | None = frozenset()  # None: to be made again
+        self._seeds = 0  # queues named without their broker
+        self._topics: frozenset[str] | None = frozenset()  # None: must be computed again
 
     def __len__(self) -> int:
         return sum(map(len, self._of_channel.values()))
 
     @property
     def queues(self) -> int:
-        """How many queues somebody is pushed from."""
+        """The number of queues with push sessions."""
         return len(self._of_queue)
 
     @property
@@ -101,12 +102,12 @@ class PushSessions:
     def replace(
         self, channel: Channel, client_id: str, group: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """From now on the group on this channel gets what comes to exactly these queues."""
+        """Set the queues whose messages the group on this channel gets from now on."""
         if channel.closed:
             return
         named = frozenset(queues)
         if len(named) > MOST_QUEUES:
-            log.warning("%s names %d queues of group %s to be pushed from: %d are",
+            log.warning("%s requests pushes of %d queues of group %s; using %d",
                         channel.remote, len(named), group, MOST_QUEUES,
                         extra={"peer": channel.remote_address[0]})  # fmt: skip
             named = frozenset(sorted(named)[:MOST_QUEUES])
@@ -126,7 +127,7 @@ class PushSessions:
         self._account(channel)
 
     def remove(self, channel: Channel, group: str) -> None:
-        """The group has left."""
+        """Remove a group that has left."""
         session = self._of_channel.get(channel, {}).get(group)
         if session is not None:
             self._change(session, frozenset())
@@ -134,19 +135,19 @@ class PushSessions:
             self._account(channel)
 
     def drop(self, channel: Channel) -> None:
-        """The channel has closed, or is not to be pushed to any more."""
+        """Remove the sessions of a channel that has closed, or that must get no more pushes."""
         for session in self._of_channel.pop(channel, {}).values():
             self._change(session, frozenset())
         self._account(channel)
 
     def of(self, queue: MessageQueue) -> Iterator[Session]:
-        """Who is pushed what comes to a queue."""
+        """The sessions that get the messages of a queue."""
         yield from self._of_queue.get(queue, ())
         if self._seeds:
             yield from self._of_queue.get(queue._replace(broker_name=ANY_BROKER), ())
 
     def wants(self, queue: MessageQueue) -> bool:
-        """Whether anybody is."""
+        """Whether a queue has push sessions."""
         return queue in self._of_queue or (
             self._seeds > 0 and queue._replace(broker_name=ANY_BROKER) in self._of_queue
         )

@@ -92,5 +92,5 @@ def test_a_broker_whose_role_changes_is_not_embedded(tmp_path: Path) -> None:
         async with embedded(tmp_path, "127.0.0.1:9", extra):
             pass
 
-    with pytest.raises(ConfigError, match="one role"):
+    with pytest.raises(ConfigError, match="cannot change its role"):
         asyncio.run(main())

@@ -192,7 +192,9 @@ def test_a_file_that_changes_is_read_and_a_broken_one_changes_nothing(
             assert refusal(control, SEND)  # the limit of one is in force
             last = own_records(caplog, flow_control.log.name)[-1]
             assert last.levelno == logging.ERROR
-            assert last.getMessage().startswith(f"flow control stays as it was: {path}: not YAML")
+            assert last.getMessage().startswith(
+                f"keeping the old flow control limits: {path}: not YAML"
+            )
             await changed(told, None)
             assert not any(refusal(control, SEND) for _ in range(100))
         watching.cancel()

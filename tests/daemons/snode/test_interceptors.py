@@ -195,11 +195,11 @@ def test_classes_are_made_from_the_names_in_a_setting() -> None:
     [
         ("Recording", "is not the dotted name of a class"),
         ("os.system('true').x", "is not the dotted name of a class"),
-        ("no.such.module.Class", "cannot be loaded: ModuleNotFoundError"),
-        (f"{HERE}.Missing", "cannot be loaded: AttributeError"),
-        (f"{HERE}.serve", "is no class with one of before_request"),
-        ("collections.Counter", "is no class with one of before_request"),
-        (f"{HERE}.NeedsMore", "cannot be made: TypeError"),
+        ("no.such.module.Class", "cannot load no.such.module.Class: ModuleNotFoundError"),
+        (f"{HERE}.Missing", f"cannot load {HERE}.Missing: AttributeError"),
+        (f"{HERE}.serve", "is not a class with one of before_request"),
+        ("collections.Counter", "is not a class with one of before_request"),
+        (f"{HERE}.NeedsMore", f"cannot instantiate {HERE}.NeedsMore: TypeError"),
     ],
 )
 def test_a_name_that_is_no_interceptor_is_refused_with_the_setting(name: str, why: str) -> None:

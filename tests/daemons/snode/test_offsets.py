@@ -442,7 +442,7 @@ def test_an_enode_that_hangs_holds_up_no_offsets_of_others_at_a_stop(tmp_path: P
             beside(hangs, tmp_path) as (one, peer),
         ):
             one.pretend("broker-c", int(third.split(":")[1]))
-            await one.snode.enodes.look()
+            await one.snode.enodes.refresh()
             await one.make_topic("T")
             for number in range(100):
                 await commit(peer, 7, queueId=str(number), enodeName=OTHER)
@@ -484,7 +484,7 @@ def test_for_how_long_a_topic_is_not_known_is_counted_of_one_master_at_a_time(
             now = 1000.0
             if change == "another master":
                 one.pretend(OTHER, int(another.split(":")[1]))
-                await one.snode.enodes.look()
+                await one.snode.enodes.refresh()
             else:
                 ended = one.snode.enodes.session.ended(one.snode.enodes.masters[OTHER])
                 channels[-1].close()

@@ -120,7 +120,7 @@ async def beside(handler: Handler, folder: Path) -> AsyncIterator[tuple[World, P
         Peer(one.port) as peer,
     ):
         one.pretend(OTHER, int(address.split(":")[1]))
-        await one.snode.enodes.look()
+        await one.snode.enodes.refresh()
         yield one, peer
 
 

@@ -195,7 +195,7 @@ def test_groups_are_made_at_an_enode_that_comes_later(tmp_path: Path) -> None:
             await beat(peer, "c1", "fresh")
             settings = broker_settings(tmp_path, OTHER, one.name_server.address)
             async with Broker(settings) as late:
-                await one.snode.enodes.look()
+                await one.snode.enodes.refresh()
                 await until(lambda: late.stores.topics.get("%RETRY%fresh") is not None)
 
     asyncio.run(main())
@@ -296,7 +296,7 @@ def test_a_group_that_is_looked_at_while_it_is_made_is_still_made_at_the_other_e
 
             async with beside(slow, tmp_path) as (one, peer):
                 one.pretend("broker-c", int(there.split(":")[1]))
-                await one.snode.enodes.look()
+                await one.snode.enodes.refresh()
                 await one.snode.groups.read()
                 await beat(peer, "c1", "fresh")
                 await until(lambda: "late" in has)
@@ -327,7 +327,7 @@ def test_an_enode_that_comes_while_others_are_asked_keeps_a_group_as_it_has_it(
                 if "fresh" in one.snode.groups.table and not come.is_set():
                     come.set()
                     one.pretend("broker-c", int(there.split(":")[1]))
-                    await one.snode.enodes.look()
+                    await one.snode.enodes.refresh()
                 return request.reply(body=SubscriptionGroupWrapper().encode())
 
             async with beside(slow, tmp_path) as (one, peer):
@@ -364,7 +364,7 @@ def test_an_enode_that_does_not_say_what_groups_it_has_is_asked_ever_less_and_th
         ):
             groups = one.snode.groups
             one.pretend("broker-c", int(third.split(":")[1]))
-            await one.snode.enodes.look()
+            await one.snode.enodes.refresh()
             await beat(peer, "c1", "fresh")
             await until(lambda: "broker-c" in groups._done.get("fresh", {}))
             before = asked[0]
@@ -374,8 +374,8 @@ def test_an_enode_that_does_not_say_what_groups_it_has_is_asked_ever_less_and_th
             # One that is new meanwhile waits for nobody.
             await beat(peer, "c1", "fresher")
             await until(lambda: "broker-c" in groups._done.get("fresher", {}))
-        said = [one for one in caplog.messages if "cannot be read" in one]
-        assert len(said) == 1 and f"the groups of enode {OTHER} cannot be read now" in said[0]
+        said = [one for one in caplog.messages if "cannot read" in one]
+        assert len(said) == 1 and f"cannot read the groups of enode {OTHER}" in said[0]
 
     asyncio.run(main())
 
@@ -411,7 +411,7 @@ def test_a_group_is_made_at_an_enode_that_was_away_though_the_first_was_away_mea
         ):
             enodes, groups = one.snode.enodes, one.snode.groups
             one.pretend("broker-c", int(third.split(":")[1]))
-            await enodes.look()
+            await enodes.refresh()
             await beat(peer, "c1", "fresh")
             await until(lambda: "broker-c" in groups._done.get("fresh", {}))
             all_of_them = enodes.masters

@@ -76,7 +76,7 @@ def test_a_lock_of_an_enode_that_is_looked_for_holds_up_no_lock_of_another(
             consumer_group="g", client_id="c", mq_set={MessageQueue("T", ENODE, 1)}
         ).encode()
         async with world(tmp_path) as one, Peer(one.port) as peer:
-            monkeypatch.setattr(enodes, "LOOK_PAUSE", 3600.0)  # it has just looked
+            monkeypatch.setattr(enodes, "REFRESH_PAUSE", 3600.0)  # it has just refreshed
             for opaque, enode in ((1, "nobody"), (2, ENODE)):
                 fields = {"enodeName": enode}
                 command = Command(RequestCode.LOCK_BATCH_MQ, fields, body, opaque=opaque)
@@ -95,7 +95,7 @@ def test_locks_of_an_enode_that_is_looked_for_all_wait_for_one_look(
             consumer_group="g", client_id="c", mq_set={MessageQueue("T", "nobody", 1)}
         ).encode()
         async with world(tmp_path) as one, Peer(one.port) as peer:
-            monkeypatch.setattr(enodes, "LOOK_PAUSE", 3600.0)  # it has just looked
+            monkeypatch.setattr(enodes, "REFRESH_PAUSE", 3600.0)  # it has just refreshed
             for opaque in range(3):
                 for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
                     command = Command(code, {"enodeName": "nobody"}, body, opaque=opaque)

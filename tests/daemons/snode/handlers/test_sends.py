@@ -81,7 +81,7 @@ def test_what_lies_is_not_believed_for_a_signature_that_nobody_looks_at(tmp_path
     asyncio.run(main())
 
 
-def test_messages_keep_their_order_while_their_enode_is_looked_for(tmp_path: Path) -> None:
+def test_messages_keep_their_order_while_their_enode_is_sought(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -98,7 +98,7 @@ def test_messages_keep_their_order_while_their_enode_is_looked_for(tmp_path: Pat
                 answer = await peer.receive()
                 offsets[answer.opaque] = int(answer.fields["queueOffset"])
             assert [offsets[number] for number in range(sent)] == list(range(sent))
-            assert not one.snode.forwarding.is_looked_for(ENODE)
+            assert not one.snode.forwarding.has_waiting(ENODE)
 
     asyncio.run(main())
 
@@ -111,11 +111,11 @@ def test_a_name_server_that_was_just_started_ends_no_connection(tmp_path: Path) 
             routes = one.name_server.routes
             known = dict(routes.brokers)
             routes.brokers.clear()
-            await one.snode.enodes.look()
+            await one.snode.enodes.refresh()
             assert (await peer.ask(310, send(), b"x")).code == ResponseCode.SUCCESS
             routes.brokers.update(known)
             routes.brokers[ENODE].broker_addrs = {1: "127.0.0.1:1"}  # there is no master now
-            await one.snode.enodes.look()
+            await one.snode.enodes.refresh()
             assert one.snode.enodes.masters == {}
 
     asyncio.run(main())

@@ -301,7 +301,9 @@ def test_a_consumer_that_falls_behind_what_it_was_pushed_is_warned_about_and_clo
     on_stage(1, scenario)
     (warning,) = own_records(caplog, "mq.daemons.snode.push", logging.WARNING)
     text = warning.getMessage()
-    assert "group g, client client-0" in text and "acknowledged 100" in text and "1125" in text
+    assert (
+        "group g, client client-0" in text and "acknowledged offset 100" in text and "1125" in text
+    )
 
 
 def test_with_skip_it_is_left_to_pulls_until_it_has_caught_up() -> None:
