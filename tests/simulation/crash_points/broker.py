@@ -13,7 +13,7 @@ from tests.simulation.crash_points import model
 from tests.simulation.crash_points.machine import ROOT
 from tests.simulation.crash_points.store import Ledger
 
-# A wheel of an hour and not of weeks, which would be copied at each point.
+# A wheel of an hour instead of weeks, because it is copied at each point.
 _WHEEL = 4096
 setattr(wheel, "SLOTS", _WHEEL)  # noqa: B010
 setattr(service, "SLOTS", _WHEEL)  # noqa: B010
@@ -37,7 +37,7 @@ _SETTINGS = {
 
 @asynccontextmanager
 async def serving(ledger: Ledger, **changes: str) -> AsyncIterator[tuple[Broker, Session]]:
-    """A broker from its start to its calm stop; ``changes`` are settings."""
+    """A broker from its start to an orderly stop; ``changes`` are settings."""
     async with Broker(BrokerSettings.load(None, {**_SETTINGS, **changes})) as broker:
         ledger.store = broker.stores.messages
         async with Session("10.0.0.1:1", timeout=10) as session:
@@ -46,7 +46,7 @@ async def serving(ledger: Ledger, **changes: str) -> AsyncIterator[tuple[Broker,
 
 
 async def ask(session: Session, code: RequestCode, fields: dict[str, str]) -> Command:
-    """A request that has to succeed."""
+    """A request that must succeed."""
     reply = await session.invoke(ADDRESS, Command(code, fields))
     assert reply.code == ResponseCode.SUCCESS, reply
     return reply
@@ -55,7 +55,7 @@ async def ask(session: Session, code: RequestCode, fields: dict[str, str]) -> Co
 async def send(
     ledger: Ledger, session: Session, body: str, flags: int = 0, /, **properties: str
 ) -> Command:
-    """Send a message, and note that it has to come, unless it is one of a transaction."""
+    """Send a message, and record that it must be delivered, unless it belongs to a transaction."""
     text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
     fields = {"a": "P", "b": TOPIC, "c": "TBW102", "d": "4", "e": "1", "f": str(flags), "g": "7"}
     fields |= {"h": "0", "i": text, "j": "0", "k": "false", "m": "false"}

@@ -17,7 +17,7 @@ from tests.simulation.crash_points import (
 from tests.simulation.crash_points.explore import Explorer, Limits, Summary
 from tests.simulation.crash_points.workloads import ALL
 
-# Imported for the workloads that they add.
+# Imported for the workloads that they register.
 assert cutting and delivery and failing and offsets and popping and tube
 _FAILURES_TOLD = 5
 
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         seconds=given.seconds,
     )
     gc.disable()
-    sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
+    sys.unraisablehook = lambda _: None  # of coroutines that were interrupted
     names = [given.workload] if given.workload else list(ALL)
     if given.until_failure:
         limits = replace(limits, most_failures=1)

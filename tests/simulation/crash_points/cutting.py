@@ -1,8 +1,8 @@
-"""The end of a log is cut while the store is open, as a slave does that comes back to another
-master; then its epochs are.
+"""The end of a log is truncated while the store is open, as by a slave of another master; then its
+epochs are.
 
-What is cut is there until it is gone, and gone for good when the cut was done. As long as it is
-there the epochs are, too: from them the next comparison finds that it has to go. What was cut is in
+Truncated records stay until the truncation is done, and are then gone for good. Until then the
+epochs stay too, so that the next comparison finds the point of truncation. Truncated bytes are in
 damaged/.
 """
 
@@ -19,7 +19,7 @@ from tests.simulation.crash_points.machine import ROOT
 from tests.simulation.crash_points.store import Ledger, StoreRun, opened, read, settings
 from tests.simulation.crash_points.workloads import ALL, Crash, Workload
 
-_KEPT, _LOST = 9, 8  # messages; those that are cut begin amid a file and reach into another
+_KEPT, _LOST = 9, 8  # messages; the truncated ones start within a file and reach into another
 _COMMON = Epoch(1, 0)
 
 
@@ -77,7 +77,7 @@ def _judge(
                 if end > cutting and list(epochs.all) != [_COMMON, Epoch(2, cutting)]:
                     problems.append(f"the log goes on to {end}, with epochs {list(epochs.all)}")
                 if end <= cutting and not _is_kept(cutting):
-                    problems.append("what was cut is not in damaged/")
+                    problems.append("the truncated bytes are not in damaged/")
                 point = epochs.common_point([_COMMON, Epoch(3, cutting)], cutting + 1000, end)
                 if point != cutting:
                     problems.append(f"the next comparison finds {point}, not {cutting}")

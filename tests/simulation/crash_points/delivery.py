@@ -1,9 +1,10 @@
-"""Messages that come later: delayed, timed and transactional ones; and a topic that is made.
+"""Messages that are delivered later: delayed, timed and transactional ones; and a topic that is
+created.
 
-What is known is simple: a body that was acknowledged comes, once the broker has had the time;
-one that was rolled back never does; what was begun and not answered may come or not. A transaction
-ends once, though its end is asked for again behind the crash. With asynchronous flush a power cut
-may take what was acknowledged; what is there still, and waits, has to come.
+An acknowledged body is delivered once the broker has had the time, a rolled-back one never; one
+without an answer may be delivered. A transaction ends once, even if its end is requested again
+after the crash. With asynchronous flush a power cut may take acknowledged messages; waiting
+messages that survive must be delivered.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from tests.simulation.crash_points.workloads import ALL, Crash, Judge, Workload
 
 COMMIT, ROLLBACK = 8, 12
 MADE = "Made"
-# All that waits is due by then, in seconds.
+# Everything that waits is due by then, in seconds.
 _PATIENCE = 8.0
 _WAITING = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
 _UNSYNCED = {
@@ -39,7 +40,7 @@ _UNSYNCED = {
 
 
 async def transact(ledger: Ledger, session: Session, body: str, how: int) -> None:
-    """Send a half, and end it one way or the other."""
+    """Send a half and end it."""
     half = await send(ledger, session, body, 4, TRAN_MSG="true", PGROUP="P", UNIQ_KEY=body)
     physical = decode_offset_id(half.fields["msgId"]).offset
     fields = _end(body, int(half.fields["queueOffset"]), physical, how)
@@ -105,11 +106,11 @@ def _delivery(**changes: str) -> Callable[[Ledger, MessageStoreConfig], Awaitabl
             await send(ledger, session, "timed", TIMER_DELIVER_MS=str(due))
             await send(ledger, session, "timed later", TIMER_DELIVER_MS=str(due + 2500))
             await make_topic(ledger, session)
-            for size in (0, 100, 200):  # one write of each lies across the end of a sector
+            for size in (0, 100, 200):  # a write of each crosses the end of a sector
                 await transact(ledger, session, "committed" + size * ".", COMMIT)
             await transact(ledger, session, "rolled back", ROLLBACK)
             await send(ledger, session, "half", 4, TRAN_MSG="true", PGROUP="P", UNIQ_KEY="half")
-            await broker.stores.messages.flusher.drain()  # with asynchronous flush there is more
+            await broker.stores.messages.flusher.drain()  # with asynchronous flush more survives
             await asyncio.sleep(0.3)
             await send(ledger, session, "delayed later", DELAY="1")
             await asyncio.sleep(2.7)
@@ -182,7 +183,7 @@ async def _recover(
     crash: Crash,
     changes: dict[str, str],
 ) -> None:
-    """Start behind a crash, let everything become due, look, and stop."""
+    """Start after a crash, let everything become due, check, and stop."""
     async with serving(ledger, **changes) as (broker, session):
         if changes and crash.has_lost_power:
             stored, _ = read(broker.stores.messages)
@@ -191,7 +192,7 @@ async def _recover(
                              if name in _WAITING}  # fmt: skip
             expected.undone.clear()
         for fields in expected.ends.values():
-            # It may have ended, or be lost: what is wanted is that it does not end twice.
+            # It may have ended or be lost: it must not end twice.
             await session.invoke(ADDRESS, Command(RequestCode.END_TRANSACTION, fields))
         await asyncio.sleep(_PATIENCE)
         stored, wrong = read(broker.stores.messages)

@@ -1,4 +1,4 @@
-"""Going through the points of a workload, and through what a crash may leave at each."""
+"""Tries the points of a workload, and the states that a crash may leave at each."""
 
 import random
 import time
@@ -17,35 +17,35 @@ from tests.simulation.image import Image
 from tests.simulation.inode import Change, Inode
 from tests.simulation.world import World
 
-Unit = tuple[int, int]  # a change's number, and where its sector begins
+Unit = tuple[int, int]  # a change's number, and the position of its sector
 Found = tuple[Unit, Change | Renaming, Inode]
 
-_AS_LONG = 6  # a start of a whole broker takes as long as so many of a store
-# All subsets of so many units of one file, the others all kept or all lost.
+_AS_LONG = 6  # a start of a broker takes as long as this many of a store
+# All subsets of this many units of one file, with all others kept or all lost.
 _OF_A_FILE = 5
-KILL = 0  # the number of what a kill leaves; power cuts come behind it
-# Of real time, in which a process has to be through with a point: some have a thousand starts.
+KILL = 0  # the number of a kill; power cuts have later numbers
+# Real time for all starts of a point: some have a thousand.
 _POINT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is tried."""
+    """The extent of a search."""
 
     whole: int = 8  # all subsets of so many units
     by_chance: int = 200  # subsets of more
-    #: So many of the starts that do the same kinds of things are crashed at each of their points.
+    # Of starts with the same kinds of operations this many are crashed at each of their points.
     again: int = 0
     again_by_chance: int = 4
     most: int = 1 << 30  # subsets of a point
-    every: int = 1  # of so many points one, and fewer where a start takes long
+    every: int = 1  # one point of so many, and fewer if a start takes long
     most_failures: int = 1 << 30
-    seconds: float = 0.0  # 0: as long as it takes; if not, points come in any order
+    seconds: float = 0.0  # 0: no limit; otherwise points are tried in random order
 
 
 @dataclass
 class Failure:
-    """A start that did not find what it had to."""
+    """A start that did not find what it must."""
 
     command: str
     problems: list[str]
@@ -54,21 +54,21 @@ class Failure:
 
 @dataclass
 class Summary:
-    """What was covered, and what failed."""
+    """The coverage and the failures."""
 
     operations: int = 0
     points: int = 0
-    subsets: int = 0  # tried, those that leave the same disk counted, too
+    subsets: int = 0  # tried, including those that leave an equal disk
     starts: int = 0
     again_points: int = 0
     again_starts: int = 0
-    images: int = 0  # disks that were started from, each of them another
-    is_whole: bool = True  # and not over before its end
+    images: int = 0  # different disks that were started from
+    is_whole: bool = True  # and not stopped by a limit
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
 
     def add(self, other: "Summary") -> None:
-        """Count what was covered elsewhere, too."""
+        """Add the coverage of another process."""
         for name in ("points", "subsets", "starts", "again_points", "again_starts"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.is_whole = self.is_whole and other.is_whole
@@ -77,7 +77,7 @@ class Summary:
 
 @dataclass
 class _Part:
-    """What a process has found out at a point."""
+    """The results of a process at a point."""
 
     summary: Summary = field(default_factory=Summary)
     seen: set[tuple[object, ...]] = field(default_factory=set)
@@ -88,16 +88,17 @@ class _Part:
 def crashes(
     image: Image, limits: Limits, seed: str
 ) -> Iterator[tuple[int, frozenset[Unit] | None]]:
-    """The numbers of what may be left, and which units are kept; None for a kill, which keeps all.
+    """The numbers of the possible states, and the units kept in each; None for a kill, which keeps
+    all.
 
-    The numbers of a point are always the same, with the same limits.
+    The numbers of a point are always the same for the same limits.
     """
     yield KILL, None
     units = units_of(image)
     chance = random.Random(seed)
     seen: set[frozenset[Unit]] = set()
     if limits.most < 1 << 30:
-        chance.shuffle(units)  # which are tried alone is up to the point
+        chance.shuffle(units)  # the point determines the units tried alone
     for number, kept in enumerate(_subsets(units, limits, chance), KILL + 1):
         if len(seen) >= limits.most:
             return
@@ -144,8 +145,9 @@ def units_of(image: Image) -> list[Found]:
 
 
 class Explorer:
-    """Goes through one workload, each point in a process of its own: what starts leave in memory,
-    of which nothing is collected, goes with it."""
+    """Explores one workload, each point in a process of its own, with which the memory of its
+    starts goes.
+    """
 
     def __init__(self, workload: Workload, limits: Limits) -> None:
         self.workload = workload
@@ -210,7 +212,7 @@ class Explorer:
         return self.summary
 
     def _take(self, part: _Part) -> None:
-        """What a process found; those forked from now on know of it."""
+        """Add the results of a process; processes forked later know them."""
         self.summary.add(part.summary)
         self._known.seen |= part.seen
         self._known.images |= part.images
@@ -255,7 +257,7 @@ class Explorer:
         trail: list[tuple[Point, int, frozenset[Unit] | None]],
         only: tuple[int, ...],
     ) -> None:
-        """Crash at each point of a start, which is made once more."""
+        """Crash at each point of a start, which is repeated."""
         ledger = Ledger(self._ledger.events[: trail[0][0].events])
         ledger.next_number = self._ledger.next_number
         lost = trail[0][2] is not None
@@ -288,7 +290,7 @@ class Explorer:
         has_lost_power: bool,
         is_for_points: bool = False,
     ) -> Run | None:
-        """Start from what a crash leaves; None if that is known."""
+        """Start from the state of a crash; None if an equal one is known."""
         point, _, kept = trail[-1]
         image = point.image
         if kept is not None:
@@ -314,7 +316,7 @@ class Explorer:
     def _check(
         self, ledger: Ledger, problems: list[str], crash: Crash
     ) -> tuple[object, Callable[[], Awaitable[None]]]:
-        """What is expected, to be compared, and the start that looks for it."""
+        """The expectation, for comparison, and the start that checks it."""
         if self.workload.judge is not None:
             return self.workload.judge(ledger, problems, crash)
         expected = Expectation.of(

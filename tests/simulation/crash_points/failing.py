@@ -1,4 +1,4 @@
-"""Workloads on a disk that fails, and with work that is cancelled in the middle."""
+"""Workloads on a failing disk, and with cancelled operations."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _SYNCS = ("fsync", "fdatasync")
 
 @contextlib.contextmanager
 def failing(operations: tuple[str, ...], part: str, times: int = 1 << 30) -> Iterator[None]:
-    """Operations on files that have a part in their paths fail so often."""
+    """Make operations on files with a part in their paths fail this often."""
     disk = seams.disks[NAME]
     before, left = disk.faults, times
 
@@ -43,10 +43,10 @@ async def _fill(life: StoreRun, count: int, queues: int = 4) -> None:
 
 @workload()
 async def queues_cannot_be_synced(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """An fsync of each queue's file fails once, and works from then on."""
+    """An fsync of each queue's file fails once, and then works."""
     async with opened(ledger, config) as life:
         await _fill(life, 8)
-        for queue_id in range(4):  # what is forgotten then is up to chance
+        for queue_id in range(4):  # the lost data is random
             part = f"consumequeue/orders/{queue_id}/"
             with failing(_SYNCS, part, 1), contextlib.suppress(OSError):
                 await life.store.checkpointer.checkpoint()
@@ -57,7 +57,7 @@ async def queues_cannot_be_synced(ledger: Ledger, config: MessageStoreConfig) ->
 
 @workload()
 async def log_cannot_be_synced(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """An fsync of the log fails now and then."""
+    """An fsync of the log fails sometimes."""
     async with opened(ledger, config) as life:
         await _fill(life, 4)
         for _ in range(8):
@@ -75,11 +75,11 @@ async def queue_cannot_be_written(ledger: Ledger, config: MessageStoreConfig) ->
 
 @workload()
 async def index_cannot_be_written(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """The index is behind for a moment, and a checkpoint is asked for."""
+    """The index lags for a moment while a checkpoint is requested."""
     async with opened(ledger, config) as life:
         await _fill(life, 11)
         with failing(_WRITES, "index/"):
-            with contextlib.suppress(Exception):  # refused, when there is no room for its key
+            with contextlib.suppress(Exception):  # refused if there is no space for its key
                 await _fill(life, 4)
             with contextlib.suppress(OSError):
                 await life.store.checkpointer.checkpoint()
@@ -87,7 +87,7 @@ async def index_cannot_be_written(ledger: Ledger, config: MessageStoreConfig) ->
 
 @workload()
 async def deletion_cannot_be_noted(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """A topic is to be deleted, and that cannot be written down."""
+    """A topic is to be deleted, but the deletion cannot be recorded."""
     async with opened(ledger, config) as life:
         await life.put("others", 0, 3)
         await _fill(life, 2)
@@ -98,7 +98,7 @@ async def deletion_cannot_be_noted(ledger: Ledger, config: MessageStoreConfig) -
 
 @workload()
 async def cancelled_rounds(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """Stops that come amid a round of writing queues."""
+    """Stops during a round of writing queues."""
     for turns in range(1, 5):
         async with opened(ledger, config) as life:
             await _fill(life, 6, queues=6)

@@ -1,4 +1,4 @@
-"""Stores that the Java broker has written (tests/vectors), on a simulated disk."""
+"""Stores of the Java broker (tests/vectors) on a simulated disk."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ from tests.system.ledger import QUEUES, TOPIC
 from tests.vectors.capture_store import MESSAGES, SIZE
 
 VECTORS = Path(__file__).parents[2] / "vectors"
-# As the Java broker had them, where ours are named otherwise or are others by default.
+# Settings of the Java broker whose names or defaults differ here.
 _SIZES = {
     "mapped_file_size_commit_log": 8192,
     "mapped_file_size_consume_queue": 60,
@@ -28,7 +28,7 @@ _SIZES = {
 
 
 def image(archive: Path) -> Image:
-    """A disk that holds a store, all of it synced."""
+    """A disk that holds a store, fully synced."""
     disk = Disk(World("java"), NAME, Descriptors())
     disk.mkdir("store")
     with tarfile.open(archive) as members:
@@ -43,12 +43,12 @@ def image(archive: Path) -> Image:
             data = file.read()
             disk.ftruncate(opened_file, len(data))
             disk.pwrite(opened_file, data.rstrip(b"\0"), 0)
-    disk.lose_power(lambda item, at: True)  # it has all got there
+    disk.lose_power(lambda item, at: True)  # everything is on the disk
     return Image.of(disk)
 
 
 def events(archive: Path) -> list[model.Event]:
-    """What the Java broker has acknowledged: the queues say where it lies."""
+    """The messages that the Java broker acknowledged, in the places of its queues."""
     files = image(archive).disk(World("java"), Descriptors()).files()
     entries: dict[tuple[int, int], tuple[int, int]] = {}
     for path, inode in files:
@@ -72,7 +72,7 @@ def events(archive: Path) -> list[model.Event]:
 
 
 async def _go_on(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """Start, put some more, stop, and start again."""
+    """Start, add messages, stop, and start again."""
     for _ in range(2):
         async with opened(ledger, config) as life:
             for number in range(4):

@@ -1,4 +1,4 @@
-"""Running a coroutine on a machine with a given disk, with a copy of the disk at each operation."""
+"""Runs a coroutine on a machine with a given disk, with a copy of the disk at each operation."""
 
 import gc
 import hashlib
@@ -14,35 +14,35 @@ from tests.simulation.world import START, Machine, Stuck, World
 
 NAME = "broker"
 ROOT = f"/sim/{NAME}/store"
-# Longer than anything that a workload or a start may take, in simulated seconds.
+# Longer than any workload or start, in simulated seconds.
 LIMIT = 120.0
-# Worlds have cycles. Collected amid a run they would run what the dead do not.
+# Worlds have cycles. Collected during a run they would execute `finally` blocks of killed code.
 _WORLDS_BETWEEN_COLLECTIONS = 300
 _worlds = 0
 
 
 @dataclass(frozen=True)
 class Point:
-    """The moment before an operation, or behind the last."""
+    """The moment before an operation, or after the last."""
 
-    number: int  # of operations done
-    operation: str  # the one that comes
+    number: int  # number of finished operations
+    operation: str  # the next operation
     path: str
     image: Image
-    events: int  # of the ledger, so far
+    events: int  # number of events in the ledger
     now: float
 
 
 @dataclass
 class Run:
-    """What became of a coroutine on a machine."""
+    """The result of a coroutine on a machine."""
 
     points: list[Point]
     failure: BaseException | None
     lines: list[str] = field(repr=False)
     now: float
     operations: int
-    #: The kinds of what was done: operations, and of which folder of the store.
+    # The kinds of operations, each with its folder of the store.
     kinds: frozenset[tuple[str, str]]
 
 
@@ -64,7 +64,7 @@ def run(
     now: float = START,
     keeps_points: bool = True,
 ) -> Run:
-    """Run to the end, on an empty disk if there is no image; ``events`` counts those so far."""
+    """Run to the end, on an empty disk without an image; ``events`` counts the events so far."""
     global _worlds
     _worlds += 1
     if _worlds % _WORLDS_BETWEEN_COLLECTIONS == 0:
@@ -108,7 +108,7 @@ def _run(
             return
         done, version = events(), disk.version
         if points and (versions[-1], points[-1].events) == (version, done):
-            return  # nothing has changed since the point before
+            return  # nothing has changed since the previous point
         image = points[-1].image if points and versions[-1] == version else Image.of(disk)
         versions.append(version)
         points.append(Point(disk.operations - 1, operation, path, image, done, world.now))
@@ -133,7 +133,7 @@ def _run(
 
 
 def behind_power_cut(image: Image, keeps: Keeps) -> Image:
-    """What is left of a disk."""
+    """The content of a disk after a power cut."""
     world = World("power cut")
     disk = image.disk(world, Descriptors())
     disk.lose_power(keeps)
@@ -141,7 +141,7 @@ def behind_power_cut(image: Image, keeps: Keeps) -> Image:
 
 
 def digest(image: Image) -> bytes:
-    """The same for two disks that nobody can tell apart, now or behind a power cut."""
+    """Equal for two disks that cannot be distinguished, now or after a power cut."""
     summary = hashlib.blake2b(digest_size=16)
     frozen = dict(image.files)
     folders = dict(image.folders)

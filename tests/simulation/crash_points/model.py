@@ -1,7 +1,7 @@
-"""What was done to a store, and what has to be there behind a crash.
+"""The actions on a store, and what must be there after a crash.
 
-The ledger is a list of events; of a point only those count that came before it. From them comes the
-expectation: which messages may be at which place, and which must be.
+The ledger is a list of events; for a point only earlier ones count. They determine the expectation:
+which messages may be in which place, and which must.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ Place = tuple[str, int, int]  # topic, queue id, queue offset
 
 @dataclass(frozen=True)
 class Message:
-    """A message that was given to the store."""
+    """A message that was put into the store."""
 
     number: int
     place: Place
@@ -33,28 +33,28 @@ class Appended:
 
 @dataclass(frozen=True)
 class Stored:
-    """Acknowledged."""
+    """The store has acknowledged it."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Flushed:
-    """The store says that its log is on the disk up to here."""
+    """The store reports that its log is on the disk up to this offset."""
 
     upto: int
 
 
 @dataclass(frozen=True)
 class Found:
-    """A start has come to its end: these can be read, and no others are there."""
+    """A start has finished: these messages can be read, and no others exist."""
 
     numbers: frozenset[int]
 
 
 @dataclass(frozen=True)
 class Expiring:
-    """Messages that begin before an offset may go from now on, the oldest first."""
+    """Messages before an offset may expire from now on, oldest first."""
 
     before: int
 
@@ -68,35 +68,35 @@ class Deleting:
 
 @dataclass(frozen=True)
 class Deleted:
-    """That was acknowledged."""
+    """The deletion was acknowledged."""
 
     topic: str
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """What begins at an offset or behind it is being cut off the log."""
+    """The log is being truncated at an offset."""
 
     point: int
 
 
 @dataclass(frozen=True)
 class Cut:
-    """It was."""
+    """The truncation is done."""
 
     point: int
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Of a broker: a message was sent, and may come from now on."""
+    """Of a broker: a message was sent and may be delivered."""
 
     body: str
 
 
 @dataclass(frozen=True)
 class Due:
-    """It was acknowledged and has to come."""
+    """The message was acknowledged and must be delivered."""
 
     body: str
 
@@ -185,19 +185,20 @@ Event = (
 
 @dataclass
 class Expectation:
-    """What a start has to find."""
+    """The expected result of a start."""
 
     messages: dict[int, Message] = field(default_factory=dict)  # that may be there
-    promised: set[int] = field(default_factory=set)  # those that must
-    deleting: set[str] = field(default_factory=set)  # topics: all of one or nothing
+    promised: set[int] = field(default_factory=set)  # that must be there
+    deleting: set[str] = field(default_factory=set)  # topics that are complete or deleted
     doomed: set[int] = field(default_factory=set)  # messages of these
     expired_before: int = 0
     gone: set[int] = field(default_factory=set)  # messages that must not be there
 
     @classmethod
     def of(cls, events: Iterable[Event], *, is_synced: bool, has_lost_power: bool) -> "Expectation":
-        """``is_synced``: what is acknowledged has been flushed; if not, a power cut takes what was
-        not flushed."""
+        """``is_synced``: acknowledged messages have been flushed; otherwise a power cut takes
+        unflushed ones.
+        """
         self = cls()
         survives_all = is_synced or not has_lost_power
         stored: set[int] = set()
@@ -243,7 +244,7 @@ class Expectation:
         self.deleting.discard(topic)
 
     def problems(self, found: dict[Place, bytes], keyed: dict[str, list[bytes]]) -> list[str]:
-        """What is wrong with what was found: bodies by place, and bodies by key."""
+        """The violations in what was found: bodies by place, and bodies by key."""
         wrong = []
         allowed: dict[Place, list[Message]] = {}
         for message in self.messages.values():
@@ -268,7 +269,7 @@ class Expectation:
         return wrong
 
     def _order_problems(self, present: set[int]) -> list[str]:
-        """The log keeps a stretch of what was put there; a deleted topic goes as a whole."""
+        """The log keeps a contiguous part of its messages; a deleted topic is deleted as a whole."""
         wrong = []
         for topic in sorted(self.deleting):
             doomed = {n for n in self.doomed if self.messages[n].topic == topic}
@@ -282,7 +283,7 @@ class Expectation:
                 m.body[:20] for m in stretch[there[0] : there[-1]] if m.number not in present
             ]
             if missing:
-                wrong.append(f"{missing} are missing amid the log")
+                wrong.append(f"{missing} are missing within the log")
             if there[0] and stretch[there[0] - 1].start >= self.expired_before:
                 wrong.append(f"{stretch[there[0] - 1].body[:20]!r} is missing before the first")
         return wrong

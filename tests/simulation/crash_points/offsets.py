@@ -1,8 +1,8 @@
-"""Offsets of groups: committed, set back, saved, and a broker that stops amid a save.
+"""Offsets of groups: committed, set back, saved, and a broker that stops during a save.
 
-An offset that was committed is in effect until another is. What a start finds was in effect at some
-moment of the time between two saves before the crash, or, behind a calm stop, at its end. It is
-never beyond the end of its queue: what comes next would be passed over.
+A committed offset is in effect until the next one. A start finds one that was in effect between two
+saves before the crash, or, after an orderly stop, the last one. It is never beyond the end of its
+queue, because later messages would be skipped.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _QUEUES = (0, 1)
 _NONE = -1
 _EVERY = {"flushConsumerOffsetInterval": "1000"}
 _UNSYNCED = {**_EVERY, "flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "20000"}
-# Seconds between two saves that have ended, at most: the interval, and a save.
+# Longest time between two finished saves, in seconds: the interval and a save.
 _BETWEEN_SAVES = 1.3
 
 
@@ -60,7 +60,7 @@ def _offsets(**changes: str) -> Main:
         ledger.note(model.Stopped())
         for turn, offset in enumerate((6, 3, 4, 2)):
             async with serving(ledger, **changes) as (broker, session):
-                await send(ledger, session, f"n{turn}")  # a save has it flushed first
+                await send(ledger, session, f"n{turn}")  # a save flushes it first
                 await _commit(ledger, session, 1, offset)
                 await _is_saving(broker)
                 await asyncio.sleep(0.001 * turn)
@@ -71,7 +71,7 @@ def _offsets(**changes: str) -> Main:
 
 @dataclass
 class Expectation:
-    """The offsets that may be found, by queue."""
+    """The possible offsets, by queue."""
 
     allowed: dict[int, set[int]] = field(default_factory=lambda: {q: {_NONE} for q in _QUEUES})
 
@@ -79,7 +79,7 @@ class Expectation:
     def of(cls, events: list[model.Event], now: float) -> "Expectation":
         self = cls()
         current = dict.fromkeys(_QUEUES, _NONE)
-        ended: list[tuple[int, int, float]] = []  # what was in effect, and until when
+        ended: list[tuple[int, int, float]] = []  # offsets in effect, and until when
         moving: dict[int, int] = {}
         for event in events:
             match event:
@@ -123,7 +123,7 @@ def _judge(**changes: str) -> Judge:
             async with serving(ledger, **changes) as (broker, _):
                 again = {q: broker.stores.offsets.query(GROUP, TOPIC, q) for q in _QUEUES}
                 if again != found:
-                    problems.append(f"behind a calm stop {GROUP} is at {again}, not at {found}")
+                    problems.append(f"after an orderly stop {GROUP} is at {again}, not at {found}")
 
         return tuple(frozenset(one) for one in expected.allowed.values()), look
 

@@ -1,4 +1,4 @@
-"""Defects to plant: steps that a store must not leave out. Each has to be found."""
+"""Defects to plant: steps that a store must not omit. Each must be found."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from mq.daemons.tube.broker.store import segments as tube_segments
 
 
 class _FilesWithoutFolderSync:
-    """`files` for a module that forgets to fsync folders."""
+    """`files` for a module that does not fsync folders."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(files, name)
@@ -42,7 +42,7 @@ def _never_crashed(self: commit_log.CommitLog, *, crashed: bool = False) -> None
 
 
 def _believed(self: Any) -> None:
-    """In place of the fsyncs of a recovery of TubeMQ's store."""
+    """Replaces the fsyncs in the recovery of a TubeMQ store."""
     for segment in (*self._data.segments, *self._index.segments):
         segment.synced = segment.end
 
@@ -52,14 +52,14 @@ _no_folders = _FilesWithoutFolderSync()
 
 
 class Replaced(NamedTuple):
-    """What stands in the place of an attribute of a class or a module."""
+    """The replacement of an attribute of a class or a module."""
 
     target: Any
     attribute: str
     new: object
 
 
-#: By name: the workload that finds it, and what is put in the place of what.
+# By name: the workload that finds it, and the replaced attributes.
 ALL: dict[str, tuple[str, list[Replaced]]] = {
     "log-is-not-synced": ("at-once", [Replaced(mapped_file.MappedFile, "sync", _nothing)]),
     "name-of-log-file-is-not-synced": (
@@ -109,7 +109,7 @@ ALL: dict[str, tuple[str, list[Replaced]]] = {
 
 
 def plant(name: str) -> str:
-    """Put a defect into the store of this process; returns the workload that finds it."""
+    """Plant a defect in the store of this process; returns the workload that finds it."""
     workload, replaced = ALL[name]
     for one in replaced:
         setattr(one.target, one.attribute, one.new)

@@ -1,8 +1,8 @@
-"""Messages that are popped: acknowledged, hidden for longer, or left until they come again.
+"""Popped messages: acknowledged, hidden for longer, or left until they are redelivered.
 
-What is stored and was not acknowledged comes again; what was acknowledged, and answered, does not.
-With asynchronous flush a power cut may take messages and acknowledgements, but no check point
-alone: a message that is there comes again, or its acknowledgement is there, too.
+A stored message without acknowledgement is redelivered; one with an answered acknowledgement is
+not. With asynchronous flush a power cut may take messages and acknowledgements, but no check point
+alone: a surviving message is redelivered, or its acknowledgement survives, too.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ GROUP = "G"
 _SETTINGS = {"flushConsumerOffsetInterval": "700", "reviveQueueNum": "2"}
 _UNSYNCED = {**_SETTINGS, "flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "20000"}
 _INVISIBLE = 1500  # ms
-# All that was popped has come again by then, in seconds.
+# Seconds after which everything popped is redelivered.
 _PATIENCE = 6.0
-# A popped message is acknowledged so long before or behind the moment when it comes again, ms.
+# A popped message is acknowledged this many ms before or after its redelivery.
 _CLOSE = (-5.0, -4.0, -3.0, -2.0, -1.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Popped:
-    """A message, and what names it to the broker."""
+    """A message with the values that identify it to the broker."""
 
     body: str
     topic: str
-    receipt: tuple[str, ...]  # as pop/receipt.py tells
-    due: int  # ms: when it comes again
+    receipt: tuple[str, ...]  # as in pop/receipt.py
+    due: int  # ms: its redelivery
 
     @property
     def names(self) -> dict[str, object]:
@@ -67,7 +67,7 @@ async def _ask(session: Session, header: Header) -> Command:
 
 
 async def pop(session: Session, most: int, invisible: int = _INVISIBLE) -> list[Popped]:
-    """What there is now."""
+    """Pop the available messages."""
     header = PopMessageRequestHeader(
         consumer_group=GROUP, topic=TOPIC, queue_id=-1, max_msg_nums=most, invisible_time=invisible,
         poll_time=0, born_time=clock.milliseconds(), init_mode=0,
@@ -127,7 +127,7 @@ def _popping(**changes: str) -> Main:
         async with serving(ledger, **changes) as (broker, session):
             for number in range(12):
                 await send(ledger, session, f"m{number}")
-            await broker.stores.messages.flusher.drain()  # with asynchronous flush there is more
+            await broker.stores.messages.flusher.drain()  # with asynchronous flush more survives
             first = await pop(session, 4)
             await acknowledge(ledger, session, first[0])
             hidden = await _hide(session, first[1], 2500)
@@ -149,7 +149,7 @@ def _popping(**changes: str) -> Main:
 
 @contextlib.contextmanager
 def _slow_syncs() -> Iterator[None]:
-    """Whatever waits for no fsync is done before what waits for one."""
+    """Operations that wait for no fsync finish before those that do."""
     disk = seams.disks[NAME]
     before = disk.faults
     disk.faults = replace(before, sync_seconds=(0.05, 0.06))
@@ -204,9 +204,9 @@ class Expectation:
             lost = sorted(self.due - stored)
             wrong += [f"{body!r} was acknowledged, and is not there" for body in lost]
             back = sorted(found.keys() & self.left)
-            wrong += [f"{body!r} was consumed, and comes again" for body in back]
+            wrong += [f"{body!r} was consumed, and is redelivered" for body in back]
         missing = sorted((stored & self.begun) - self.leaving - found.keys())
-        return wrong + [f"{body!r} was not consumed, and does not come" for body in missing]
+        return wrong + [f"{body!r} was not consumed, and is not redelivered" for body in missing]
 
 
 def _judge(**changes: str) -> Judge:
@@ -232,7 +232,7 @@ def _judge(**changes: str) -> Judge:
 
 
 async def _consume(ledger: Ledger, session: Session) -> Counter[str]:
-    """Pop and acknowledge whatever comes, for a while."""
+    """Pop and acknowledge everything for a while."""
     found: Counter[str] = Counter()
     until = clock.monotonic() + _PATIENCE
     while clock.monotonic() < until:

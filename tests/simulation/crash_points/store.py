@@ -1,4 +1,4 @@
-"""A store on the machine: what workloads do with it, and what a start behind a crash finds."""
+"""A store on the machine: its workloads, and the checks of a start after a crash."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ from tests.simulation import small
 from tests.simulation.crash_points import model
 from tests.simulation.crash_points.machine import ROOT
 
-assert small  # imported for what it makes small
+assert small  # imported for the constants that it makes small
 
 HOST = bytes((10, 0, 0, 1)) + (10911).to_bytes(4, "big")
 _ALL_TIME = 1 << 62
@@ -39,7 +39,7 @@ def settings(**changes: Any) -> MessageStoreConfig:
 
 @dataclass
 class Ledger:
-    """Events, and the store they are of."""
+    """Events, and the store that they belong to."""
 
     events: list[model.Event] = field(default_factory=list)
     store: MessageStore | None = None
@@ -50,7 +50,7 @@ class Ledger:
         self.events.append(event)
 
     def count(self) -> int:
-        """The number of events so far, with what the store says by itself."""
+        """The number of events so far, including those that the store reports."""
         if self.store is not None and self.store.log.flushed != self.flushed:
             self.flushed = self.store.log.flushed
             self.note(model.Flushed(self.flushed))
@@ -58,14 +58,14 @@ class Ledger:
 
 
 class StoreRun:
-    """A store that is open, while a workload works with it."""
+    """An open store that a workload uses."""
 
     def __init__(self, store: MessageStore, ledger: Ledger) -> None:
         self.store = store
         self.ledger = ledger
 
     def append(self, topic: str, queue_id: int, size: int = 60) -> "asyncio.Future[bool]":
-        """Put a message; the future tells whether it was acknowledged."""
+        """Put a message; the future returns whether it was acknowledged."""
         store, ledger = self.store, self.ledger
         number = ledger.next_number
         ledger.next_number += 1
@@ -99,7 +99,7 @@ class StoreRun:
         return future
 
     async def put(self, topic: str, queue_id: int, count: int = 1, size: int = 60) -> None:
-        """Put messages, one behind the other."""
+        """Put messages one after the other."""
         for _ in range(count):
             await self.append(topic, queue_id, size)
 
@@ -109,14 +109,14 @@ class StoreRun:
         self.ledger.note(model.Deleted(topic))
 
     async def expire(self) -> None:
-        """Have retention delete all files of the log but the last."""
+        """Let retention delete all log files but the last."""
         self.ledger.note(model.Expiring(self.store.log.files[-1].start))
         await self.store.retention.clean(manual=True)
 
 
 @asynccontextmanager
 async def opened(ledger: Ledger, config: MessageStoreConfig) -> AsyncIterator[StoreRun]:
-    """A store from its start to its clean stop."""
+    """A store from its start to its orderly stop."""
     store = MessageStore(lambda: config, HOST)
     try:
         async with store:
@@ -130,7 +130,7 @@ Work = Callable[[StoreRun], Awaitable[None]]
 
 
 def read(store: MessageStore) -> tuple[dict[model.Place, bytes], list[str]]:
-    """The bodies that can be read, by place, and what is wrong with it."""
+    """The readable bodies by place, and the problems."""
     found: dict[model.Place, bytes] = {}
     wrong = []
     for queue in store.queues:
@@ -168,19 +168,19 @@ async def recover(
     *,
     may_be_damaged: bool,
 ) -> None:
-    """Start behind a crash, look at everything, put one more message, stop, and start again."""
+    """Start after a crash, check everything, put one more message, stop, and start again."""
     async with opened(ledger, config) as life:
         store = life.store
         found, wrong = read(store)
         problems += wrong
         problems += expected.problems(found, look_up(store, list(expected.messages.values())))
         if store.report.damages and not may_be_damaged:
-            problems.append(f"what no machine has damaged is cut: {store.report.damages}")
+            problems.append(f"undamaged bytes are truncated: {store.report.damages}")
         numbers = {m.number for m in expected.messages.values() if found.get(m.place) == m.body}
         ledger.note(model.Found(frozenset(numbers)))
         topic = min((place[0] for place in found), default="orders")
         if not await life.append(topic, 0):
-            problems.append("it takes no message")
+            problems.append("it accepts no message")
         more, wrong = read(store)
         problems += wrong
         before = len(found)
@@ -192,8 +192,10 @@ async def recover(
     async with opened(ledger, config) as life:
         report = life.store.report
         if report.crashed or report.damages or report.rebuilt_queues:
-            problems.append(f"a start behind a clean stop found {report}")
+            problems.append(f"a start after an orderly stop found {report}")
         again, wrong = read(life.store)
         problems += wrong
         if again != more:
-            problems.append(f"behind a clean stop {len(again)} messages are there, not {len(more)}")
+            problems.append(
+                f"after a stop {len(again)} messages are there, not {len(more)}"
+            )

@@ -1,8 +1,8 @@
-"""A store of TubeMQ: messages are appended in turns, files begin and end, checkpoints are made.
+"""A TubeMQ store: messages are appended in turns, files start and end, checkpoints are written.
 
-What is there behind a crash is a beginning of what was sent, in its order, each once, and the index
-says the same. All that was acknowledged is in it: behind a kill always, behind a power cut with
-`sync`, and with `os` what was flushed.
+After a crash the store has a prefix of the sent messages, in order, each once, with a matching
+index. Everything acknowledged is in it: after a kill always, after a power cut with `sync`, and
+with `os` everything flushed.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from tests.simulation.crash_points.store import Ledger
 from tests.simulation.crash_points.workloads import ALL, Crash, Judge, Main, Workload
 
 _DATA, _INDEX = 2400, 5 * INDEX_SIZE  # of files
-_LARGE_INDEX = 40 * INDEX_SIZE  # of which a power cut may leave the end alone
+_LARGE_INDEX = 40 * INDEX_SIZE  # of which a power cut may leave only the end
 _SIZE = 500  # of a payload: most records are in two sectors
-_LATER = "9999"  # what is sent behind a start, which may be crashed, too
+_LATER = "9999"  # sent after a start, which may be crashed, too
 _EVERYTHING = 1 << 30
 
 
@@ -59,7 +59,7 @@ async def _opened(
 
 
 async def _send(ledger: Ledger, store: TopicStore, count: int) -> None:
-    """Messages of one turn of the loop."""
+    """Send messages in one turn of the event loop."""
     waiting = []
     loop = asyncio.get_running_loop()
     for _ in range(count):
@@ -106,7 +106,7 @@ def _works(mode: FlushMode) -> Main:
 
 
 async def _damaged(ledger: Ledger, _config: MessageStoreConfig) -> None:
-    """Most of the index goes, before the checkpoint, and a start makes it again."""
+    """Most of the index before the checkpoint is lost, and a start rebuilds it."""
     async with _opened(FlushMode.os, _LARGE_INDEX) as (_flusher, _stores, store):
         for _turn in range(4):
             await _send(ledger, store, 5)
@@ -120,7 +120,7 @@ async def _damaged(ledger: Ledger, _config: MessageStoreConfig) -> None:
 
 
 async def _failed_fsync(ledger: Ledger, _config: MessageStoreConfig) -> None:
-    """An fsync fails, and the broker is restarted: what the kernel has dropped it still shows."""
+    """An fsync fails, and the broker is restarted: the kernel still shows the dropped data."""
     async with _opened(FlushMode.sync) as (_flusher, _stores, store):
         await _send(ledger, store, 3)
     for what in (".tube", ".index"):
@@ -130,7 +130,7 @@ async def _failed_fsync(ledger: Ledger, _config: MessageStoreConfig) -> None:
                 await _send(ledger, store, 2)
                 await flusher.checkpoint(store)
     async with _opened(FlushMode.sync) as (_flusher, _stores, store):
-        # Readers have been shown it: it has to stay.
+        # Readers have seen it, so it must stay.
         for body in _bodies(store):
             ledger.note(model.Due(body))
         await _send(ledger, store, 2)
@@ -147,12 +147,12 @@ def _judge(mode: FlushMode, index: int = _INDEX) -> Judge:
         least = due if survives else max(flushed, default=0)
 
         async def look() -> None:
-            for turn in range(2):  # the second start finds what the first one has left
+            for turn in range(2):  # the second start reads what the first one has left
                 async with _opened(mode, index) as (_flusher, _stores, store):
                     found = _bodies(store)
                     count = len(found) - found.count(_LATER)
                     if found[:count] != begun[:count] or len(begun) < count:
-                        problems.append(f"{found} is no beginning of {begun}")
+                        problems.append(f"{found} is not a prefix of {begun}")
                     if count < least:
                         problems.append(f"{count} messages are there, of {least} promised")
                     if store.max_index - store.min_index != len(found) * INDEX_SIZE:
@@ -160,7 +160,7 @@ def _judge(mode: FlushMode, index: int = _INDEX) -> Judge:
                     if turn == 0:
                         await _send(Ledger(next_number=int(_LATER)), store, 1)
                     if turn == 0 and _bodies(store) != [*found, _LATER]:
-                        problems.append("what is sent behind a start is not there")
+                        problems.append("messages sent after a start are not there")
 
         return (tuple(begun), least), look
 
@@ -168,7 +168,7 @@ def _judge(mode: FlushMode, index: int = _INDEX) -> Judge:
 
 
 def _bodies(store: TopicStore) -> list[str]:
-    """What can be read, in its order."""
+    """The readable bodies, in order."""
     bodies = []
     offset = store.min_index
     while offset < store.max_index:

@@ -14,26 +14,26 @@ Main = Callable[[Ledger, MessageStoreConfig], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Crash:
-    """Behind what a start is made."""
+    """The crash before a start."""
 
     has_lost_power: bool
-    now: float  # when the work was cut, also where the start behind that was cut once more
+    now: float  # time of the workload's crash, also if the start was crashed again
 
 
-#: What is expected behind a crash, to be compared with others, and the start that looks for it and
-#: tells what is wrong.
+# The expectation after a crash, for comparison, and the start that checks it and returns the
+# problems.
 Judge = Callable[[Ledger, list[str], Crash], tuple[object, Callable[[], Awaitable[None]]]]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Something that is done with a store: one that is not there yet, or that of an archive."""
+    """A workload of a new store, or of one from an archive."""
 
     name: str
     main: Main
     changes: dict[str, Any] = field(default_factory=dict)
     archive: Path | None = None
-    judge: Judge | None = None  # of a whole broker, and no store alone
+    judge: Judge | None = None  # of a whole broker; None for a store
 
     @property
     def config(self) -> MessageStoreConfig:
@@ -63,7 +63,7 @@ async def _fill(life: StoreRun, count: int, queues: int = 2) -> None:
 
 @workload()
 async def append_synced(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """Log, queue and index files are begun; two checkpoints; a clean stop."""
+    """Log, queue and index files are created; two checkpoints; an orderly stop."""
     async with opened(ledger, config) as life:
         await _fill(life, 9)
         await life.store.checkpointer.checkpoint()
@@ -74,7 +74,7 @@ async def append_synced(ledger: Ledger, config: MessageStoreConfig) -> None:
 
 @workload(flush_disk_type=FlushDiskType.ASYNC_FLUSH)
 async def append_unsynced(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """The same, flushed now and then."""
+    """The same with occasional flushes."""
     async with opened(ledger, config) as life:
         await _fill(life, 6)
         await life.store.flusher.drain()
@@ -87,7 +87,7 @@ async def append_unsynced(ledger: Ledger, config: MessageStoreConfig) -> None:
 
 @workload(mapped_file_size_commit_log=8192)
 async def at_once(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """Batches of several sectors, put while a checkpoint is made."""
+    """Batches of several sectors during a checkpoint."""
     async with opened(ledger, config) as life:
         await life.put("orders", 0)
         for _ in range(4):
@@ -100,7 +100,7 @@ async def at_once(ledger: Ledger, config: MessageStoreConfig) -> None:
 
 @workload(file_reserved_time=0)
 async def retention(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """Old files go, and messages come meanwhile."""
+    """Old files expire while messages arrive."""
     async with opened(ledger, config) as life:
         await _fill(life, 32)
         await life.store.checkpointer.checkpoint()
@@ -114,7 +114,7 @@ async def retention(ledger: Ledger, config: MessageStoreConfig) -> None:
 
 @workload()
 async def topic_deletion(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """A topic is deleted, and made again under its name."""
+    """A topic is deleted and created again."""
     async with opened(ledger, config) as life:
         await _fill(life, 7)
         await life.put("others", 0, 4)
@@ -130,7 +130,7 @@ async def topic_deletion(ledger: Ledger, config: MessageStoreConfig) -> None:
 
 @workload()
 async def stop_and_start(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """Clean stops, and starts behind them."""
+    """Orderly stops, each followed by a start."""
     for _ in range(3):
         async with opened(ledger, config) as life:
             await _fill(life, 6)
@@ -138,7 +138,7 @@ async def stop_and_start(ledger: Ledger, config: MessageStoreConfig) -> None:
 
 @workload()
 async def the_works(ledger: Ledger, config: MessageStoreConfig) -> None:
-    """The store does what it does by itself, for a minute."""
+    """The store runs its periodic tasks for a minute."""
     async with opened(ledger, config) as life:
         tasks = [asyncio.create_task(work()) for work, _ in life.store.works()]
         for _ in range(5):
