@@ -1,8 +1,8 @@
-"""`python -m tests.simulation`: run seeds, say what was injected, show what failed.
+"""`python -m tests.simulation`: run seeds, report the injected faults, show failures.
 
 --seeds 1000 --first 1   so many seeds, on all cores
---seed 7                 one, with its whole story; the options behind it leave things out
---check NAME             what a test of the simulation itself wants to know (checks.py), as JSON
+--seed 7                 one seed with its whole story; later options leave parts out
+--check NAME             a check of the simulation's own tests (checks.py), as JSON
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Many seeds, on all cores: how fast, what was injected, and what failed."""
+"""Many seeds on all cores: speed, injected faults, failures."""
 
 import signal
 import sys
@@ -13,20 +13,19 @@ from tests.simulation.children import Died, run_each, run_one
 from tests.simulation.faults import KINDS
 from tests.simulation.scenario import Result, Variant
 
-# Seeds that a process is given; it keeps all that they leave in memory, and ends with it.
+# Seeds per process; their memory is freed when the process ends.
 _AT_A_TIME = 10
 # Seconds of a core; a seed takes a fraction of one.
 LONGEST_SEED = 15.0
-# Seconds of real time, on a machine that is busy. One that takes longer does not even notice that
-# it hangs: its process is killed.
+# Seconds of real time on a busy machine. A process that takes longer is killed.
 _DEAF_SEED = 6 * LONGEST_SEED
-# Failures that are shrunk and shown; of more only the first problem is told.
+# Failures that are reduced and shown; for later ones only the first problem is shown.
 _MOST_SHOWN = 10
 
 
 @dataclass
 class Outcome:
-    """Of a seed, small enough to be sent to another process."""
+    """The result of a seed, small enough to be sent to another process."""
 
     seed: int
     problems: list[str]
@@ -39,7 +38,7 @@ class Outcome:
 
 @dataclass
 class Total:
-    """Of all seeds so far."""
+    """The results of all seeds so far."""
 
     seeds: int = 0
     requests: int = 0
@@ -67,7 +66,7 @@ def run(
     step: int = 1,
     is_over_at_failure: bool = False,
 ) -> int:
-    """Run seeds, each ``step``-th, print what became of them; returns the exit status."""
+    """Run seeds, each ``step``-th, print the results, and return the exit status."""
     began = time.monotonic()
     total = Total()
     shown = _Progress(seeds)
@@ -102,7 +101,7 @@ def _outcomes(numbers: range, processes: int) -> Iterator[Outcome]:
 
 
 class Hangs(BaseException):
-    """A seed takes longer than any does: something goes round and round in one turn of a loop."""
+    """A seed takes too long: an endless loop in one turn of an event loop."""
 
 
 def _hangs(*_: object) -> None:
@@ -115,7 +114,7 @@ def _run_one(seed: int) -> Outcome:
     try:
         result = scenario.run(seed)
     except (Exception, Hangs):
-        # The simulator itself: the others are run all the same.
+        # A failure of the simulator itself: the other seeds are run all the same.
         text = traceback.format_exc()
         problem = f"the simulation failed: {text.splitlines()[-1]}"
         return Outcome(seed, [problem], {}, {}, 0, 0.0, text)
@@ -137,7 +136,7 @@ def _failure(outcome: Outcome, shrink_seconds: float) -> str:
 
 
 def run_alone(seed: int, variant: Variant = scenario.WHOLE) -> Result:
-    """`scenario.run` in a process of its own; that it died is a problem like others."""
+    """`scenario.run` in a process of its own; the death of that process is a problem."""
     try:
         return run_one(lambda one: scenario.run(one, variant), seed, _DEAF_SEED)
     except Died as error:
@@ -166,7 +165,7 @@ def _summary(total: Total, elapsed: float) -> str:
 
 
 class _Progress:
-    """A line that is written over, on a terminal only."""
+    """A line that is overwritten, on a terminal only."""
 
     def __init__(self, seeds: int) -> None:
         self._seeds = seeds

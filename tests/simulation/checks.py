@@ -1,8 +1,8 @@
-"""What the tests of the simulation want to know, found out in a process that can run it.
+"""Checks for the tests of the simulation, in a process that can run it.
 
-`python -m tests.simulation --check NAME...` prints an object of JSON with a member for each name.
-The simulated machine has to be there before anything of mq is imported, which it is in no process
-of pytest; so each module of tests starts this once.
+`python -m tests.simulation --check NAME...` prints a JSON object with a member for each name. The
+simulated machine must be installed before anything of mq is imported, which is impossible in a
+pytest process; so each test module starts this once.
 """
 
 import json
@@ -24,7 +24,7 @@ def check(function: Check) -> Check:
 def main(names: list[str]) -> int:
     from tests.simulation import databases, gone_brokers, planted, replicas
 
-    # Imported for the checks that they add.
+    # Imported for the checks that they register.
     assert databases and gone_brokers and planted and replicas
     print(json.dumps({name: CHECKS[name]() for name in names}))
     return 0
@@ -34,7 +34,7 @@ def _trace(result: Result) -> list[str]:
     return [f"{result.checksum:08x} {result.steps}", *result.lines]
 
 
-_SEEDS = (11, 14, 4)  # controllers keep the brokers of the second, the third is TubeMQ's
+_SEEDS = (11, 14, 4)  # the second has a controlled set, the third TubeMQ
 
 
 def _traces() -> list[str]:
@@ -43,13 +43,13 @@ def _traces() -> list[str]:
 
 @check
 def twice() -> list[list[str]]:
-    """The traces of some seeds, and once more in the same process."""
+    """The traces of some seeds, twice in the same process."""
     return [_traces() for _ in range(2)]
 
 
 @check
 def who_is_left_out_misses_nothing() -> dict[int, list[str]]:
-    """What is wrong where producers are alone, by seed: of these each kind of group is in one."""
+    """The problems of seeds with producers alone; each kind of group is left out of one of them."""
     producers = frozenset(("producer-of-Orders", "producer-2", "producer-of-News",
                            "producer-of-Popped", "payer", "producer-of-Steps"))  # fmt: skip
     variant = scenario.Variant(faults=frozenset(), clients=producers, work_seconds=4.0)
@@ -64,7 +64,7 @@ def alone() -> list[str]:
 
 @check
 def behind_others() -> list[str]:
-    """Its trace behind those of others, in shorter scenarios, as the last one of a process."""
+    """Its trace after those of other, shorter scenarios, as the last one of a process."""
     for seed in range(101, 107):
         scenario.run(seed, scenario.Variant(work_seconds=4.0))
     return _traces()

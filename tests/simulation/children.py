@@ -1,8 +1,8 @@
-"""Work in short-lived processes: what a seed leaves in memory goes with the process that ran it.
+"""Work in short-lived processes: the memory of a seed is freed with its process.
 
-They are forked from one that has everything imported. Nothing is collected in them: a process ends
-before that would be worth its time. One that is killed, or says nothing for too long, costs what it
-had in hand, which is told, and no more.
+They are forked from a process that has everything imported. They run without garbage collection,
+because they end before it would pay. A process that is killed or hangs loses only its current item,
+which is reported.
 """
 
 import gc
@@ -29,8 +29,8 @@ class Died(Exception):
 class _Child(Generic[Item]):
     process: multiprocessing.process.BaseProcess
     answers: Connection
-    left: deque[Item]  # the first is in hand
-    until: float  # when it has to have answered
+    left: deque[Item]  # the first is in progress
+    until: float  # deadline of its answer
 
 
 def run_each(
@@ -41,13 +41,13 @@ def run_each(
     at_a_time: int,
     seconds: float,
 ) -> Generator[tuple[Item, Out | Died], None, None]:
-    """Each item with what ``work`` returns for it, as they come.
+    """Each item with the result of ``work``, as they finish.
 
-    A process is given ``at_a_time`` of them, and is killed if one takes so many seconds. Items and
-    answers are pickled.
+    A process gets ``at_a_time`` items, and is killed if one takes longer than ``seconds``. Items
+    and answers are pickled.
     """
     gc.collect()
-    gc.freeze()  # a child that looks at it does not have to copy it
+    gc.freeze()  # so that reference counts of old objects are not copied by children
     children: dict[Connection, _Child[Item]] = {}
     todo = deque(items)
     try:
@@ -70,7 +70,7 @@ def run_each(
                     yield child.left.popleft(), answer
             now = time.monotonic()
             for child in [child for child in children.values() if child.until < now]:
-                child.process.kill()  # its end is found like any other's
+                child.process.kill()  # its end is found like any other
                 child.until = now + seconds
     finally:
         for child in children.values():
@@ -81,7 +81,7 @@ def run_each(
 
 
 def run_one(work: Callable[[Item], Out], item: Item, seconds: float) -> Out:
-    """What ``work`` returns in a process of its own. Raises Died."""
+    """The result of ``work`` in a process of its own. Raises Died."""
     for _, answer in run_each(work, [item], processes=1, at_a_time=1, seconds=seconds):
         if not isinstance(answer, Died):
             return answer
@@ -93,7 +93,7 @@ def _start(work: Callable[[Item], Out], items: list[Item], seconds: float) -> _C
     answers, tells = _CONTEXT.Pipe(duplex=False)
     process = _CONTEXT.Process(target=_run, args=(work, items, tells), daemon=True)
     process.start()
-    tells.close()  # it alone has it: when it is gone, reading ends
+    tells.close()  # only the child has it: reading ends when it dies
     return _Child(process, answers, deque(items), time.monotonic() + seconds)
 
 
@@ -113,4 +113,4 @@ def _ended(child: _Child[Item], todo: deque[Item]) -> Iterator[tuple[Item, Died]
     killed = status is not None and status < 0
     how = signal.Signals(-status).name if status is not None and killed else f"status {status}"
     yield child.left.popleft(), Died(f"its process ended with {how}")
-    todo.extendleft(reversed(child.left))  # those behind it have not begun
+    todo.extendleft(reversed(child.left))  # later items have not started

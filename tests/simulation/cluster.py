@@ -23,13 +23,13 @@ BROKER_PORT = 10911
 CONTROLLER_PORT = 9878
 SNODE_PORT = 11911
 
-# What systemd waits before it starts again a daemon that failed (RestartSec).
+# The pause before systemd restarts a failed daemon (RestartSec).
 RESTART_SECONDS = 2.0
 
-# Faults that ask processes to stop, and start them again.
+# Faults that stop processes in order, and start them again.
 ORDERLY = frozenset({"restart", "terminate"})
 
-# Files so small that they are rolled in every run, and work that is done often.
+# Files so small that they are rolled in every run, and short intervals.
 BROKER_SETTINGS = {
     "listenPort": str(BROKER_PORT),
     "mappedFileSizeCommitLog": "65536",
@@ -42,11 +42,11 @@ BROKER_SETTINGS = {
 
 @dataclass(eq=False)
 class Daemon:
-    """A name server or broker that is started again and again on its machine.
+    """A name server or broker that is restarted on its machine.
 
-    One that fails is started again a little later, as systemd does (Restart=on-failure); one that
-    was killed or has stopped waits for `start`, which the fault calls that did it. `start` of one
-    that is still stopping has it started when that is over.
+    A failed one is restarted a little later, as by systemd (Restart=on-failure); one that was
+    killed or stopped waits for `start`, which the fault calls. `start` during a stop restarts it
+    after that.
     """
 
     machine: Machine
@@ -55,21 +55,21 @@ class Daemon:
     process: Process | None = None
     app: Any = None  # the NameServer or Broker while it serves
     starts: int = 0
-    served_since: float = 0.0  # when `app` began to serve
+    served_since: float = 0.0  # when `app` started to serve
     stops_since: float | None = None  # when it got SIGTERM
-    kills: int = 0  # how often a second SIGTERM, or one amid the start, has ended it at once
-    #: When it was asked to stop, and served again (or not yet).
+    kills: int = 0  # times that a second SIGTERM, or one during the start, ended it at once
+    # When it was asked to stop, and served again (or not yet).
     stops: list[tuple[float, float]] = field(default_factory=list)
     crashes: list[float] = field(default_factory=list)  # when it ended otherwise
-    #: Called with it and `app` when it has stopped as it was asked to.
+    # Called with it and `app` after an orderly stop.
     on_stopped: Callable[["Daemon", Any], None] = lambda daemon, app: None
     settings: dict[str, str] = field(default_factory=dict)  # its own, read by each start
     is_lost: bool = False  # its machine is destroyed
     inherits: "Daemon | None" = None  # the master whose place it has taken
     _stop: asyncio.Event | None = None
     _again: bool = False  # start it when it has ended
-    _restart: Any = None  # when systemd will
-    _made: Any = None  # `app`, also when it has stopped
+    _restart: Any = None  # when systemd will restart it
+    _made: Any = None  # `app`, also after a stop
 
     @property
     def is_up(self) -> bool:
@@ -81,12 +81,12 @@ class Daemon:
 
     @property
     def locks_since(self) -> float:
-        """Since when it knows who has locked a queue, -inf if it always has."""
+        """Since when it knows the locks of queues, -inf if always."""
         return -inf if self.starts == 1 or self.process is None else self.process.started
 
     @property
     def is_clock_right(self) -> bool:
-        """Whether nobody has ever set the clocks of those that have put messages into its log."""
+        """Whether the clocks of all machines that wrote its log were never set."""
         before = self.inherits
         return self.machine.is_clock_right and (before is None or before.is_clock_right)
 
@@ -135,7 +135,9 @@ class Daemon:
                 self.app = None
 
     def terminate(self) -> None:
-        """SIGTERM. Amid the start it is obeyed after it; the second one ends it at once."""
+        """SIGTERM. During the start it takes effect after the start; a second one ends the process
+        at once.
+        """
         process, stop = self.process, self._stop
         if process is None or not process.is_alive:
             return
@@ -157,23 +159,23 @@ class Daemon:
             self.process.kill()
 
     def lose_power(self) -> None:
-        """Whatever runs on its machine is no more, and what was not synced may be gone."""
+        """End everything on its machine; unsynced data may be lost."""
         if self.machine.has_power:
             self.machine.lose_power()
 
 
 @dataclass(eq=False)
 class Client:
-    """A program of a user, started again and again on its machine until it has ended by itself."""
+    """A user's program, restarted on its machine until it ends by itself."""
 
     machine: Machine
     name: str
     main: Callable[[], Coroutine[Any, Any, None]]
     process: Process | None = None
     starts: int = 0
-    crashes: int = 0  # ends that were none of its own, or an interruption
+    crashes: int = 0  # ends by a kill or an interruption
     _leaves: bool = False
-    _again: bool = False  # it is to be started when it has left
+    _again: bool = False  # start it when it has left
 
     @property
     def address(self) -> str:
@@ -228,7 +230,7 @@ class Cluster:
     name_servers: list[Daemon] = field(default_factory=list)
     brokers: list[Any] = field(default_factory=list)  # masters, or a `controlled.Face`
     slaves: list[Daemon] = field(default_factory=list)
-    #: What keeps the roles of brokers, and those brokers; as one they are among `brokers`.
+    # The controlled set: its controllers and members; as one broker it is among `brokers`.
     keepers: list[Daemon] = field(default_factory=list)
     members: list[Daemon] = field(default_factory=list)
     snodes: list[Daemon] = field(default_factory=list)
@@ -239,7 +241,7 @@ class Cluster:
 
     @property
     def is_orderly(self) -> bool:
-        """Whether nothing was worse so far than that processes were asked to stop, and did."""
+        """Whether there were only orderly stops so far."""
         is_forced = any(daemon.kills for daemon in self.daemons)
         return not is_forced and not self.members and self.world.faults.keys() <= ORDERLY
 
@@ -249,7 +251,7 @@ class Cluster:
         return self.name_servers + self.keepers + brokers + self.snodes
 
     def circles(self) -> list[tuple[str, list[Machine]]]:
-        """Machines from which one may be cut off, by what they are together."""
+        """Groups of machines from which one may be cut off."""
         name_servers = [one.machine for one in self.name_servers]
         brokers = [one.machine for one in self.members or self.brokers + self.slaves]
         keepers = [one.machine for one in self.keepers]
@@ -308,7 +310,7 @@ class Cluster:
         return daemon
 
     def replace(self, lost: Daemon, slave: Daemon) -> None:
-        """A slave has the place of its master from now on, and its name."""
+        """A slave gets the place and the name of its master."""
         self.slaves.remove(slave)
         self.brokers[self.brokers.index(lost)] = slave
         slave.name, slave.inherits = lost.name, lost
@@ -335,7 +337,7 @@ class Cluster:
         return BrokerSettings.load(None, given)
 
     def add_snode(self, **settings: str) -> Daemon:
-        """A proxy between clients and brokers."""
+        """Add a proxy between clients and brokers."""
         name = f"snode-{len(self.snodes) + 1}"
         machine = self._machine(name)
 
@@ -357,7 +359,7 @@ class Cluster:
         return daemon
 
     def add_etcd(self, kept: etcd.Etcd, number: int) -> Daemon:
-        """A member of etcd."""
+        """Add a member of etcd."""
         name = f"etcd-{number}"
         machine = self._machine(name)
         daemon = Daemon(machine, name, lambda: etcd.EtcdMember(self.world, kept))
@@ -383,7 +385,7 @@ class Cluster:
         return daemon
 
     def add_member(self, broker: str, number: int, **settings: str) -> Daemon:
-        """A broker whose role controllers decide."""
+        """Add a broker whose role the controllers decide."""
         name = f"{broker}-{number}"
         machine = self._machine(name)
         given = {"brokerName": broker, "enableControllerMode": "true", **settings}
@@ -396,7 +398,7 @@ class Cluster:
         return daemon
 
     def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Client:
-        """A program on a machine of its own, not started yet."""
+        """Add a program on a machine of its own, not started yet."""
         client = Client(self._machine(name), name, main)
         self.clients.append(client)
         return client

@@ -1,13 +1,13 @@
 """Databases on a simulated disk: SQLite in memory, and an image of it that is replaced at commits.
 
-What an image has is what SQLite with a journal and `synchronous = EXTRA` promises: a transaction
-counts, as a whole, from the moment on in which one name changes (SQLite: the journal's removal;
-here: the image's renaming), and outlives a power cut once the folder is synchronised, which is when
-`COMMIT` returns. A kill or a failure before that name changes leaves what was before. One behind it
-has the transaction there though `COMMIT` has failed, as with SQLite: nobody knows before a look.
+An image has the guarantees of SQLite with a journal and `synchronous = EXTRA`: a transaction counts
+as a whole from the change of one name on (SQLite: removal of the journal; here: renaming of the
+image), and survives a power cut once the folder is synced, which is when `COMMIT` returns. A kill
+or failure before that change leaves the previous state. After it the transaction is there although
+`COMMIT` has failed, as with SQLite.
 
-Not simulated: damaged databases, several connections to one, statements that wait for the disk
-(what is read is read at the start).
+Not simulated: damaged databases, several connections to one database, statements that wait for the
+disk.
 """
 
 import errno
@@ -25,7 +25,7 @@ _CHANGES = ("ALTER", "CREATE", "DELETE", "DROP", "INSERT", "REPLACE", "UPDATE")
 
 
 class Connection:
-    """As much of sqlite3's as is used."""
+    """The parts of sqlite3.Connection that are used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class Connection:
         return self._memory.execute(statement, parameters)
 
     def _change_alone(self, statement: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
-        """A change outside of a transaction is one."""
+        """A change outside of a transaction is a transaction."""
         self._memory.execute("BEGIN")
         try:
             cursor = self._memory.execute(statement, parameters)
@@ -72,9 +72,9 @@ class Connection:
         files.close(self._lock)
 
     def _keep(self) -> None:
-        """Put the state within the transaction in the place of the image."""
+        """Replace the image by the state within the transaction."""
         new = f"{self._path}-new"
-        _io(_write, new, self._memory.serialize())  # with the transaction that is open
+        _io(_write, new, self._memory.serialize())  # with the open transaction
         try:
             files.replace(new, self._path)
         except OSError as error:
@@ -82,12 +82,14 @@ class Connection:
         try:
             files.sync_folder(self._path.parent)
         except OSError as error:
-            self._memory.execute("COMMIT")  # its name has changed: it is there
+            self._memory.execute("COMMIT")  # its name has changed: it counts
             raise _failure(error) from None
 
 
 def _load(memory: sqlite3.Connection, image: bytes) -> None:
-    """By a copy: of a database that is an image itself `serialize` leaves out what is open."""
+    """By a copy: `serialize` of a database that was loaded from an image leaves out the open
+    transaction.
+    """
     with closing(sqlite3.connect(":memory:")) as found:
         found.deserialize(image)
         found.backup(memory)
@@ -114,7 +116,7 @@ def _io(call: Any, *arguments: Any) -> Any:
 
 
 def _failure(error: OSError) -> sqlite3.Error:
-    """As SQLite says it."""
+    """In SQLite's words."""
     if error.errno == errno.ENOSPC:
         return sqlite3.OperationalError("database or disk is full")
     return sqlite3.OperationalError("disk I/O error")

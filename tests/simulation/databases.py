@@ -1,4 +1,4 @@
-"""A TubeMQ master's records on a simulated disk, behind kills and power cuts: checks."""
+"""A TubeMQ master's records on a simulated disk, after kills and power cuts: checks."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ _CHANGES = 6
 
 
 class _Story:
-    """A machine on which a storage is opened and changed, again and again."""
+    """A machine on which a storage is opened and changed repeatedly."""
 
     def __init__(self, seed: int) -> None:
         identity.begin()
@@ -23,13 +23,13 @@ class _Story:
         seams.use(self.world)
         self.machine = Machine(self.world, "master", "10.0.0.1", seams.make_disk("master"))
         self.world.machines.append(self.machine)
-        self.kept = 0  # changes that were acknowledged
+        self.kept = 0  # acknowledged changes
         self.begun = 0
         self.read: list[set[str]] = []
         self.refused: list[str] = []
 
     async def change(self) -> None:
-        """One topic after the other, until something ends it."""
+        """Add one topic after the other until it is interrupted."""
         async with SqliteStorage(_PATH) as storage:
             for _ in range(_CHANGES):
                 number = self.begun
@@ -53,7 +53,9 @@ class _Story:
             self.refused.append(type(error).__name__)
 
     def run(self, name: str, main: Any, operations: int = 0, *, power: bool = False) -> bool:
-        """Whether it was ended amid so manieth operation on a file."""
+        """Run a process, killed or without power at the n-th file operation; returns whether that
+        happened.
+        """
         process = self.machine.start(name, main)
         process.operations_left = operations
         process.on_last_operation = self.machine.lose_power if power else process.kill
@@ -64,7 +66,7 @@ class _Story:
 
 
 def _crash(operations: int, *, power: bool, seed: int) -> tuple[bool, list[str]]:
-    """Whether there was a crash, and what did not hold behind it."""
+    """Whether there was a crash, and the problems after it."""
     story = _Story(seed)
     try:
         was_ended = story.run("first", story.change, operations, power=power)
@@ -83,7 +85,7 @@ def _crash(operations: int, *, power: bool, seed: int) -> tuple[bool, list[str]]
 
 @check
 def records_survive() -> dict[str, Any]:
-    """At each operation on a file a kill, and power cuts that leave this or that."""
+    """A kill at each file operation, and power cuts with different results."""
     crashes, problems, operations = 0, list[str](), 0
     is_reached = True
     while is_reached:
@@ -98,7 +100,7 @@ def records_survive() -> dict[str, Any]:
 
 @check
 def records_have_one_master() -> dict[str, Any]:
-    """A second process finds the database in use, as long as the first one lives."""
+    """A second process finds the database in use while the first one is alive."""
     story = _Story(1)
     try:
         first = story.machine.start("first", story.change)

@@ -1,7 +1,7 @@
-"""A disk that forgets: what was not synced survives a power cut or not, as chance has it.
+"""An unreliable disk: unsynced data survives a power cut or not, at random.
 
-What it holds volume.py has, and names.py the calls about names; here are those about open files.
-Only paths below ROOT are simulated: /sim/MACHINE/...; others go to the system.
+volume.py has its content, and names.py the calls about names; here are those about open files. Only
+paths below ROOT are simulated: /sim/MACHINE/...; others go to the system.
 """
 
 import errno
@@ -39,7 +39,7 @@ class Descriptors:
     """The open files of all simulated machines, by number."""
 
     def __init__(self) -> None:
-        self._numbers = count(1 << 20)  # none that the system gives
+        self._numbers = count(1 << 20)  # numbers that the system does not use
         self.open: dict[int, tuple[Disk, Open]] = {}
 
     def add(self, disk: "Disk", file: Open) -> int:
@@ -56,18 +56,18 @@ class Disk(Named):
         self.descriptors = descriptors
 
     def lose_power(self, keeps: Keeps | None = None) -> None:
-        """What was not synced is there or not: by chance, or as ``keeps`` says of each."""
+        """Keep or drop each unsynced change, at random or as ``keeps`` decides."""
         super().lose_power(keeps)
         self.close_all_of(None)
 
     def open_boot_id(self, boot: int) -> int:
-        """What the kernel shows as a file: another after each boot."""
+        """The kernel's file with the boot id: different after each boot."""
         inode = self._new(is_folder=False, mode=0o444)
         inode.write(0, f"boot {boot} of {self.name}\n".encode(), 0)
         return self.descriptors.add(self, Open(inode, self.world.current, "boot_id", os.O_RDONLY))
 
     def close_all_of(self, process: "Process | None") -> None:
-        """The kernel closes what a process, or everybody, had open."""
+        """Close everything that a process, or all processes, had open."""
         table = self.descriptors.open
         for number, (disk, file) in list(table.items()):
             if disk is self and (process is None or file.process is process):
@@ -104,10 +104,10 @@ class Disk(Named):
         return self.descriptors.add(self, Open(inode, self.world.current, path, flags))
 
     def fsync(self, file: Open, name: str) -> None:
-        """Takes its time; what is written meanwhile is not part of it.
+        """Takes time; data written meanwhile is not part of it.
 
-        When it fails, the kernel forgets what it could not write: readers see it until the power
-        goes, and no later fsync has it.
+        If it fails, the kernel drops the unwritten data: readers see it until the power goes, and
+        no later fsync writes it.
         """
         inode, process = file.inode, self.world.current
         self.gather()

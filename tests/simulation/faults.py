@@ -1,7 +1,7 @@
-"""Faults: what goes wrong in a scenario, when, and for how long, drawn from its seed.
+"""Faults: kinds, times and durations, drawn from the seed of a scenario.
 
-Each fault of a plan draws from chance of its own, told by the seed and its number. So a plan from
-which some are left out is the same plan otherwise, which is what shrinking needs.
+Each fault of a plan has its own random stream, derived from the seed and its number. So a plan
+without some of its faults is otherwise the same, which reduction needs.
 """
 
 from collections.abc import Callable, Collection
@@ -17,12 +17,12 @@ from tests.simulation.world import Machine, Process, World
 
 T = TypeVar("T")
 
-# How long a fault lasts, more or less: seconds.
+# Duration of a fault in seconds, on average.
 _LENGTHS = (0.05, 0.5, 2.0, 8.0)
 
 
 class Target(Protocol):
-    """Something on a machine of its own that can be started and ended: a daemon or a client."""
+    """A daemon or client on its own machine that can be started and ended."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +38,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Fault:
-    """Begins at a time, and is over ``seconds`` later. ``number`` is its place in the plan."""
+    """Starts at a time and is over ``seconds`` later. ``number`` is its place in the plan."""
 
     at: float
     seconds: float
@@ -52,7 +52,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Strike:
-    """A fault that begins now, with what it needs."""
+    """A fault that starts now, with its context."""
 
     injector: "Injector"
     fault: Fault
@@ -74,20 +74,20 @@ Begin = Callable[[Strike], End | None]
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to go wrong. ``story`` says in a line what happens to {it}."""
+    """A kind of fault. ``story`` describes in one line the effect on {it}."""
 
     name: str
     begin: Begin
     story: str
     targets: str  # "daemons", "brokers" or "all"
-    is_drawn: bool = True  # or only where a scenario asks for it
+    is_drawn: bool = True  # False: only if a scenario asks for it
 
 
 KINDS: dict[str, Kind] = {}
 
 
 def kind(targets: str = "daemons", *, is_drawn: bool = True) -> Callable[[Begin], Begin]:
-    """A function that lets a fault begin, and returns what ends it; its docstring is the story."""
+    """Register a function that starts a fault and returns its end; its docstring is the story."""
 
     def add(begin: Begin) -> Begin:
         name = begin.__name__.replace("_", " ")
@@ -102,7 +102,7 @@ def plan(
     world: World, cluster: Cluster, begin: float, end: float, count: int, clients: list[str],
     names: Collection[str] = (),
 ) -> list[Fault]:  # fmt: skip
-    """So many faults between two moments. ``names``: of the kinds; empty: of all."""
+    """Faults between two moments. ``names``: the kinds; empty: all."""
     of = {
         "daemons": [one.name for one in cluster.daemons],
         "brokers": [one.name for one in cluster.brokers],
@@ -121,7 +121,7 @@ def plan(
 
 
 class Overlays:
-    """What is wrong with disks and networks now; one machine may have many faults at a time."""
+    """The current faults of disks and networks; one machine may have many at a time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -168,7 +168,7 @@ class Overlays:
 
 
 def _over(strike: Strike, active: dict[int, T], value: T, shown: dict[str, T]) -> End:
-    """The newest that is not over counts."""
+    """The newest active one counts."""
     address = strike.machine.address
     active[strike.fault.number] = shown[address] = value
 
@@ -183,11 +183,11 @@ def _over(strike: Strike, active: dict[int, T], value: T, shown: dict[str, T]) -
 
 
 class Injector:
-    """Lets faults happen.
+    """Injects faults.
 
-    ``loses`` is called with a target, and the number of the fault, when what it had not synced may
-    be lost; ``rots`` when a record of its log has changed, with the bodies from there on;
-    ``destroys`` destroys a master, and returns what puts another in its place.
+    ``loses`` is called with a target and the number of the fault when unsynced data may be lost;
+    ``rots`` when a record of its log has changed, with the bodies from there on; ``destroys``
+    destroys a master, and returns a function that replaces it.
     """
 
     def __init__(
@@ -246,15 +246,15 @@ class Injector:
         self._last[self._active.pop(number).target] = self.world.now
 
     def is_well(self, target: Target, but: int, seconds: float) -> bool:
-        """Whether a target had no fault for so long, but the one of a number."""
-        # The fault of that number itself is trouble once it lasts.
+        """Whether a target had no fault for so long, except the one with a number."""
+        # The fault with that number counts once it lasts.
         now = self.world.now
         others = (one for one in self._active.values() if one.number != but or one.at < now)
         is_free = not any(one.target == target.name for one in others)
         return is_free and self.world.now - self._last.get(target.name, -inf) >= seconds
 
     def end_all(self) -> None:
-        """Whatever is wrong is mended now."""
+        """Repair everything now."""
         for number in list(self._ends):
             self._over(number)
         for target in self.targets.values():
@@ -262,7 +262,7 @@ class Injector:
 
 
 def back(target: Target) -> None:
-    """Let it be as it should be: with power, and running."""
+    """Give it power and start it."""
     if target.process is not None:
         target.process.operations_left = 0
     if not target.machine.has_power:

@@ -1,4 +1,4 @@
-"""Brokers whose machine loses its power while beacons come, do not come, or are late: checks."""
+"""Brokers whose machine loses power while beacons arrive, are missing, or are late: checks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from tests.simulation.route_watch import RouteWatch
 from tests.simulation.world import START, World
 
 _NONE_COMES, _LATE = DatagramFaults(lost=1.0), DatagramFaults(late=2.0)
-# From the fourth second on: so long datagrams are bad, and then not, until the power is cut.
+# From the fourth second on datagrams are bad for this long, and then good until the power cut.
 _Story = tuple[DatagramFaults | None, float, float]
 _WELL: _Story = (None, 0.0, 4.0)
 _HEARD_AGAIN: _Story = (_NONE_COMES, 5.0, 4.0)
@@ -22,7 +22,7 @@ _SEED = 1
 
 
 def _story(story: _Story, seed: int = _SEED) -> dict[str, Any]:
-    """What is wrong, whether the broker is in the routes, and how late its last beacon came."""
+    """The problems, whether the broker is in the routes, and the delay of its last beacon."""
     faults, bad_seconds, well_seconds = story
     identity.begin()
     world = World(seed)
@@ -52,7 +52,7 @@ def _story(story: _Story, seed: int = _SEED) -> dict[str, Any]:
 
 @check
 def gone_brokers() -> dict[str, Any]:
-    """By what had been of its beacons before."""
+    """By the history of its beacons."""
     return {
         "well": _story(_WELL),
         "none comes": _story((_NONE_COMES, 5.0, 0.0)),
@@ -67,7 +67,7 @@ def _lateness(told: dict[str, Any]) -> float:
 
 @check
 def gone_brokers_with_defects() -> dict[str, dict[str, Any]]:
-    """The same with name servers that miss no beacons, or do not know that one has come."""
+    """The same with name servers that miss no beacons, or do not know that one has arrived."""
     defects: dict[str, tuple[str, Callable[..., Any]]] = {
         "misses none": ("expire_beacons", lambda *_: []),
         "knows of none": ("beacon", lambda *_: True),

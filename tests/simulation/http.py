@@ -1,4 +1,4 @@
-"""aiohttp over the simulated network: connections and clock are the loop's; all else is its own."""
+"""aiohttp over the simulated network: connections and clock are the loop's."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mq.client.machine import clock
 
 
 class Place:
-    """In the place of a connected socket: where `SimulatedLoop.create_connection` is to connect."""
+    """Takes the place of a connected socket: the target of `SimulatedLoop.create_connection`."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
@@ -22,6 +22,6 @@ async def _start_connection(addr_infos: Any, **_: Any) -> Place:
 
 
 def install() -> None:
-    """Once, behind seams.install."""
+    """Called once, after seams.install."""
     aiohappyeyeballs.start_connection = _start_connection  # type: ignore[assignment]
     aiohttp.connector.monotonic = clock.monotonic  # type: ignore[attr-defined]

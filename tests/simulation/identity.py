@@ -1,8 +1,8 @@
-"""What a simulated process is told about itself, and what Python leaves to chance.
+"""The identity of a simulated process, and Python's sources of randomness.
 
-Process ids, the number of cores and the address of a host are those of the simulated machine. What
-modules count up begins anew with each world, or the thirtieth seed of a process were another than
-the first. And what asyncio keeps in a set, which goes by addresses in memory, is kept in order.
+Process ids, the number of cores and the address of a host are those of the simulated machine.
+Counters of modules restart with each world, so that the thirtieth seed of a process equals the
+first. Sets of asyncio, which are ordered by memory addresses, are kept in order.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _real_getpid = os.getpid
 
 
 class OrderedSet(dict[Any, None]):
-    """As much of a set as asyncio.TaskGroup uses."""
+    """The parts of a set that asyncio.TaskGroup uses."""
 
     def add(self, item: Any) -> None:
         self[item] = None
@@ -31,13 +31,13 @@ class OrderedSet(dict[Any, None]):
 
 
 def begin() -> None:
-    """Before each world."""
+    """Called before each world."""
     session._instances = count()
     dispatcher._numbers = count(1)
 
 
 def install() -> None:
-    """Once, after seams.install."""
+    """Called once, after seams.install."""
     os.getpid = _getpid
     os.cpu_count = lambda: _CORES
     session.own_host = own_host

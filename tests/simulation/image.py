@@ -1,4 +1,4 @@
-"""A copy of a simulated disk at one moment, cheap where little has changed since the one before."""
+"""A copy of a simulated disk at one moment, cheap if little has changed since the previous one."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ _Folders = tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
 
 @dataclass(frozen=True)
 class Image:
-    """What is on a disk, synced or not. Inodes are told by their numbers."""
+    """The content of a disk, synced or not. Inodes are identified by their numbers."""
 
     name: str
     has_journal: bool
@@ -70,7 +70,7 @@ class Image:
         )
 
     def disk(self, world: "World", descriptors: Descriptors) -> Disk:
-        """A disk like it, with nothing open."""
+        """An equal disk with no open files."""
         disk = Disk(world, self.name, descriptors)
         disk.has_journal = self.has_journal
         inodes = {number: Inode.thaw(number, frozen) for number, frozen in self.files}

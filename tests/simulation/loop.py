@@ -1,10 +1,9 @@
-"""The event loop of a simulated process: asyncio's own, but for clock, selector and threads.
+"""The event loop of a simulated process: asyncio's own, except for clock, selector and threads.
 
-Each turn of it is a step of the world. Work of threads runs in greenlets.
+Each turn is a step of the world. Threads run in greenlets.
 """
 
-# The inside of asyncio's loop has no types, and its signatures are many times what is used here.
-# mypy: disable-error-code="override, attr-defined, misc, has-type, no-any-return"
+# asyncio's loop has no types inside, and its signatures are larger than the used part.
 
 import asyncio
 import asyncio.events
@@ -27,7 +26,7 @@ _set_running_loop = asyncio.events._set_running_loop
 
 
 class _Handle(asyncio.Handle):
-    """asyncio's, without what it does in debug mode only."""
+    """asyncio's, without the work of its debug mode."""
 
     __slots__ = ()
 
@@ -46,7 +45,9 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """asyncio's, likewise. They are not compared: the heap has their times."""
+    """asyncio's, without the work of its debug mode. They are not compared: the heap has their
+    times.
+    """
 
     __slots__ = ()
 
@@ -66,7 +67,7 @@ class _TimerHandle(asyncio.TimerHandle):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs a process. The world calls it when something of it is due."""
+    """Runs a process. The world calls it when an event of the process is due."""
 
     def __init__(self, process: "Process") -> None:
         super().__init__()
@@ -77,15 +78,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._world.keep.append(self._greenlet)
         self._timers: list[tuple[float, int, _TimerHandle]] = []  # a heap
         self._order = count()
-        # A coroutine that went would run its `finally`, which the dead do not.
+        # A coroutine that is collected would run its `finally`, which a killed process does not.
         self._tasks: list[asyncio.Task[Any]] = []
-        self._most_tasks = 100  # then it is looked which of them are done
-        self._due: Event | None = None  # of the world, that wakes it
+        self._most_tasks = 100  # number of tasks at which finished ones are removed
+        self._due: Event | None = None  # the event of the world that wakes it
         self._is_in_turn = False
         self._main: asyncio.Task[None] | None = None
         self.set_exception_handler(self._log_exception)
 
-    # what the world calls ---------------------------------------------------------------------
+    # calls of the world -----------------------------------------------------------------------
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         def begin() -> None:
@@ -110,7 +111,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._world.soon(process.end, process.steps)
 
     def _turns(self) -> None:
-        """The greenlet of the loop: turns, for as long as nothing else is due before the next."""
+        """The greenlet of the loop: runs turns while no other event is due earlier."""
         world, process = self._world, self._process
         while True:
             _set_running_loop(self)
@@ -148,7 +149,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.call_exception_handler(told)
 
     def _next_turn(self) -> float | None:
-        """When something is due; never if nothing is."""
+        """The time of the next event; infinity without one."""
         timers = self._timers
         now = self._world.now
         soonest = now + step(self._process.steps)
@@ -162,7 +163,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return when if when > soonest else soonest
 
     def _wake_later(self) -> None:
-        """Have the world enter it when something is due."""
+        """Let the world enter it at its next event."""
         due, when = self._due, self._next_turn()
         if when is None:
             return
@@ -177,7 +178,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not self._is_in_turn:  # it may be blocked by a disk
             self._process.enter(self._greenlet)
 
-    # what asyncio calls -----------------------------------------------------------------------
+    # calls of asyncio -------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._world.now

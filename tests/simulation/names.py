@@ -1,4 +1,4 @@
-"""The calls of a simulated disk that are about names; each may fail, or be the last."""
+"""The calls of a simulated disk about names; each may fail, or be the last of its process."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def error(number: int, path: object = None) -> OSError:
 
 @dataclass
 class Faults:
-    """What the disk does wrong from now on."""
+    """The current faults of a disk."""
 
     fails: Callable[[str, str], int] | None = None  # errno of a call, 0 for none
     is_full: bool = False
@@ -30,16 +30,16 @@ class Faults:
 
 
 class Named(Volume):
-    """A volume whose files are called by their paths."""
+    """A volume with files addressed by paths."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self.faults = Faults()
         self.operations = 0
-        self.watch: Callable[[str, str], None] | None = None  # is told before each operation
+        self.watch: Callable[[str, str], None] | None = None  # called before each operation
 
     def _ask(self, name: str, path: str) -> None:
-        """Before each call: it may fail, or be the last that its process makes."""
+        """Called before each operation: it may fail, or be the last of its process."""
         self.operations += 1
         if self.mapped:
             self.gather()

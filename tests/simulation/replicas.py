@@ -1,6 +1,6 @@
-"""A master with SYNC_MASTER and its slave, amid kills, power cuts and partitions: a check.
+"""A SYNC_MASTER and its slave during kills, power cuts and partitions: a check.
 
-In the end the master's disk is gone, and whatever it has acknowledged is asked of the slave.
+At the end the master's disk is destroyed, and the slave must have everything acknowledged.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _POWER = ("slave's power", "master's power")
 
 
 class _Pair:
-    """A story: what was acknowledged, and what became of it."""
+    """A story: the acknowledged messages and their results."""
 
     def __init__(self, seed: int, flush: str) -> None:
         self.world = World(seed)
@@ -152,7 +152,7 @@ def _story(seed: int, flush: str) -> dict[str, Any]:
 
 @check
 def replicas() -> dict[str, Any]:
-    """By how the disks are flushed and the seed: what the slave lacks."""
+    """The messages that the slave lacks, by flush modes and seed."""
     return {
         f"{flush} {seed}": _story(seed, flush)
         for flush in ("SYNC_FLUSH", "ASYNC_FLUSH")

@@ -1,11 +1,11 @@
-"""Puts a simulation in the place of the machine. `install` comes before all else of mq is imported.
+"""Replaces the machine by a simulation. `install` must run before any other module of mq is
+imported.
 
-The functions here find their machine by the path, the descriptor or the running process; what is
-not simulated goes on to the system.
+The functions here find their machine by the path, the descriptor or the running process; other
+calls go to the system.
 """
 
-# Functions are put in the place of others whose every parameter nobody here uses.
-# mypy: disable-error-code="arg-type, assignment, misc"
+# The replacements do not declare every parameter of the replaced functions.
 
 import os
 import uuid
@@ -29,7 +29,7 @@ descriptors = Descriptors()
 
 
 def use(new: World | None) -> None:
-    """From now on this world is meant; None for no more."""
+    """Use this world from now on; None for none."""
     global world
     world = new
     disks.clear()
@@ -94,7 +94,7 @@ def _uuid4() -> uuid.UUID:
 
 
 def _place(path: Any) -> tuple[Disk, str] | None:
-    """Disk and path on it."""
+    """The disk and the path on it."""
     text = os.fspath(path)
     if not isinstance(text, str) or not text.startswith(ROOT):
         return None
@@ -195,7 +195,7 @@ def _sendfile(target: int, source: int, position: int, size: int) -> int:
 
 
 class _Entries:
-    """What scandir gives, as far as it is used."""
+    """The used part of scandir's result."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._found = [_Entry(disk, path, name) for name in disk.listdir(path)]
@@ -229,8 +229,8 @@ def _connect(path: Any) -> Any:
 class SimulatedLock:
     """A lock between the greenlets of a process.
 
-    One that a module has is another in each process: what a dead one, or one of the world before,
-    held does not count.
+    A module's lock is a different one in each process, so that locks held by a dead process or in
+    an earlier world do not count.
     """
 
     def __init__(self) -> None:
@@ -296,7 +296,7 @@ class SimulatedDiskThread(threads.DiskThread):
 
 
 def install() -> None:
-    """Once, before any module of mq but these is imported."""
+    """Called once, before any module of mq but these is imported."""
     clock.time = _time
     clock.monotonic = clock.perf_counter = clock.thread_time = _monotonic
     clock.time_ns = lambda: int(_time() * 1e9)

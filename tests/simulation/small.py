@@ -1,7 +1,7 @@
-"""Constants of the product that hide defects in small stores, made small.
+"""Constants of the product that would hide defects in small stores, made small.
 
-A start behind a crash reads the last 128 MiB again, which is all that a store here has. A round
-that writes queues pauses behind two hundred of them; a store here has a dozen.
+Recovery reads the last 128 MiB again, which is all of a store here. A round of writing queues
+pauses after two hundred of them; a store here has a dozen.
 """
 
 from mq.daemons.broker.store import checkpointer, recovery

@@ -1,9 +1,9 @@
-"""Snodes in a scenario: who goes through them is drawn, and all that holds without them holds.
+"""Snodes in a scenario: some clients use them, and all invariants hold as without them.
 
-Producers and whole groups go through the snodes, all members of a group alike, for only they know
-of each other. Of a group that does, each member is pushed to or only pulls. What goes past the
-snodes into the same topics - ends of transactions, delayed messages that are due, producers that
-go to brokers - is not pushed, and comes in its place all the same.
+Producers and whole groups use the snodes, all members of a group alike, because only snodes know
+members behind snodes. Each member of such a group is pushed to or only pulls. Messages that bypass
+the snodes (ends of transactions, due delayed messages, other producers) are not pushed, and are
+delivered in their place all the same.
 """
 
 from collections import Counter
@@ -12,27 +12,27 @@ from random import Random
 from tests.simulation.cluster import Cluster
 from tests.simulation.workloads import Context
 
-# Which seeds have snodes: none that has pairs or a controlled set.
+# Seeds with snodes: none that has pairs or a controlled set.
 EVERY, _FIRST = 9, 7
-# How long an offset is a snode's alone at most.
+# Longest time for which only the snode knows an offset.
 _SETTINGS: tuple[dict[str, str], ...] = (
     {"persistOffsetInterval": "2000"},
     {"persistOffsetInterval": "10000"},
     {"forwardOffsets": "true"},
 )
-# Lower than what a member that was away has to catch up with.
+# Lower than the backlog of a member that was away.
 _THRESHOLDS = ("1024", "20")
 _POLICIES = ("CLOSE", "SKIP")
 _LOOK = 0.5
 
 
 def has_snodes(seed: int) -> bool:
-    """Whether clients of a seed go through snodes."""
+    """Whether clients of a seed use snodes."""
     return seed % EVERY == _FIRST
 
 
 def add(cluster: Cluster, chance: Random) -> None:
-    """One snode, or two."""
+    """Add one snode or two."""
     settings = {
         **chance.choice(_SETTINGS),
         "slowConsumerThreshold": chance.choice(_THRESHOLDS),
@@ -44,7 +44,7 @@ def add(cluster: Cluster, chance: Random) -> None:
 
 
 def watch(context: Context, told: dict[object, Counter[str]] | None = None) -> None:
-    """Count, now and again, what was pushed and what was left to pulls."""
+    """Count pushed messages and those left to pulls, periodically."""
     told = {} if told is None else told
     world = context.cluster.world
     for snode in context.cluster.snodes:

@@ -269,7 +269,7 @@ class Expectation:
         return wrong
 
     def _order_problems(self, present: set[int]) -> list[str]:
-        """The log keeps a contiguous part of its messages; a deleted topic is deleted as a whole."""
+        """The log keeps a contiguous part; a deleted topic is deleted as a whole."""
         wrong = []
         for topic in sorted(self.deleting):
             doomed = {n for n in self.doomed if self.messages[n].topic == topic}

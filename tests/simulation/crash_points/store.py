@@ -196,6 +196,4 @@ async def recover(
         again, wrong = read(life.store)
         problems += wrong
         if again != more:
-            problems.append(
-                f"after a stop {len(again)} messages are there, not {len(more)}"
-            )
+            problems.append(f"after a stop {len(again)} messages are there, not {len(more)}")
