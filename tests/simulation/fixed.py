@@ -1,4 +1,4 @@
-"""The conditions that must hold before Python starts: the order of sets of text, and the time zone."""
+"""Conditions before Python starts: the order of sets of text, and the time zone."""
 
 import os
 import sys
