@@ -1,10 +1,11 @@
-"""Spark sources, sinks and jobs on topics of RocketMQ; a source on those of TubeMQ.
+"""Spark sources, sinks and jobs on topics of RocketMQ, and a source on topics of TubeMQ.
 
-Spark finds the data source by itself where mq is installed from a wheel, through the module
-pyspark_rocketmq. Elsewhere (an editable install, a zip that came with --py-files):
+If mq is installed from a wheel, Spark finds the data sources by itself, through the module
+pyspark_rocketmq. Otherwise (an editable install, a zip passed with --py-files) register them:
 
     import mq.pipeline
     mq.pipeline.register(spark)
+
     spark.read.format("rocketmq").option("nameServer", "host:9876").option("topic", "Orders").load()
     spark.read.format("rocketmq-store").load("/var/lib/mq/store")
     spark.read.format("tubemq").option("masters", "host:8715").option("topic", "orders")...
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the formats "rocketmq", "rocketmq-store" and "tubemq" known to a session.
+    """Register the formats "rocketmq", "rocketmq-store" and "tubemq" in a session.
 
     Raises ImportError without mq[spark].
     """
@@ -33,15 +34,15 @@ def register(spark: "SparkSession") -> None:
         try:
             spark.dataSource.register(source)
         except AnalysisException as error:
-            # Spark 4.0 refuses one that it has found by itself, through pyspark_rocketmq.
+            # Spark 4.0 refuses a source that it has found by itself, through pyspark_rocketmq.
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
 
 
 def damage(*paths: str) -> "list[Damage]":
-    """What is damaged in the commit log of a store, found without Spark.
+    """Return the damage in the commit log of a store, found without Spark.
 
-    Each path is the store's folder, or that of its log. Raises OptionError for one without a log.
+    Each path is the folder of a store or of its log. Raises OptionError for one without a log.
     """
     from mq.pipeline.store_damage import damage as find
 

@@ -1,4 +1,4 @@
-"""Batch reads: topics as tables of what is in them when the query is planned."""
+"""Batch reads: tables of the messages that topics hold when the query is planned."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class _PushFilters:
-    """`pushFilters` of a reader, for Spark to call where it pushes filters down.
+    """`pushFilters` of a reader, for Spark to call if it pushes filters down.
 
-    Where it does not, it refuses readers that have the method, and no reader can know before. What
-    it looks at is whether the method's function is the one of the base class: this is one that
-    says so.
+    A Spark that does not push filters refuses readers that have the method, and a reader cannot
+    know this before. Spark checks whether the method's function is that of the base class; this
+    object claims that it is.
     """
 
     def __init__(self, reader: "BatchReader") -> None:
@@ -38,10 +38,10 @@ class _PushFilters:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is in the topics when the query is planned."""
+    """Reads the messages that the topics hold when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises SchemaError for columns that messages have not."""
+        """Raises SchemaError for columns that messages do not have."""
         Decoder(schema)
         self._options = options
         self._schema = schema
@@ -50,7 +50,9 @@ class BatchReader(DataSourceReader):
             self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
     def push(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """Have filters narrow what is pulled. Returns all of them: Spark applies them, too."""
+        """Narrow what is pulled by filters. Returns all of them, because Spark applies them,
+        too.
+        """
         for each in filters:
             self._filters.add(each)
         expression = self._filters.expression()

@@ -1,4 +1,4 @@
-"""Cluster of a read, as its driver asks it: topics, queues and their offsets."""
+"""Access of a read's driver to the cluster: topics, queues and their offsets."""
 
 import logging
 import re
@@ -39,28 +39,28 @@ from mq.protocol.tags import ALL_TAGS
 
 T = TypeVar("T")
 
-_LATER = (SystemBusy, ServiceNotAvailable)  # what a broker says that may answer a moment later
+_LATER = (SystemBusy, ServiceNotAvailable)  # errors of a broker that may answer a moment later
 
 log = logging.getLogger(__name__)
 
 
 class Bounds(NamedTuple):
-    """The offsets of a queue: of its oldest message, and the one that the next will get."""
+    """The offsets of a queue: of its oldest message, and the one that the next message will get."""
 
     begin: int
     end: int
-    of_replica: bool = False  # whose master is away: it may be behind that
+    of_replica: bool = False  # the master is unavailable; the replica may lag behind it
 
 
 class Cluster:
-    """Asks; a context manager."""
+    """Queries a cluster; a context manager."""
 
     def __init__(
         self, options: ReadOptions, *, answered: bool = False, logged: set[str] | None = None
     ) -> None:
-        """`answered` says that name servers and topics were there before: they may be so again.
+        """`answered` says that name servers and topics were there before, so they may return.
 
-        What is absent and may be is logged once, as long as it is in `logged`.
+        An absent topic that may be absent is logged once, as long as it is in `logged`.
         """
         self._options = options
         self._session = options.session()
@@ -77,10 +77,9 @@ class Cluster:
         self._session.close()
 
     def topics(self) -> list[str]:
-        """The topics that the options name, or that their pattern matches now.
+        """Return the topics that the options name, or that their pattern matches now.
 
-        A pattern does not choose the system's own topics. Raises OptionError for name servers that
-        do not answer.
+        A pattern does not match system topics. Raises OptionError if no name server answers.
         """
         if self._options.topic_pattern is None:
             return list(self._options.topics)
@@ -91,12 +90,13 @@ class Cluster:
     def bounds(
         self, topics: Iterable[str], at: Mapping[str, Collection[str]] = MappingProxyType({})
     ) -> dict[Queue, Bounds]:
-        """The readable queues of the topics.
+        """Return the readable queues of the topics, with their offsets.
 
-        A topic has to be at the brokers of the options, or at those that `at` names for it: then
-        only they are asked. Raises OptionError for a topic that is not there or name servers that
-        do not answer, BrokerDown for a broker that does not, DataLoss for a topic that was there
-        before, each after the retries of the options; if data may be lost they are left out.
+        A topic must be at the brokers of the options, or at those that `at` names for it; then only
+        these are queried. After the retries of the options it raises OptionError for an absent
+        topic or if no name server answers, BrokerDown for a broker that does not answer, and
+        DataLoss for a topic that was there before. If the options allow data loss, these topics and
+        brokers are left out instead.
         """
         topics = list(topics)
         found: dict[Queue, Bounds] = {}
@@ -111,7 +111,7 @@ class Cluster:
             if not absent:
                 break
             if tries_left:
-                log.warning("%s is not there: again in %g s", absent[0], pause)
+                log.warning("%s is absent; retrying in %g s", absent[0], pause)
                 time.sleep(pause)
                 pause *= 2
         if strict or not (found or self._running):
@@ -123,7 +123,7 @@ class Cluster:
     def _find(
         self, topic: str, found: dict[Queue, Bounds], needed: Collection[str]
     ) -> Missing | None:
-        """Add the queues of a topic; returns what is missing of it."""
+        """Add the queues of a topic to `found`; returns what is missing of it."""
         try:
             if self._running:
                 self._session.outdate_route(topic)
@@ -140,9 +140,9 @@ class Cluster:
         return Missing(topic, missing[0], RouteNotFound(topic, f"no broker {missing[0]}"))
 
     def try_pulls(self, ranges: Iterable[QueueRange]) -> None:
-        """Ask for a message of one range of each topic, to see now what a task would be refused.
+        """Pull one message of one range of each topic, to see now what a task would be refused.
 
-        Raises OptionError naming the option that is to blame.
+        Raises OptionError that names the option at fault.
         """
         settings = self._options.pull_settings()
         for tried in {each.topic: each for each in ranges}.values():
@@ -155,14 +155,16 @@ class Cluster:
             try:
                 command = Command(RequestCode.PULL_MESSAGE, fields)
                 ask = partial(self._session.call, command=command, accept=accepted)
-                self._again(tried.topic, tried.broker_name, ask)
+                self._with_retries(tried.topic, tried.broker_name, ask)
             except BrokerError as error:
                 raise _refused(error) from None
 
     def at_time(self, bounds: Mapping[Queue, Bounds], timestamp: int) -> Offsets:
-        """The offset of the first message of each queue stored at `timestamp` (ms) or later.
+        """Return for each queue the offset of the first message stored at `timestamp` (ms) or
+        later.
 
-        Where there is none it is the end. Raises BrokerDown for a broker that does not answer.
+        If there is no such message, it is the end of the queue. Raises BrokerDown for a broker that
+        does not answer.
         """
         found = {}
         for queue, at in bounds.items():
@@ -170,17 +172,18 @@ class Cluster:
             search = partial(
                 self._admin.search_offset, topic=topic, queue_id=queue_id, timestamp=timestamp
             )
-            near = self._again(topic, broker_name, search)
+            near = self._with_retries(topic, broker_name, search)
             found[queue] = at.end if near is None else self._first_at(queue, at, near, timestamp)
         return found
 
     def first_stored(self, queue: Queue, begin: int) -> tuple[int, int] | None:
-        """Offset of the first message from an offset on, and when it was stored, in ms; None at the
-        end. Raises BrokerDown for a broker that does not answer."""
+        """Return offset and store time (ms) of the first message from an offset on; None at the
+        end. Raises BrokerDown for a broker that does not answer.
+        """
         return next(iter(self._store_times(queue, begin)), None)
 
     def first_readable(self, queue: Queue, begin: int) -> tuple[int, int] | None:
-        """As `first_stored`, of one message only; None also where the broker cannot read it."""
+        """Like `first_stored`, of one message only; also None if the broker cannot read it."""
         try:
             return next(iter(self._store_times(queue, begin, 1)), None)
         except BrokerError as error:
@@ -188,9 +191,10 @@ class Cluster:
             return None
 
     def _first_at(self, queue: Queue, at: Bounds, near: int, timestamp: int) -> int:
-        """Look around `near`: brokers answer with the nearest message, which may be an earlier one,
-        and of several that were stored in the same millisecond with any (ConsumeQueue of 4.9.8,
-        getOffsetInQueueByTime)."""
+        """Search around `near`: brokers answer with the nearest message, which may be an earlier
+        one, and with any of several messages stored in the same millisecond (ConsumeQueue of
+        4.9.8, getOffsetInQueueByTime).
+        """
         begin = min(max(near, at.begin), at.end)
         while begin > at.begin:
             begin = max(at.begin, begin - DEFAULT_MAX_COUNT)
@@ -209,8 +213,8 @@ class Cluster:
     def _store_times(
         self, queue: Queue, begin: int, count: int = DEFAULT_MAX_COUNT
     ) -> list[tuple[int, int]]:
-        """Offset and time of some messages from an offset on; of none if that is the end."""
-        pulled = self._again(
+        """Return offset and store time of some messages from an offset on; none at the end."""
+        pulled = self._with_retries(
             queue.topic,
             queue.broker_name,
             lambda _: self._puller.pull(
@@ -221,7 +225,7 @@ class Cluster:
         return [(each.queue_offset, each.store_timestamp) for each in messages]
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
-        """Set the offsets of a consumer group, best effort: what fails is logged."""
+        """Set the offsets of a consumer group, best effort: failures are logged."""
         for queue, offset in offsets.items():
             try:
                 address = self._address(queue.topic, queue.broker_name)
@@ -237,9 +241,10 @@ class Cluster:
         return self._of_name_server(lambda: self._session.route(topic))
 
     def _of_name_server(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Ask the name servers, as often as the options say. Raises OptionError.
+        """Query the name servers, with the retries of the options. Raises OptionError.
 
-        A first question that none of them answers has the wrong address: it is not asked again.
+        If none of them answers the first query, the address is assumed to be wrong, and there is no
+        retry.
         """
         pause = self._options.retry_pause_ms / 1000
         for tries_left in range(self._options.retries if self._answered else 0, -1, -1):
@@ -248,7 +253,7 @@ class Cluster:
             except (ConnectError, RequestTimeout, BadAnswer) as error:
                 if not tries_left:
                     raise ClusterAway("nameServer", str(error), example("nameServer")) from None
-                log.warning("name servers: again in %g s: %s", pause, error)
+                log.warning("no name server answers; retrying in %g s: %s", pause, error)
                 time.sleep(pause)
                 pause *= 2
             else:
@@ -263,7 +268,7 @@ class Cluster:
         async def ask(address: str) -> tuple[str, dict[MessageQueue, TopicOffset]]:
             return address, await bounds(self._admin, address, topic, queues)
 
-        if (answer := self._again(topic, broker_name, ask)) is None:
+        if (answer := self._with_retries(topic, broker_name, ask)) is None:
             return {}
         address, table = answer
         of_replica = address != broker_address(self._route(topic), broker_name)
@@ -273,12 +278,13 @@ class Cluster:
             for queue_id, at in found
         }
 
-    def _again(
+    def _with_retries(
         self, topic: str, broker_name: str, ask: Callable[[str], Coroutine[Any, Any, T]]
     ) -> T | None:
-        """Ask a broker, as often as the options say. None if it stays silent and may be left out.
+        """Query a broker, with the retries of the options.
 
-        Raises BrokerDown if it may not: also where it has left the route meanwhile, or is too busy.
+        Returns None if it does not answer and may be left out. Otherwise raises BrokerDown, also if
+        the broker has left the route meanwhile or is too busy.
         """
         pause = self._options.retry_pause_ms / 1000
         for tries_left in range(self._options.retries, -1, -1):
@@ -287,13 +293,13 @@ class Cluster:
             except (ConnectError, RequestTimeout, RouteNotFound, *_LATER) as error:
                 self._session.outdate_route(topic)
                 if tries_left:
-                    log.warning("broker %s: again in %g s: %s", broker_name, pause, error)
+                    log.warning("broker %s: retrying in %g s: %s", broker_name, pause, error)
                     time.sleep(pause)
                     pause *= 2
                 elif self._options.fail_on_data_loss:
                     raise BrokerDown(broker_name, topic, str(error)) from None
                 else:
-                    log.warning("broker %s is left out of topic %s: %s", broker_name, topic, error)
+                    log.warning("skipping broker %s of topic %s: %s", broker_name, topic, error)
         return None
 
     def _address(self, topic: str, broker_name: str) -> str:
@@ -304,7 +310,7 @@ class Cluster:
 
 
 def _refused(error: BrokerError) -> OptionError:
-    """Which option is to blame for what a broker refuses."""
+    """Return the error of the option that caused a broker's refusal."""
     if isinstance(error, NoPermission):
         return KeyRefused("aclFile", str(error), example("aclFile"))
     if isinstance(error, SubscriptionGroupNotExist):

@@ -1,8 +1,8 @@
-"""The columns of a message as a table, and how each is made of log records.
+"""The columns of a message as a table, and how each is built from log records.
 
-A column is made only if the schema has it. Parts of a record become Arrow arrays without a Python
-object for each: Arrow gets the offsets of the wanted parts and of all that lies between them in the
-buffer of the replies, and copies every second one of these.
+A column is built only if the schema has it. Parts of a record become Arrow arrays without a Python
+object for each: Arrow gets the offsets of the needed parts and of the gaps between them in the
+buffer of the replies, and copies every second piece.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ _PROPERTY_END = property_text.PROPERTY_SEPARATOR.encode()
 
 
 class Context:
-    """What the records themselves do not say, and what several columns are made of."""
+    """Data that is not in the records themselves, and data that several columns share."""
 
     def __init__(
         self,
@@ -36,15 +36,17 @@ class Context:
         bodies: list[bytes] | None = None,
         body_errors: list[str | None] | None = None,
     ) -> None:
-        """`bodies` are those of all records, decompressed, where any of them is compressed;
-        `body_errors` say of each why it is still as it is stored, None where it is whole."""
+        """Args:
+        bodies: the decompressed bodies of all records, if any of them is compressed.
+        body_errors: for each record why its body is still compressed; None if it is whole.
+        """
         self.broker_name = broker_name
         self.bodies = bodies
         self.body_errors = body_errors
         self._properties: PropertyTable | None = None
 
     def properties(self, records: Records) -> PropertyTable:
-        """The properties of the records; always of the same."""
+        """Return the properties of the records, which must be the same at every call."""
         if self._properties is None:
             self._properties = PropertyTable(records)
         return self._properties
@@ -54,7 +56,7 @@ Maker = Callable[[Records, Context], pa.Array]
 
 
 def find_property(records: Records, context: Context, name: str) -> pa.Array:
-    """The value of a property of each record; null where it has none. Of equal names the last."""
+    """Return a property of each record; null if it has none. Of equal names the last one counts."""
     found = context.properties(records).find(name)
     return pa.array(_find_one_by_one(records, name), pa.string()) if found is None else found
 
@@ -75,7 +77,7 @@ def _find_one_by_one(records: Records, name: str) -> list[str | None]:
                 value = buffer[at : end if stop < 0 else stop].decode("utf-8", "replace")
                 if value:
                     break
-                at -= len(wanted)  # an empty value counts as none, an earlier one may have one
+                at -= len(wanted)  # an empty value counts as none; an earlier one may not be empty
                 value = None
             at = buffer.rfind(wanted, begin, at)
         values.append(value)
@@ -172,7 +174,7 @@ def _time(of: Callable[[Records], Integers]) -> Maker:
 
 
 def _born_host(records: Records, context: Context) -> pa.Array:
-    """Few hosts send many messages: each is made a text once."""
+    """Few hosts send many messages, so each host is converted to text once."""
     at = records.positions + AT["born_host"]
     if not records.born_v6.any():
         hosts, which = np.unique(records.int64(at), return_inverse=True)
@@ -193,7 +195,7 @@ def _host_and_port(raw: bytes) -> str:
 
 
 def _message_id(records: Records, context: Context) -> pa.Array:
-    """Its producer's id; where it gave none, the one that says where the message is stored."""
+    """Return the id that the producer gave; without one, the id that encodes the store address."""
     ids = find_property(records, context, PropertyKey.UNIQUE_KEY)
     if not ids.null_count:
         return ids
@@ -208,8 +210,8 @@ def _message_id(records: Records, context: Context) -> pa.Array:
     return pc.replace_with_mask(ids, ids.is_null(), pa.array(made, pa.string()))
 
 
-# By name, how it is made for each type (as Spark spells it) that it may have; the first is what it
-# has unless asked otherwise. Names and types are those of rocketmq-spark, as far as it has them.
+# For each column and type (as Spark spells it) the function that builds it; the first type is the
+# default. Names and types are those of rocketmq-spark, as far as it has them.
 COLUMNS: Mapping[str, Mapping[str, Maker]] = {
     "topic": {"string": _topic},
     "flag": {"int": _flag},
@@ -232,9 +234,9 @@ COLUMNS: Mapping[str, Mapping[str, Maker]] = {
     "msgId": {"string": _message_id},
 }
 
-# What a table has if its schema asks for it: how often a message was given back to the broker, the
-# bytes that it takes in the log, compressed as it is there, and why its body could not be
-# decompressed, null for one that is whole.
+# Columns that a table has only if its schema asks for them: how often a message was sent back to
+# the broker, its size in the log in bytes (compressed, if it is), and why its body could not be
+# decompressed (null if it could).
 FURTHER_COLUMNS: Mapping[str, Mapping[str, Maker]] = {
     "reconsumeTimes": {"int": _reconsume_times},
     "storedSize": {"int": _stored_size},
@@ -243,12 +245,12 @@ FURTHER_COLUMNS: Mapping[str, Mapping[str, Maker]] = {
 
 
 def default_schema(*, properties_as_map: bool) -> str:
-    """All columns, as DDL; properties as JSON text, or as a map."""
+    """Return all columns as DDL, with the properties as JSON text or as a map."""
     if not properties_as_map:
         return default_ddl(COLUMNS)
     return default_ddl({**COLUMNS, "properties": {"map<string,string>": _properties_map}})
 
 
 def is_compressed(records: Records) -> Any:
-    """For which of the records the body is compressed: an array of booleans."""
+    """Return for each record whether its body is compressed, as an array of booleans."""
     return (records.sys_flag & SysFlag.COMPRESSED != 0) & (records.body_length > 0)

@@ -1,4 +1,4 @@
-"""What was to be read and is not there: whether a query fails of it, or goes on and logs it."""
+"""Data loss: messages to read that are gone either fail the query or are logged."""
 
 import logging
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 def report_gone(
     queue: object, begin: int, end: int, why: str = "they were deleted", *, fail: bool
 ) -> None:
-    """Tell of messages of a queue that are not there any more. Raises DataLoss if that fails."""
+    """Report messages of a queue that are gone. Raises DataLoss if `fail`."""
     what = f"{queue}: the messages from offset {begin} to {end} are gone: {why}"
     if fail:
         raise DataLoss(what)
@@ -19,11 +19,10 @@ def report_gone(
 
 
 def report_recreated(topic: str, broker_name: str, *, fail: bool) -> None:
-    """Report that a topic has another life than the part that was read. Raises DataLoss if that
-    fails."""
+    """Report that a topic was recreated since it was read. Raises DataLoss if `fail`."""
     what = (
-        f"topic {topic} at broker {broker_name} was deleted and created again: a message that a "
-        "batch had begun at is another one now"
+        f"topic {topic} at broker {broker_name} was deleted and created again: the message at the "
+        "start of a batch has changed"
     )
     if fail:
         raise DataLoss(
@@ -33,12 +32,12 @@ def report_recreated(topic: str, broker_name: str, *, fail: bool) -> None:
 
 
 def report_away(what: str, end: int, error: MQError, *, fail: bool, skip: bool) -> None:
-    """Tell of a broker that stays away in the middle of a range, which goes up to `end`.
+    """Report a broker that stays unavailable in the middle of a range, which extends to `end`.
 
-    Raises DataLoss if that fails, BrokerAway if the rest of the range may not be skipped.
+    Raises DataLoss if `fail`, and BrokerAway if the rest of the range must not be skipped.
     """
     if fail:
-        raise DataLoss(f"{what}; the broker has to come back") from error
+        raise DataLoss(f"{what}; start the broker") from error
     if not skip:
         raise BrokerAway(what) from error
-    log.warning("%s; up to %d nothing is read", what, end)
+    log.warning("%s; skipping up to offset %d", what, end)

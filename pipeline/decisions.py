@@ -1,18 +1,19 @@
-"""Decisions of exactly-once writes: which micro-batches are committed, in a topic of their own.
+"""Decision log of exactly-once writes: which micro-batches are committed, in a topic of its own.
 
-A decision names a batch of a query, the messages that are to be made visible, and how far the
-topics they are for reached before. It is the point of commit: once it is stored the batch counts,
-whoever dies then. Of several decisions about a batch the first one is the one that counts. It says
-who has written it, too: a query whose checkpoint was copied has the same id and the same batches.
+A decision names a batch of a query, the messages to make visible, and the end of each of their
+topics before the commit. It is the point of commit: once it is stored the batch counts, no matter
+which process dies then. If there are several decisions about a batch, the first one counts. A
+decision also names its writer, because a query whose checkpoint was copied has the same id and the
+same batches.
 
 The log has one queue at one broker, so that there is one order. Its records, by tag:
 
     P<query id>  a part: prepared messages (mq.pipeline.prepared)
-    D<query id>  a decision, JSON: batch, token, ends, writer, the offsets of its parts, and since
-                 which offset there may be another about that batch or a later one
+    D<query id>  a decision, JSON: batch, token, ends, writer, the offsets of its parts, and the
+                 offset from which on there may be another one about that batch or a later one
 
-Brokers delete records like all others (fileReservedTime). A query that was away for longer does not
-find its last decision.
+Brokers delete its records like all others (fileReservedTime). A query that was stopped for longer
+does not find its last decision.
 """
 
 import logging
@@ -46,24 +47,27 @@ from mq.protocol.tags import TagExpression
 
 log = logging.getLogger(__name__)
 
-_FIRST_STEP = 64  # offsets looked through first: a query's last decision is near the end
+_FIRST_STEP = 64  # offsets in the first search step: a query's last decision is near the end
 _LARGEST_STEP = 1 << 20
-_MOST_LOOKED_AT = 64 * 1024 * 1024  # bytes of a log before those of others are left out
-_JSON = b"{"  # how a decision begins; a part is compressed
-_PAUSE = 0.02  # seconds between two looks for what was just stored
-_START_SECONDS = 30.0  # until name servers know a topic that was just made
+# bytes read from a log before the records of other queries are skipped
+_MOST_LOOKED_AT = 64 * 1024 * 1024
+_JSON = b"{"  # the first byte of a decision; a part is compressed
+_PAUSE = 0.02  # seconds between two polls for a record that was just stored
+_START_SECONDS = 30.0  # until name servers know a topic that was just created
 _NO_COMPRESSION = 1 << 30
 
 
 class Writer(NamedTuple):
-    """Who commits. What is None is not known: a topic where rows name theirs."""
+    """The writer that commits. A field is None if it is unknown, and the topic if rows name
+    theirs.
+    """
 
     topic: str | None
     checkpoint: str | None
 
     @classmethod
     def of(cls, options: WriteOptions) -> "Writer":
-        """The writer with these options."""
+        """Return the writer with these options."""
         place = options.checkpoint
         if place is not None:
             place = re.sub(r"/+", "/", re.sub(r"^file:(//)?(?=/)", "", place))
@@ -72,12 +76,12 @@ class Writer(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """That a batch is committed, and what belongs to it."""
+    """The decision that a batch is committed, and its messages."""
 
     token: str
-    ends: Offsets  # of the topics, before any of the messages was to be seen
+    ends: Offsets  # of the topics, before any of the messages was visible
     prepared: list[Prepared]
-    writer: Writer | None  # None of earlier releases
+    writer: Writer | None  # None in records of earlier releases
 
     def check(self, query: str, batch: int, writer: Writer) -> None:
         """Raises CommitFailed if another writer has decided."""
@@ -85,8 +89,8 @@ class Decision(NamedTuple):
             return
         what = f"batch {batch} of query {query} was committed"
         advice = (
-            "A copied checkpoint is of the same query: give each its own, or a commitTopic of its "
-            "own. If it is this query that was changed, start it once as it was"
+            "A copied checkpoint belongs to the same query: give each query its own checkpoint or "
+            "commitTopic. If this query was changed, start it once as it was"
         )
         if self.writer.topic != writer.topic:
             raise CommitFailed(
@@ -104,36 +108,39 @@ def _target(writer: Writer) -> str:
 class _Found(NamedTuple):
     batch: int
     offset: int
-    since: int  # before it none is about this batch or a later one; of earlier releases `offset`
+    # no decision before it is about this batch or a later one; `offset` in earlier releases
+    since: int
     record: dict[str, object]
 
 
 class DecisionLog:
-    """The log of a cluster."""
+    """The decision log of a cluster."""
 
     def __init__(self, session: BlockingSession, options: WriteOptions, batch: int) -> None:
-        """For a batch. Raises as `open_log`."""
+        """Open the log for a batch. Raises what `open_log` raises."""
         self._session = session
         self._options = options
         self._admin = Admin(session)
-        # A replica may be behind, or have begun later.
+        # A replica may lag, or its queue may begin later.
         self._puller = Puller(session, TOOLS_CONSUMER_GROUP, master_only=True)
         self._looked_at = 0  # bytes
-        self._without: dict[tuple[str, int], int] = {}  # up to where a batch has no decision
-        self._since: dict[tuple[str, int], int] = {}  # nor a later one, see `_Found.since`
+        self._without: dict[tuple[str, int], int] = {}  # up to which offset a batch has no decision
+        self._since: dict[tuple[str, int], int] = {}  # nor has a later batch; see `_Found.since`
         self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, random_ids.salt())
         self._queue = open_log(session, options, batch)
 
     def find(self, query: str, batch: int) -> Decision | None:
-        """The decision about a batch, if there is one. Raises CommitFailed where that is not known:
-        what is not seen must not be taken for what was not decided."""
+        """Return the decision about a batch, or None. Raises CommitFailed if that is unknown: an
+        unreadable decision must not be taken for an absent one.
+        """
         topic = self._queue.topic
         least = max(self._min_offset(), self._without.get((query, batch), 0))
         end = high = run(self._admin.max_offset(self._address(), topic, 0))
         step = _FIRST_STEP
         found: _Found | None = None
-        floor = -1  # before it there is none: the last about an earlier batch says so
-        later = end  # where the first about a later batch is
+        # there is no decision before it, according to the last one about an earlier batch
+        floor = -1
+        later = end  # the offset of the first decision about a later batch
         missing: list[int] = []
         known = least == 0 or (query, batch) in self._without
         while high > max(least, floor):
@@ -141,13 +148,14 @@ class DecisionLog:
             seen = self._decisions(query, batch, low, high, missing)
             known = known or bool(seen)
             found = next((each for each in seen if each.batch == batch), found)
-            # The first ones of a query come in the order of its batches. Another one may come much
-            # later: of a driver that had stood still since it looked for one.
+            # The first decisions of a query are in the order of its batches. A second one about a
+            # batch may come much later, from a driver that was suspended after its search.
             floor = max([floor, *(each.since for each in seen if each.batch < batch)])
-            # A batch without rows has none. If it gets some, its own is behind those of later ones.
+            # A batch without rows has no decision. If it gets rows later, its decision is after
+            # those of later batches.
             later = min([later, *(each.offset for each in seen if each.batch > batch)])
             high, step = low, min(4 * step, _LARGEST_STEP)
-        last = end if found is None else found.offset  # of several the first one counts
+        last = end if found is None else found.offset  # the first of several counts
         self._check([offset for offset in missing if floor <= offset < last])
         if not known and batch:
             log.warning(
@@ -164,7 +172,7 @@ class DecisionLog:
     def decide(
         self, query: str, batch: int, ends: Offsets, prepared: Sequence[Prepared]
     ) -> Decision:
-        """Commit a batch. Returns the decision that counts, which may be that of another driver."""
+        """Commit a batch. Returns the decision that counts, possibly that of another driver."""
         token = uuid.uuid4().hex
         offsets = [self._put(f"P{query}", part) for part in to_parts(prepared)]
         record = {
@@ -186,7 +194,7 @@ class DecisionLog:
     # writing --------------------------------------------------------------------------------------
 
     def _put(self, tag: str, body: bytes) -> int:
-        """Store a record; returns its offset. Tries again as the options say."""
+        """Store a record; returns its offset. Retries as the options say."""
         message = Message(self._queue.topic, body, tag)
         outgoing = draft(self._options.group, message, self._next_id, _NO_COMPRESSION)
         pause = self._options.retry_pause
@@ -203,7 +211,7 @@ class DecisionLog:
         raise AssertionError("not reached")
 
     def _wait_for(self, offset: int) -> None:
-        """Until a record can be read: brokers build their queues a moment after they store."""
+        """Wait until a record can be read: brokers build their queues a moment after they store."""
         deadline = time.monotonic() + self._options.timeout
         while run(self._admin.max_offset(self._address(), self._queue.topic, 0)) <= offset:
             if time.monotonic() > deadline:
@@ -215,12 +223,12 @@ class DecisionLog:
     def _decisions(
         self, query: str, batch: int, low: int, high: int, missing: list[int]
     ) -> list[_Found]:
-        """Those of a query between two offsets, in their order. What is ``missing`` there of what
-        may be one is added to that.
+        """Return the decisions of a query between two offsets, in order.
 
-        Of a tag a damaged record may be missing without a word: checksums are of bodies alone, and
-        a broker passes over what is no record of its queue. So all records are looked at. But how
-        far back the decision about a first batch may be nothing tells (docs/decisions/0022).
+        Adds to ``missing`` the offsets of absent records that may be decisions. A pull by tag may
+        omit a damaged record silently: checksums cover only bodies, and a broker skips what is not
+        a record of its queue. So all records are read. But nothing limits how far back the decision
+        about a first batch may be (docs/decisions/0022).
         """
         found = []
         tag = f"D{query}"
@@ -233,7 +241,8 @@ class DecisionLog:
             for message in messages:
                 self._looked_at += len(message.body)
                 is_decision = message.tags == tag
-                if not (is_decision or message.body.startswith(_JSON)):  # a part, or of others
+                # a part, or of another query
+                if not (is_decision or message.body.startswith(_JSON)):
                     continue
                 try:
                     record = orjson.loads(message.body)
@@ -247,8 +256,9 @@ class DecisionLog:
         return found
 
     def _check(self, missing: list[int]) -> None:
-        """Records at these offsets may be the decision that is looked for, unless they were deleted
-        by age just now. Raises CommitFailed."""
+        """Wait until records at these offsets, any of which may be the decision, turn out to be
+        deleted by age. Raises CommitFailed if they are not.
+        """
         deadline = time.monotonic() + self._options.timeout
         while missing:
             least = self._min_offset()
@@ -288,9 +298,10 @@ class DecisionLog:
     def _pulls(
         self, low: int, high: int, wanted: Callable[[], str | None]
     ) -> Iterator[tuple[list[StoredMessage], list[int]]]:
-        """What lies between two offsets, pull by pull, all of it or what has the tag that is wanted
-        by then; and the offsets of records that are missing. Raises CommitFailed where nothing is
-        to be had."""
+        """Read the records between two offsets, pull by pull: all of them, or those with the tag
+        that `wanted` returns at that time. Also yields the offsets of missing records. Raises
+        CommitFailed if the master returns nothing.
+        """
         deadline = time.monotonic() + self._options.timeout
         while low < high:
             tag = wanted()
@@ -307,27 +318,28 @@ class DecisionLog:
             yield messages, missing
             if pulled.next_offset > low:
                 low = pulled.next_offset
-                deadline = time.monotonic() + self._options.timeout  # long logs take longer
+                # the deadline is for each step: long logs take longer
+                deadline = time.monotonic() + self._options.timeout
                 continue
             if time.monotonic() > deadline:
                 raise CommitFailed(
-                    f"{self._queue}: offset {low} is not to be had from its master, and may have "
+                    f"{self._queue}: its master does not return offset {low}, which may hold "
                     "a decision: try again when it answers"
                 )
             time.sleep(_PAUSE)
 
     def _missing(self, offset: int) -> CommitFailed:
         return CommitFailed(
-            f"{self._queue}: from offset {offset} on a record is damaged that may be the "
-            "decision about this batch: start the broker with a whole copy of its log, or, "
-            "if the rows of the batch are not to be seen, give the query another "
+            f"{self._queue}: a record from offset {offset} on is damaged, and it may be the "
+            "decision about this batch: start the broker with an intact copy of its log, or, "
+            "if the rows of the batch need not become visible, give the query another "
             "commitTopic"
         )
 
     def _damaged(self, offset: int, error: Exception) -> CommitFailed:
         return CommitFailed(
-            f"offset {offset} of {self._queue.topic} is no record of a commit: {error!r}. Nobody "
-            "else may send to that topic"
+            f"offset {offset} of {self._queue.topic} is no record of a commit: {error!r}. No other "
+            "program may send to that topic"
         )
 
     def _address(self) -> str:
@@ -335,8 +347,9 @@ class DecisionLog:
 
 
 def check_log(session: BlockingSession, options: WriteOptions) -> None:
-    """Find out whether the log can be used, if it is there: which batch is the next, and so whether
-    it is to be made, is not known yet. Raises OptionError."""
+    """Check whether the log can be used, if it exists; the number of the next batch, and so whether
+    to create the log, is not known yet. Raises OptionError.
+    """
     try:
         _queue_of(options.commit_topic, run(session.route(options.commit_topic)))
     except RouteNotFound:
@@ -346,12 +359,13 @@ def check_log(session: BlockingSession, options: WriteOptions) -> None:
 
 
 def open_log(session: BlockingSession, options: WriteOptions, batch: int) -> MessageQueue:
-    """The queue of the log. For the first batch its topic is made at a broker of the cluster if no
-    broker has it.
+    """Return the queue of the log. For the first batch its topic is created at a broker of the
+    cluster if no broker has it.
 
-    A later batch may have been committed in one whose only broker is away: name servers do not know
-    it then, and a new log at another broker would have the batch committed again. Raises
-    CommitFailed there; OptionError if it cannot be made, or is at several brokers.
+    A later batch may have been committed in a log whose only broker is unavailable: name servers do
+    not know the topic then, and a new log at another broker would have the batch committed again.
+    Raises CommitFailed in this case; OptionError if the topic cannot be created or is at several
+    brokers.
     """
     topic = options.commit_topic
     deadline = time.monotonic() + _START_SECONDS
@@ -384,7 +398,7 @@ def _log_away(topic: str, batch: int) -> CommitFailed:
 
 
 def _queue_of(topic: str, route: TopicRouteData) -> MessageQueue:
-    """Its only queue. Raises OptionError where it is at several brokers."""
+    """Return its only queue. Raises OptionError if it is at several brokers."""
     brokers = sorted(queues.broker_name for queues in route.queue_datas)
     if len(brokers) != 1:
         raise wrong(
@@ -401,7 +415,7 @@ def _make(session: BlockingSession, options: WriteOptions) -> None:
     config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=6)
     try:
         if run(topics.holders(Admin(session), topic))[0]:
-            return  # name servers hear of it soon
+            return  # name servers learn of it soon
         info = run(Admin(session).cluster_info())
         names = sorted(info.broker_addr_table)
         addresses = info.broker_addr_table[names[0]].broker_addrs

@@ -1,7 +1,7 @@
-"""Declarations of options, which are read whatever the case of their names.
+"""Declarations of options, whose names are not case-sensitive.
 
-A field of an options class says its name, how its text is read, what it is by default and a right
-example for whoever got it wrong.
+A field of an options class declares its name, its parser, its default and a valid example for error
+messages.
 """
 
 import difflib
@@ -34,31 +34,32 @@ _TLS_BY_LOWER = {name.lower(): name for name in _TLS_NAMES}
 
 
 def option(name: str, parse: Callable[[str], Any], example: str, default: Any = None) -> Any:
-    """A field: `parse` raises ValueError or ClientError for text that is wrong."""
+    """Declare a field. `parse` raises ValueError or ClientError for invalid text."""
     return field(default=default, metadata={"name": name, "parse": parse, "example": example})
 
 
 def _acl_file(text: str) -> AccessKey:
-    """Read on the driver; executors get the key with their tasks, and need no file."""
+    """Read the key on the driver; executors get it with their tasks, and need no file."""
     return read_access_key(Path(text))
 
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """Who asks a cluster of either system, and how it is encrypted."""
+    """Credentials and encryption of connections to a cluster of either system."""
 
     access_key: AccessKey | None = option("aclFile", _acl_file, "/etc/mq/tools.yml")
     tls: bool = option("useTLS", parsing.yes, "true", False)
     tls_properties: tuple[tuple[str, str], ...] = ()
 
     def context(self) -> "ssl.SSLContext | None":
-        """What connections are encrypted with; None if they are not.
+        """Return the TLS context of connections; None without TLS.
 
         Raises ClientError for TLS files that cannot be used.
         """
         if not self.tls:
             return None
-        from mq.client.tls import client_context  # ssl is long to import, and jobs are listed too
+        # ssl takes long to import, and is not needed to list jobs
+        from mq.client.tls import client_context
 
         return client_context(dict(self.tls_properties))
 
@@ -72,12 +73,12 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class ClusterOptions(ClientOptions):
-    """Where the cluster is, and who asks."""
+    """Address of the cluster, and the credentials."""
 
     name_server: str = option("nameServer", parsing.name_servers, "127.0.0.1:9876")
 
     def open_session(self, timeout: float) -> "BlockingSession":
-        """A session whose requests take `timeout` seconds at most.
+        """Open a session whose requests take at most `timeout` seconds.
 
         Raises ClientError for TLS files that cannot be used.
         """
@@ -88,7 +89,7 @@ class ClusterOptions(ClientOptions):
         )
 
     def check_cluster(self) -> None:
-        """Raises OptionError for what cannot be used."""
+        """Raises OptionError for an option that cannot be used."""
         if not self.name_server:
             raise wrong(type(self), "nameServer", "it is needed: the address of a name server")
         self.check_tls()
@@ -96,7 +97,7 @@ class ClusterOptions(ClientOptions):
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How reads are planned, of either system."""
+    """Options for the planning of reads, of either system."""
 
     starting_offsets: Position | None = None
     ending_offsets: Position | None = None
@@ -109,9 +110,9 @@ class PlanOptions:
 
 
 def read_declared(kind: type[T], given: Mapping[str, str]) -> T:
-    """Make options of a kind from texts.
+    """Build options of a class from texts.
 
-    Raises OptionError that names the option and shows a right one.
+    Raises OptionError that names the option and shows a valid one.
     """
     known = _declared(kind)
     values: dict[str, Any] = {}
@@ -130,7 +131,7 @@ def read_declared(kind: type[T], given: Mapping[str, str]) -> T:
 
 
 def example_of(kind: type[Any], name: str) -> str:
-    """A right value of an option."""
+    """Return a valid value of an option."""
     text: str = _declared(kind)[name.lower()].metadata["example"]
     return text
 
@@ -138,7 +139,7 @@ def example_of(kind: type[Any], name: str) -> str:
 def wrong(
     kind: type[Any], name: str, reason: str, error: type[OptionError] = OptionError
 ) -> OptionError:
-    """The error about an option of a kind, with its example."""
+    """Return the error about an option of a class, with its example."""
     return error(name, reason, example_of(kind, name))
 
 

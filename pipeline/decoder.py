@@ -1,4 +1,4 @@
-"""Decoder of replies: Arrow record batches of the columns that a query wants."""
+"""Decoder of pull replies: Arrow record batches of the columns that a query needs."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,22 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-# Four compressed megabytes can be gigabytes of bodies: a batch ends when it has so many bytes.
+# Four compressed megabytes can be gigabytes of bodies: a batch ends at this many bytes.
 _BATCH_BYTES = 32 * 1024 * 1024
 
 
 class Decoder:
-    """Makes record batches for one schema."""
+    """Builds record batches for one schema."""
 
     def __init__(
         self, schema: StructType, tags: Sequence[str] = (), *, fail_on_damage: bool = True
     ) -> None:
-        """`tags` are those that are wanted, all if there are none: brokers compare hashes only.
-        Bodies that cannot be decompressed come as they are stored without `fail_on_damage`, and
-        the log says so.
+        """Args:
+            tags: only messages with these tags; all if empty. Brokers compare only hashes.
+            fail_on_damage: if False, bodies that cannot be decompressed are returned compressed,
+                and this is logged.
 
-        Raises SchemaError for what messages do not have.
+        Raises SchemaError for columns that messages do not have.
         """
         self._table = Table(schema, {**COLUMNS, **FURTHER_COLUMNS})
         self._wants_body = not {"body", "bodyerror"}.isdisjoint(map(str.lower, schema.names))
@@ -44,15 +45,16 @@ class Decoder:
     def batches(
         self, buffer: bytearray, positions: Integers, broker_name: str
     ) -> Iterator[pa.RecordBatch]:
-        """The messages whose records lie at these positions, which ascend. None makes no batch.
+        """Return the messages whose records begin at these positions, in ascending order; without
+        positions, no batch.
 
         Raises RemoteProtocolError for damaged records, DamagedBody for a body that cannot be
-        decompressed if that is to fail.
+        decompressed if `fail_on_damage`.
         """
         yield from self.tables(Records(buffer, positions), broker_name)
 
     def tables(self, records: Records, broker_name: str | None) -> Iterator[pa.RecordBatch]:
-        """Like `batches`, of records that have been looked at already."""
+        """Like `batches`, for records that are parsed already."""
         if len(self._tags):
             found = find_property(records, Context(broker_name), PropertyKey.TAGS)
             wanted = pc.is_in(found, value_set=self._tags)
@@ -62,7 +64,7 @@ class Decoder:
             return
         if self._wants_body and is_compressed(records).any():
             for some, bodies, errors in _decompressed(records):
-                self._tell(some, errors, broker_name)
+                self._report(some, errors, broker_name)
                 yield self._batch(some, Context(broker_name, bodies, errors))
         else:
             yield self._batch(records, Context(broker_name, None))
@@ -70,9 +72,10 @@ class Decoder:
     def _batch(self, records: Records, context: Context) -> pa.RecordBatch:
         return self._table.batch(len(records), lambda make: make(records, context))
 
-    def _tell(self, records: Records, errors: list[str | None], broker_name: str | None) -> None:
-        """Raise DamagedBody for the first of the records with an error, or log it and how many
-        there are: not each, which may be millions."""
+    def _report(self, records: Records, errors: list[str | None], broker_name: str | None) -> None:
+        """Raise DamagedBody for the first record with an error, or log it with the number of
+        errors: there may be millions.
+        """
         damaged = [index for index, error in enumerate(errors) if error is not None]
         if not damaged:
             return
@@ -80,13 +83,15 @@ class Decoder:
         if self._fail_on_damage:
             raise DamagedBody(what)
         log.warning(
-            "%s; bodies that are given as they are stored: %d of %d",
+            "%s; bodies returned as stored: %d of %d",
             *(what, len(damaged), len(records)),
         )
 
 
 def _place(records: Records, index: int, broker_name: str | None) -> str:
-    """Where the message of a record is; of files the broker is not known unless options name it."""
+    """Return queue and offset of a record; the broker of files is unknown unless options name
+    it.
+    """
     begin = int(records.topic_at[index])
     topic = records.buffer[begin : begin + int(records.topic_length[index])]
     queue_id = int(records.queue_id()[index])
@@ -103,7 +108,7 @@ class _Part(NamedTuple):
 
 
 def _decompressed(records: Records) -> Iterator[_Part]:
-    """The records in parts that are not too large."""
+    """Split the records into parts of limited size, with decompressed bodies."""
     begins = records.body_at.tolist()
     ends = (records.body_at + records.body_length).tolist()
     flags = records.sys_flag.tolist()
@@ -116,7 +121,7 @@ def _decompressed(records: Records) -> Iterator[_Part]:
         error = None
         try:
             body = bytes(decompress(view[begin:end], flag)) if end > begin else b""
-        except NoMemoryForBody:  # else it would be archived as damaged
+        except NoMemoryForBody:  # otherwise it would be archived as damaged
             raise
         except RemoteProtocolError as damage:
             body, error = bytes(view[begin:end]), str(damage)

@@ -1,11 +1,11 @@
-"""Encoder of rows: from record batches to the requests that send them.
+"""Encoder of rows: from record batches to send requests.
 
-Rows that may share a request become one batch (SEND_BATCH_MESSAGE): Arrow joins heads, bodies and
-properties of all of them to the bytes that go out, a row is no Python object. Delayed rows, rows
-for retry topics and very large ones are sent one by one: brokers take no batches of them. Of rows
-that are prepared only our brokers take batches; others refuse them (MESSAGE_ILLEGAL, Java's since
-4.3), and get their messages one by one. Requests come in the order of their rows, as far as they
-are for the same queue.
+Rows that may share a request become one batch (SEND_BATCH_MESSAGE): Arrow joins the heads, bodies
+and properties of all of them into the bytes to send; no row becomes a Python object. Delayed rows,
+rows for retry topics and very large ones are sent one by one, because brokers do not accept batches
+of them. Batches of prepared messages are accepted only by our brokers; others refuse them
+(MESSAGE_ILLEGAL, Java's since 4.3), and get their messages one by one. Requests for the same queue
+are in the order of their rows.
 """
 
 import os
@@ -35,13 +35,13 @@ from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX
 from mq.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PropertyKey, encode
 
-_SLICE_BYTES = 32 * 1024 * 1024  # bodies that are worked on at a time: what a task holds twice
-_SLICE_ROWS = 16_384  # fewer than a unique id's counter counts
+_SLICE_BYTES = 32 * 1024 * 1024  # bytes of bodies processed at a time; a task holds them twice
+_SLICE_ROWS = 16_384  # less than the range of a unique id's counter
 _COMPRESSION_LEVEL = 5  # as Java's producers
 
-_ID_SIZE = 16  # bytes of a unique id, twice as many digits
+_ID_SIZE = 16  # bytes of a unique id, which is twice as many digits
 
-# How a row travels; rows next to each other that do so alike share a request.
+# How a row is sent; adjacent rows that are sent alike share a request.
 _IN_BATCH, _IN_COMPRESSED_BATCH, _SINGLE, _SINGLE_COMPRESSED = range(4)
 
 _HEAD = np.dtype([(name, ">" + letter) for name, letter in HEAD_FIELDS])
@@ -49,24 +49,24 @@ _WAIT = f"{PropertyKey.WAIT_STORE}{NAME_VALUE_SEPARATOR}true"
 
 
 class Outgoing(NamedTuple):
-    """A request for some rows, but for the queue that it goes to."""
+    """A request for some rows, apart from the queue that it goes to."""
 
     topic: str
-    queue: MessageQueue | None  # None: any
+    queue: MessageQueue | None  # None: any queue
     rows: int
     code: RequestCode
     fields: dict[str, str]
     body: bytes | memoryview
-    unique_id: str  # of a single message, "" of a batch
-    ids: bytes = b""  # those of a batch that is prepared, 16 bytes each
+    unique_id: str  # of a single message; "" of a batch
+    ids: bytes = b""  # of a batch of prepared messages, 16 bytes each
 
     @property
     def packed_ids(self) -> bytes:
-        """The unique ids of prepared messages, in their order, 16 bytes each."""
+        """The unique ids of prepared messages, in order, 16 bytes each."""
         return self.ids or bytes.fromhex(self.unique_id)
 
     def singles(self) -> "Iterator[Outgoing]":
-        """The messages of a batch that is prepared, each by itself."""
+        """Yield the messages of a batch of prepared messages one by one."""
         common = self.fields[Letter.PROPERTIES]
         for number, element in enumerate(decode_batch(self.body)):
             unique_id = self.ids[number * _ID_SIZE : (number + 1) * _ID_SIZE].hex().upper()
@@ -81,7 +81,7 @@ class Outgoing(NamedTuple):
             yield Outgoing(self.topic, self.queue, 1, code, fields, element.body, unique_id)
 
     def command(self, queue: MessageQueue, opaque: int) -> Command:
-        """The request that sends the rows to `queue`."""
+        """Return the request that sends the rows to `queue`."""
         fields = {
             **self.fields,
             Letter.QUEUE_ID: str(queue.queue_id),
@@ -91,18 +91,18 @@ class Outgoing(NamedTuple):
 
 
 class UniqueIds:
-    """Unique ids of messages, many at a time."""
+    """Generates unique ids of messages, many at a time."""
 
     def __init__(self, host: str) -> None:
-        """`host` is the address of this machine in figures, IPv4."""
+        """`host` is the IPv4 address of this machine, in numbers."""
         first = UniqueIdMaker(host, os.getpid(), time.time, random_ids.salt())()
         self._prefix = np.frombuffer(first[:-12].encode(), np.uint8)
         self._started = time.monotonic()
-        self._elapsed = int(first[-12:-4], 16)  # ms since the month began, then
+        self._elapsed = int(first[-12:-4], 16)  # ms since the month began, at the start
         self._next = 0  # ms and counter as one number
 
     def take(self, count: int) -> pa.Array:
-        """So many further ids, as strings."""
+        """Return the next `count` ids, as strings."""
         now = self._elapsed + int((time.monotonic() - self._started) * 1000)
         begin = max(self._next, now << 16)
         self._next = begin + count
@@ -123,7 +123,7 @@ _HEX: npt.NDArray[np.uint8] = np.frombuffer(
 
 
 class Encoder:
-    """Makes the requests of a task."""
+    """Builds the requests of a task."""
 
     def __init__(
         self, columns: SinkColumns, options: WriteOptions, queues: QueueChoice, ids: UniqueIds
@@ -132,7 +132,7 @@ class Encoder:
         self._options = options
         self._queues = queues
         self._ids = ids
-        # What the messages of a batch have in common.
+        # Properties that the messages of a batch have in common.
         prepared = {
             PropertyKey.TRANSACTION_PREPARED: "true",
             PropertyKey.PRODUCER_GROUP: options.group,
@@ -140,7 +140,7 @@ class Encoder:
         self._common = encode(prepared) if options.exactly_once else _WAIT
 
     def requests(self, batch: pa.RecordBatch) -> Iterator[Outgoing]:
-        """The requests that send the rows of a record batch. Raises RowError."""
+        """Return the requests that send the rows of a record batch. Raises RowError."""
         start = 0
         while start < batch.num_rows:
             part = batch.slice(start, self._length(batch, start))
@@ -152,7 +152,9 @@ class Encoder:
                 yield from self._group(topic, queue, rows, messages, text, ids)
 
     def _length(self, batch: pa.RecordBatch, start: int) -> int:
-        """How many rows to work on, so that memory stays flat however large bodies are."""
+        """Return how many rows to process, so that memory stays bounded however large bodies
+        are.
+        """
         rows: int = min(_SLICE_ROWS, batch.num_rows - start)
         if batch.nbytes <= _SLICE_BYTES:
             return rows
@@ -174,7 +176,9 @@ class Encoder:
         text: pa.Array,
         ids: pa.Array,
     ) -> Iterator[Outgoing]:
-        """The requests for the rows at some places (None: all of them) of one topic or queue."""
+        """Yield the requests for the rows at some places (None: all rows), of one topic or
+        queue.
+        """
         body, flag, delayed = messages.body, messages.flag, messages.delayed
         if rows is not None:
             body, text, ids = body.take(rows), text.take(rows), ids.take(rows)
@@ -216,7 +220,7 @@ class Encoder:
         text_length: npt.NDArray[np.int32],
         delayed: npt.NDArray[np.bool_] | None,
     ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """The bodies, compressed where they are to be, and how each row travels."""
+        """Return the bodies, compressed if required, and how each row is sent."""
         lengths = pc.binary_length(body).to_numpy()
         compressed = np.zeros(len(body), np.bool_)
         kind = self._options.compression
@@ -307,7 +311,9 @@ class Encoder:
             yield Outgoing(topic, queue, 1, RequestCode.SEND_MESSAGE_V2, fields, piece, unique)
 
     def _fields(self, topic: str, sys_flag: int, flag: int, properties: str) -> dict[str, str]:
-        """Those of SendMessageRequestHeaderV2 but for the queue, as mq.client.outgoing has them."""
+        """Return the fields of SendMessageRequestHeaderV2 except the queue, as mq.client.outgoing
+        has them.
+        """
         return {
             Letter.PRODUCER_GROUP: self._options.group,
             Letter.TOPIC: topic,
@@ -324,7 +330,7 @@ class Encoder:
 
 
 def _fixed(data: bytes, count: int, width: int) -> pa.Array:
-    """Pieces of equal width, as binary."""
+    """Return pieces of equal width, as binary."""
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -332,7 +338,7 @@ def _fixed(data: bytes, count: int, width: int) -> pa.Array:
 
 
 def _packed(ids: pa.Array) -> bytes:
-    """Unique ids as bytes: 16 of each."""
+    """Return unique ids as bytes, 16 for each."""
     offsets = np.frombuffer(ids.buffers()[1], np.int32, ids.offset + len(ids) + 1)
     digits = memoryview(ids.buffers()[2])[offsets[ids.offset] : offsets[-1]]
     return bytes.fromhex(str(digits, "ascii"))

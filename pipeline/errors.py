@@ -1,22 +1,22 @@
-"""Errors of Spark queries on topics, beside what mq.client raises.
+"""Errors of Spark queries on topics, in addition to those of mq.client.
 
 PipelineError
-├── OptionError        an option is missing, unknown or malformed; names it and shows a right one
-│   ├── ClusterAway    no name server answers at the address that it gives
-│   ├── Unknown        there is no topic or group of the name that it gives
-│   └── KeyRefused     a broker refuses the access key that it gives
-├── OldSpark           what a query wants is in later releases of Spark only
-├── SchemaError        a column that is not there, or of a type that it cannot have
+├── OptionError        an option is missing, unknown or invalid; names it and shows a valid one
+│   ├── ClusterAway    no name server answers at the address of the option
+│   ├── Unknown        there is no topic or group with the name of the option
+│   └── KeyRefused     a broker refuses the access key of the option
+├── OldSpark           the query needs a later release of Spark
+├── SchemaError        a column that does not exist, or of a type that it cannot have
 ├── BrokerDown         a broker does not answer while a query is planned
-├── BrokerAway         a broker stays away whose messages a stream has to read
-├── PartitionOccupied  another client of the group has a partition of TubeMQ, and keeps it
-├── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
+├── BrokerAway         a broker whose messages a stream has to read stays unavailable
+├── PartitionOccupied  another client of the group holds a partition of TubeMQ
+├── DataLoss           messages to read are gone, and failOnDataLoss is true
 ├── Damaged            failOnDamage is true
-│   ├── DamagedStore   and files of a store are not as they should be
+│   ├── DamagedStore   and files of a store are damaged
 │   └── DamagedBody    and a body cannot be decompressed
-├── RowError           a row that no message can be made of
-├── WriteFailed        rows could not be sent, however often it was tried
-└── CommitFailed       messages that were prepared could not all be made visible
+├── RowError           a row that cannot become a message
+├── WriteFailed        rows could not be sent, after all retries
+└── CommitFailed       prepared messages could not all be made visible
 """
 
 import json
@@ -25,14 +25,14 @@ from mq.client.errors import MQError
 
 
 class PipelineError(MQError):
-    """Anything that the data source raises by itself."""
+    """Base class of the errors that the data source raises itself."""
 
 
 class OptionError(PipelineError):
     """The option called `name` cannot be used."""
 
     def __init__(self, name: str, reason: str, example: str, instead: str = "") -> None:
-        """`example` is a right value: of the option, or of the one to be used `instead`."""
+        """`example` is a valid value: of the option, or of the one to use `instead`."""
         shown = f'.option("{instead or name}", {json.dumps(example)})'
         super().__init__(f"option {name}: {reason}; for example {shown}")
         self.name = name
@@ -49,11 +49,11 @@ class Unknown(OptionError):
 
 
 class KeyRefused(OptionError):
-    """A broker refuses the access key of the option, or what it may not do."""
+    """A broker refuses the access key of the option, or the key lacks a permission."""
 
 
 class OldSpark(PipelineError):
-    """This release of Spark has not what a query wants."""
+    """This release of Spark lacks what a query needs."""
 
     def __init__(self, what: str, why: str) -> None:
         from pyspark import __version__
@@ -62,22 +62,22 @@ class OldSpark(PipelineError):
 
 
 class SchemaError(PipelineError):
-    """The schema asks for what a message does not have."""
+    """The schema has a column that messages do not have."""
 
 
 class DataLoss(PipelineError):
-    """Messages are gone that the query was to read."""
+    """Messages that the query was to read are gone."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}. To go on without them, and only report them in the log: "
+            f"{what}. To continue without them, and only report them in the log: "
             '.option("failOnDataLoss", "false")'
         )
         self.what = what
 
 
 class Damaged(PipelineError):
-    """Something is not as it should be, and a query may go on without it, or with it as it is."""
+    """Data is damaged; a query can continue without it, or with the damaged data."""
 
     way_on = ""
 
@@ -90,7 +90,7 @@ class Damaged(PipelineError):
 
 
 class DamagedStore(Damaged):
-    """A part of a commit log that should be messages is something else."""
+    """A part of a commit log that should hold messages does not."""
 
     way_on = (
         "To leave it out, and only report it in the log: "
@@ -108,22 +108,22 @@ class DamagedBody(Damaged):
 
 
 class BrokerAway(PipelineError):
-    """A broker stays away in the middle of a micro-batch.
+    """A broker stays unavailable in the middle of a micro-batch.
 
-    Its messages are not lost, and a stream that went on would never come back to them: this fails
-    whatever failOnDataLoss is.
+    Its messages are not lost, and a stream that continued would never return to them: so this fails
+    regardless of failOnDataLoss.
     """
 
     retriable = True
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}. Nothing is lost: start the broker, and the query again, which goes on there"
+            f"{what}. Nothing is lost: start the broker, and the query again; it continues there"
         )
 
 
 class BrokerDown(PipelineError):
-    """A broker did not answer, however often it was asked."""
+    """A broker did not answer, after all retries."""
 
     retriable = True
 
@@ -137,7 +137,7 @@ class BrokerDown(PipelineError):
 
 
 class PartitionOccupied(PipelineError):
-    """A broker of TubeMQ lets one client of a group read a partition, and another one does."""
+    """A broker of TubeMQ lets one client of a group read a partition, and another one does so."""
 
     retriable = True
 
@@ -145,8 +145,8 @@ class PartitionOccupied(PipelineError):
         super().__init__(
             f"partition {key}: another client of group {group} has had it for {seconds:g} s: "
             f"{reason}. A query needs a group of its own, which no consumer uses and no other "
-            'query that runs at the same time: .option("group", ...). What a task held that was '
-            'killed is free after half a minute; to wait longer: .option("occupiedTimeoutMs", ...)'
+            'query that runs at the same time: .option("group", ...). A partition of a killed task '
+            'is free after half a minute; to wait longer: .option("occupiedTimeoutMs", ...)'
         )
         self.key = key
         self.group = group
@@ -158,12 +158,12 @@ class PartitionOccupied(PipelineError):
 
 
 class RowError(PipelineError):
-    """A row that no message can be made of."""
+    """A row that cannot become a message."""
 
 
 class WriteFailed(PipelineError):
-    """Rows could not be sent, however often it was tried."""
+    """Rows could not be sent, after all retries."""
 
 
 class CommitFailed(PipelineError):
-    """Messages that were prepared could not all be made visible."""
+    """Prepared messages could not all be made visible."""

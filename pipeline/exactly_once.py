@@ -1,14 +1,14 @@
-"""Writes that are seen once, whoever dies: prepared by tasks, committed by the driver.
+"""Exactly-once writes, even if processes die: prepared by tasks, committed by the driver.
 
-Tasks send messages as halves of transactions, which no consumer sees. The driver makes those of the
-task attempts that Spark has accepted visible, and no others: what a killed executor, a second
-attempt or an aborted job has prepared is rolled back, or forgotten by its broker in time.
+Tasks send half messages of transactions, which no consumer sees. The driver makes visible those of
+the task attempts that Spark has accepted, and no others: messages that a killed executor, a second
+attempt or an aborted job has prepared are rolled back, or forgotten by their broker in time.
 
-The commit of a stream's batch is made of many small ones, and Spark repeats a batch if the driver
-dies before all of it is in the checkpoint. So the driver first writes down what it is about to
-commit (mq.pipeline.decisions); who finds such a decision finishes it, and rolls back what the
-repeated tasks have prepared. Which of the messages are visible already is seen in their topics:
-they are read from where they ended at the decision on. docs/decisions/0022 has the limits.
+The commit of a stream's batch consists of many small ones, and Spark repeats a batch if the driver
+dies before all of it is in the checkpoint. So the driver first stores what it is about to commit
+(mq.pipeline.decisions). A driver that finds such a decision finishes it, and rolls back what the
+repeated tasks have prepared. To find out which of the messages are visible already it reads their
+topics, from their ends at the decision on. docs/decisions/0022 has the limits.
 """
 
 import logging
@@ -38,18 +38,18 @@ from mq.protocol.headers.transaction import ENDED, EndTransactionRequestHeader
 
 log = logging.getLogger(__name__)
 
-_IN_FLIGHT = 128  # requests, and the halves that they name
+_IN_FLIGHT = 128  # requests, and the half messages that they name
 _HALVES_IN_FLIGHT = 4096
-_HALVES_PER_REQUEST = 256  # the most that a broker of ours ends in one turn
-# After the death of a driver its last requests may still be worked on, and their messages not be
-# readable at once.
+_HALVES_PER_REQUEST = 256  # the most that one of our brokers ends in one turn
+# After the death of a driver its last requests may still be in progress, and their messages may not
+# be readable at once.
 _SETTLE_SECONDS = 3.0
 
 _MESSAGE_ID = StructType().add("msgId", StringType())
 
 
 class Transactions:
-    """Ends what tasks have prepared; a context manager."""
+    """Ends the transactions that tasks have prepared; a context manager."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -62,12 +62,14 @@ class Transactions:
         self._session.close()
 
     def commit(self, prepared: Sequence[Prepared]) -> None:
-        """Make messages visible. Raises CommitFailed if that cannot be done for all of them."""
+        """Make messages visible. Raises CommitFailed if that fails for any of them."""
         self._finish(prepared, self._ends(prepared), fresh=True)
 
     def commit_once(self, query: str, batch: int, prepared: Sequence[Prepared]) -> None:
-        """Make the messages of a batch visible, unless those of an earlier try are: then what that
-        has begun is finished. Raises CommitFailed if it cannot be, or another writer's were."""
+        """Make the messages of a batch visible, unless an earlier attempt has committed the batch:
+        then finish that one. Raises CommitFailed if this fails, or if another writer has
+        committed it.
+        """
         decisions = DecisionLog(self._session, self._options, batch)
         decision = decisions.find(query, batch)
         if decision is None:
@@ -79,38 +81,38 @@ class Transactions:
             fresh = False
         decision.check(query, batch, Writer.of(self._options))
         if not fresh:
-            log.warning("batch %d of query %s was committed before: finishing that", batch, query)
+            log.warning("batch %d of query %s was committed before; finishing it", batch, query)
             _compare(query, batch, decision.prepared, prepared)
             self.roll_back(prepared)
         self._finish(decision.prepared, decision.ends, fresh=fresh)
 
     def open_log(self) -> None:
-        """Make the log of decisions if it is not there. Raises OptionError."""
+        """Create the decision log if it is absent. Raises OptionError."""
         DecisionLog(self._session, self._options, 0)
 
     def abort(
         self, query: str, batch: int, prepared: Sequence[Prepared], *, tried: bool = False
     ) -> None:
-        """Roll messages back, unless it was decided already that they are to be seen: then they
-        are committed when the query is started again.
+        """Roll messages back, unless a decision to commit them exists: then they are committed when
+        the query is restarted.
 
-        Where a commit was `tried` its decision may be on its way: a broker that has not answered
-        in time stores it later, and what was rolled back by then could never be made visible.
+        If a commit was `tried`, its decision may be on its way: a broker that has not answered in
+        time may store it later, and messages rolled back by then could never be made visible.
         """
         try:
             decision = DecisionLog(self._session, self._options, batch).find(query, batch)
         except (MQError, CommitFailed) as error:
-            log.warning("batch %d of query %s is left as it is: %s", batch, query, error)
+            log.warning("batch %d of query %s is not rolled back: %s", batch, query, error)
             return
         if decision is None and tried:
             log.warning(
-                "batch %d of query %s is left as it is: it may have been decided", batch, query
+                "batch %d of query %s is not rolled back: it may be committed", batch, query
             )
         elif decision is None or not are_same(decision.prepared, prepared):
             self.roll_back(prepared)
 
     def roll_back(self, prepared: Iterable[Prepared]) -> None:
-        """Let nobody see messages. What fails is logged: brokers forget what nobody commits."""
+        """Discard prepared messages. Failures are logged: brokers forget uncommitted messages."""
         failed, error = self._end(prepared, SysFlag.TRANSACTION_ROLLBACK)
         if failed:
             log.warning("%d messages are not rolled back: %s", _count(failed), error)
@@ -144,13 +146,15 @@ class Transactions:
         )
 
     def _ends(self, prepared: Iterable[Prepared]) -> Offsets:
-        """Where the topics end now."""
+        """Return the current ends of the topics."""
         bounds = self._bounds((each.topic, each.broker_name) for each in prepared)
         return {queue: at.end for queue, at in bounds.items()}
 
     def _bounds(self, places: Iterable[tuple[str, str]]) -> dict[Queue, Bounds]:
-        """Of topics at some brokers. Raises CommitFailed for one that is not there, after retries:
-        what is visible at a broker that is away, or not at its replica yet, is not missing."""
+        """Return the bounds of topics at some brokers. Raises CommitFailed for an absent one, after
+        retries: messages at a broker that is unavailable, or not yet at its replica, are not
+        missing.
+        """
         brokers: dict[str, set[str]] = {}
         for topic, broker_name in places:
             brokers.setdefault(topic, set()).add(broker_name)
@@ -163,15 +167,17 @@ class Transactions:
                     found = cluster.bounds(options.topics, brokers)
                     if not any(at.of_replica for at in found.values()):
                         return found
-                where = f"the master of a broker of topic {', '.join(options.topics)} is away"
+                where = (
+                    f"the master of a broker of topic {', '.join(options.topics)} is unavailable"
+                )
             except BrokerDown as error:
                 where = f"broker {error.broker_name} of topic {error.topic} does not answer"
             except DataLoss as error:
                 where = error.what
-        raise CommitFailed(f"{where}: it cannot be asked what is visible there; start it first")
+        raise CommitFailed(f"{where}: unknown what is visible there; start it first")
 
     def _missing(self, prepared: Sequence[Prepared], ends: Offsets) -> list[Prepared]:
-        """Those that cannot be seen in their topics."""
+        """Return the prepared messages that are not visible in their topics."""
         options = self._reading({each.topic for each in prepared})
         bounds = self._bounds({(each.topic, each.broker_name) for each in prepared})
         now = {queue: at.end for queue, at in bounds.items()}
@@ -185,7 +191,7 @@ class Transactions:
         return [left for each in prepared if len(left := each.without(seen))]
 
     def _reading(self, topics: Iterable[str]) -> ReadOptions:
-        """How topics are read, to see what is visible there."""
+        """Return options to read the topics, to find out what is visible there."""
         options = self._options
         return ReadOptions(
             name_server=options.name_server,
@@ -201,12 +207,12 @@ class Transactions:
     # requests -------------------------------------------------------------------------------------
 
     def _end(self, prepared: Iterable[Prepared], how: int) -> tuple[list[Prepared], MQError | None]:
-        """End transactions, those of a queue one after the other. Returns those of which it is not
-        known that they have ended, with the last error.
+        """End transactions, those of a queue one after the other. Returns those not known to have
+        ended, with the last error.
 
-        A request names several. A broker that does not look at its body, Java's or an older one,
-        ends the first one, and a broker that cannot end one does not try those behind it: they go
-        again, so that each error is about the first half of its request.
+        A request names several half messages. A broker that ignores its body (Java's or an older
+        one) ends only the first one, and a broker that cannot end one does not try the next ones.
+        The rest is sent again, so that each error is about the first half message of its request.
         """
         failed: list[Prepared] = []
         last: MQError | None = None
@@ -234,14 +240,14 @@ class Transactions:
                 if isinstance(last, BrokerError) and line.queue_id == NO_QUEUE:
                     failed.append(line.part(0, 1))
                     waiting += [line.part(1)] if len(line) > 1 else []
-                else:  # nobody knows of any of them; or those behind it may not overtake it
+                else:  # the state of all is unknown; or later ones must not overtake the first
                     failed.append(line)
         finally:
             window.close()
         return failed, last
 
     def _send_next(self, window: "RequestWindow[Prepared]", line: Prepared, how: int) -> int:
-        """Send the first halves of a line; returns how many."""
+        """Send the first half messages of a line; returns how many."""
         named = line.part(0, _HALVES_PER_REQUEST)
         half = next(named.halves())
         header = EndTransactionRequestHeader(
@@ -263,16 +269,16 @@ class Transactions:
 
 
 def _compare(query: str, batch: int, before: Iterable[Prepared], now: Iterable[Prepared]) -> None:
-    """Tell of a batch that has other rows than the one of its number that counts.
+    """Log if a batch has a different number of rows than the committed batch of this number.
 
-    Spark repeats a batch with the rows that it had, unless its checkpoint has forgotten the batch;
-    or the query gives other rows each time, and then this is nothing to worry about.
+    Spark repeats a batch with the same rows, unless its checkpoint has forgotten the batch, or the
+    query returns other rows each time; the latter is harmless.
     """
     were, are = _count(before), _count(now)
     if were != are:
         log.warning(
-            "batch %d of query %s was committed with %d rows, and has %d now, which are left out. "
-            "If its checkpoint was put back from a backup, rows are missing: see "
+            "batch %d of query %s was committed with %d rows, and has %d now, which are discarded. "
+            "If its checkpoint was restored from a backup, rows are missing: see "
             "docs/jobs/exactly-once-checkpoints.md",
             *(batch, query, were, are),
         )
@@ -283,7 +289,7 @@ def _count(prepared: Iterable[Prepared]) -> int:
 
 
 def _lines(prepared: Iterable[Prepared]) -> Iterator[Prepared]:
-    """Messages whose order counts, in a line for each queue; others in lines of one request."""
+    """Group messages into lines: one for each queue if their order counts, else one per request."""
     for (topic, broker_name, queue_id), group in groupby(prepared, lambda each: each[:3]):
         whole = Prepared(topic, broker_name, queue_id, b"".join(each.packed for each in group))
         step = _HALVES_PER_REQUEST if queue_id == NO_QUEUE else max(len(whole), 1)
@@ -292,13 +298,13 @@ def _lines(prepared: Iterable[Prepared]) -> Iterator[Prepared]:
 
 
 def _left(line: Prepared, answer: Mapping[str, object]) -> Iterable[Prepared]:
-    """What is left of a line when a request for its first halves has succeeded."""
+    """Return the rest of a line after a request for its first half messages has succeeded."""
     text = str(answer.get(ENDED, ""))
     ended = int(text) if text.isdecimal() and len(text) < 5 else 0
     left = line.part(max(ended, 1))
     if not len(left):
         return ()
-    # Where a request ends one, many have to be on their way at once.
+    # If each request ends one message only, many have to be in flight at once.
     if ended or line.queue_id != NO_QUEUE:
         return (left,)
     return [left.part(at, at + 1) for at in range(len(left))]

@@ -1,4 +1,4 @@
-"""Offsets of queues as options and checkpoints have them: {topic: {broker: {queue: offset}}}."""
+"""Offsets of queues in options and checkpoints: {topic: {broker: {queue: offset}}}."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -24,8 +24,9 @@ Offsets = dict[Queue, int]
 
 
 def to_nested(offsets: Mapping[Queue, int]) -> Nested:
-    """The form of checkpoints, which JSON can carry. Sorted, so that equal offsets are equal text:
-    Spark compares texts to find out whether there is something new."""
+    """Return the form of checkpoints, for JSON. It is sorted, so that equal offsets are equal text:
+    Spark compares texts to find out whether there are new messages.
+    """
     nested: Nested = {}
     for queue in sorted(offsets):
         brokers = nested.setdefault(queue.topic, {})
@@ -34,9 +35,9 @@ def to_nested(offsets: Mapping[Queue, int]) -> Nested:
 
 
 def from_nested(nested: object) -> Offsets:
-    """Read what `to_nested` made, or a user wrote.
+    """Parse what `to_nested` returned, or a user wrote.
 
-    Raises ValueError that names the part which is not as it should be.
+    Raises ValueError that names the invalid part.
     """
     offsets = {}
     for topic, brokers in _items(nested, "the whole"):

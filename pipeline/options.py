@@ -1,6 +1,6 @@
 """The options of reads, each declared once.
 
-Names are those of rocketmq-spark where it has the option; Spark ignores their case.
+Names are those of rocketmq-spark if it has the option; Spark ignores their case.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ class ReadOptions(ClusterOptions, PlanOptions):
     fail_on_damage: bool = option("failOnDamage", parsing.yes, "false", True)
 
     def session(self) -> BlockingSession:
-        """A session to the cluster. Raises ClientError for TLS files that cannot be used."""
+        """Open a session to the cluster. Raises ClientError for TLS files that cannot be used."""
         return self.open_session(self.timeout_ms / 1000)
 
     def pull_settings(self) -> PullSettings:
@@ -85,19 +85,19 @@ class ReadOptions(ClusterOptions, PlanOptions):
         )
 
     def tags(self) -> tuple[str, ...]:
-        """The tags that are wanted; none if all are."""
+        """The requested tags; empty for all messages."""
         return TagExpression.parse(self.expression).tags if self.expression_type == TAG else ()
 
 
 def example(name: str) -> str:
-    """A right value of an option."""
+    """Return a valid value of an option."""
     return example_of(ReadOptions, name)
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Read the options of a query, whatever the case of their names.
+    """Parse the options of a query, whatever the case of their names.
 
-    Raises OptionError that names the option and shows a right one.
+    Raises OptionError that names the option and shows a valid one.
     """
     options = read_declared(ReadOptions, given)
     options.check_cluster()

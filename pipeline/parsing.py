@@ -1,6 +1,6 @@
 """Parsers of options: of `format("rocketmq")` and of jobs.
 
-Each function returns the value, or raises ValueError that says what is wrong with the text.
+Each function returns the value, or raises ValueError that describes the mistake in the text.
 """
 
 import json
@@ -32,12 +32,12 @@ def topics(text: str) -> tuple[str, ...]:
 
 
 def patterns(text: str) -> tuple[str, ...]:
-    """Names or glob patterns, with commas between them."""
+    """Parse names or glob patterns separated by commas."""
     return names(text)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Parse names separated by commas."""
     found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not found:
         raise ValueError("names nothing")
@@ -53,7 +53,7 @@ def pattern(text: str) -> str:
 
 
 def position(text: str, read: Callable[[object], Offsets] = from_nested) -> Position:
-    """`read` makes offsets of JSON, or raises ValueError."""
+    """Parse a position. `read` converts JSON to offsets, or raises ValueError."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
@@ -64,7 +64,7 @@ def position(text: str, read: Callable[[object], Offsets] = from_nested) -> Posi
 
 
 def time(text: str) -> int:
-    """In ms since 1970."""
+    """Parse a time; returns ms since 1970."""
     if text.strip().isdecimal():
         return int(text)
     try:
@@ -72,7 +72,7 @@ def time(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is neither ms since 1970 nor a time as in ISO 8601") from None
     if found.tzinfo is None:
-        raise ValueError(f"{text!r} does not say of which time zone it is")
+        raise ValueError(f"{text!r} has no time zone")
     return int(found.timestamp() * 1000)
 
 
@@ -97,7 +97,7 @@ def seconds(text: str) -> float:
 
 
 def choice(*names: str) -> Callable[[str], str]:
-    """One of these names, in any case."""
+    """Return a parser of one of these names, in any case."""
 
     def parse(text: str) -> str:
         word = text.strip().lower()

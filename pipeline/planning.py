@@ -1,4 +1,4 @@
-"""Plans of reads: from what a query wants and what there is to the ranges that tasks pull."""
+"""Plans of reads: from the options and the offsets of the topics to the ranges that tasks pull."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -15,9 +15,9 @@ from mq.pipeline.puller import QueueRange
 def starting_offsets(
     options: ReadOptions, cluster: Cluster, bounds: Mapping[Queue, Bounds], default: int
 ) -> Offsets:
-    """Where each queue begins. `default` is EARLIEST or LATEST.
+    """Return the start of each queue. `default` is EARLIEST or LATEST.
 
-    Raises OptionError for offsets that are not in the queue, DataLoss for those that were deleted.
+    Raises OptionError for offsets that are not in the queue, DataLoss for deleted ones.
     """
     if options.starting_timestamp is not None:
         return cluster.at_time(bounds, options.starting_timestamp)
@@ -25,7 +25,7 @@ def starting_offsets(
 
 
 def chosen_start(options: PlanOptions, bounds: Mapping[Queue, Bounds], default: int) -> Offsets:
-    """Where each queue begins by the option startingOffsets; errors as of `starting_offsets`."""
+    """Return the start of each queue by startingOffsets. Raises what `starting_offsets` raises."""
     position = options.starting_offsets
     position = default if position is None else position
     asked = _resolve(options, "startingOffsets", position, default, bounds)
@@ -39,7 +39,7 @@ def chosen_start(options: PlanOptions, bounds: Mapping[Queue, Bounds], default: 
 def ending_offsets(
     options: ReadOptions, cluster: Cluster, bounds: Mapping[Queue, Bounds]
 ) -> Offsets:
-    """Where each queue ends, without that offset. Raises OptionError for those not in the queue."""
+    """Return the end of each queue, exclusive. Raises OptionError for offsets not in the queue."""
     if options.ending_timestamp is not None:
         # The first message that is too late ends the range.
         return cluster.at_time(bounds, options.ending_timestamp)
@@ -47,7 +47,7 @@ def ending_offsets(
 
 
 def chosen_end(options: PlanOptions, bounds: Mapping[Queue, Bounds]) -> Offsets:
-    """Where each queue ends by the option endingOffsets; errors as of `ending_offsets`."""
+    """Return the end of each queue by endingOffsets. Raises what `ending_offsets` raises."""
     position = LATEST if options.ending_offsets is None else options.ending_offsets
     return _resolve(options, "endingOffsets", position, LATEST, bounds)
 
@@ -59,7 +59,7 @@ def _resolve(
     default: int,
     bounds: Mapping[Queue, Bounds],
 ) -> Offsets:
-    """Offsets for all queues: those that `position` does not name get the default."""
+    """Return offsets for all queues: those that `position` does not name get the default."""
     asked = position if isinstance(position, dict) else {}
     unknown = sorted(asked.keys() - bounds.keys())
     if unknown:
@@ -76,7 +76,7 @@ def _resolve(
 
 
 def ranges(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> list[QueueRange]:
-    """What lies between, queue by queue; empty ranges are left out."""
+    """Return the range of each queue between `start` and `end`; empty ranges are left out."""
     return [
         QueueRange(*queue, start[queue], end[queue])
         for queue in sorted(end)
@@ -85,9 +85,10 @@ def ranges(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> list[QueueRa
 
 
 def split(whole: Sequence[QueueRange], least: int | None) -> list[QueueRange]:
-    """At least `least` ranges, as far as there are messages: large ones are cut into equal parts.
+    """Cut large ranges into equal parts, so that there are at least `least` if there are messages
+    enough.
 
-    Each gets parts by its share of all messages, one at least, as Kafka's source does.
+    Each gets at least one part, and more by its share of all messages, as in Kafka's source.
     """
     if least is None or len(whole) >= least:
         return list(whole)
@@ -104,10 +105,11 @@ def split(whole: Sequence[QueueRange], least: int | None) -> list[QueueRange]:
 def limited(
     start: Mapping[Queue, int], end: Mapping[Queue, int], most: int, step: int = 1
 ) -> Offsets:
-    """An end that is at most `most` messages from `start`, by each queue's share of all of them.
+    """Return ends that are at most `most` messages from `start`, by each queue's share of all
+    messages.
 
-    What rounding leaves goes to the first queues that have messages left. From a message to the
-    next offsets go up by `step`.
+    The remainder of the rounding goes to the first queues that have messages left. Offsets of
+    consecutive messages differ by `step`.
     """
     sizes = {queue: max(0, end[queue] - start.get(queue, end[queue])) // step for queue in end}
     total = sum(sizes.values())

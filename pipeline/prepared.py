@@ -1,7 +1,7 @@
-"""Prepared messages of tasks, and the form in which they are remembered.
+"""Prepared messages of tasks, and the form in which they are stored.
 
-A prepared message ("half") is known by where its broker keeps it. A task of a million rows has a
-million of them: they stay packed, 32 bytes each.
+A prepared message (half message) is identified by its position at the broker. A task of a million
+rows has a million of them, so they stay packed, 32 bytes each.
 """
 
 import struct
@@ -19,17 +19,17 @@ from mq.protocol.message_id import decode_offset_id
 _ID_SIZE = 16  # bytes of a unique id
 _HALF = struct.Struct(
     ">q"  # position in the commit log
-    "q"  # offset in the queue of halves
+    "q"  # offset in the queue of half messages
     "16s"  # the unique id of the message
 )
 _PLACE = struct.Struct("16s16x")  # the first two of these
 _ID_AT = _HALF.size - _ID_SIZE
 _LENGTH = struct.Struct(">I")
-_PART_BYTES = 2 * 1024 * 1024  # of a part before it is compressed: half of what a message may have
-_HEAD_BYTES = 1024  # for a topic and a broker at least
+_PART_BYTES = 2 * 1024 * 1024  # of a part before it is compressed: half of the largest message
+_HEAD_BYTES = 1024  # at least enough for a topic and a broker
 _HALVES_PER_PIECE = (_PART_BYTES - _HEAD_BYTES) // _HALF.size
-# A part that is read may have more: earlier releases bounded its halves, 2 MB, and not the names of
-# their topics and brokers. Whatever else it is, it is not to fill our memory.
+# Limit of a part that is read, to bound memory. Earlier releases limited only its half messages to
+# 2 MB, and not the names of their topics and brokers.
 _MOST_BYTES = 32 * 1024 * 1024
 
 NO_QUEUE = -1  # the message may overtake others
@@ -40,14 +40,14 @@ class Half(NamedTuple):
 
     topic: str
     broker_name: str
-    queue_id: int  # where its order counts, or NO_QUEUE
+    queue_id: int  # the queue in which its order counts, or NO_QUEUE
     physical: int
-    queue_offset: int  # in the queue of halves
+    queue_offset: int  # in the queue of half messages
     unique_id: str
 
 
 class Prepared(NamedTuple):
-    """Messages for one queue, or for any of a broker, in their order."""
+    """Messages for one queue, or for any queue of a broker, in order."""
 
     topic: str
     broker_name: str
@@ -69,12 +69,12 @@ class Prepared(NamedTuple):
             )
 
     def part(self, start: int, stop: int | None = None) -> "Prepared":
-        """Those from one place to another, or to the last."""
+        """Return the messages from one index to another, or to the last."""
         end = len(self.packed) if stop is None else stop * _HALF.size
         return self._with(self.packed[start * _HALF.size : end])
 
     def without(self, unique_ids: Set[str]) -> "Prepared":
-        """Those whose unique ids are not among some."""
+        """Return the messages whose unique ids are not in the set."""
         pieces = (
             self.packed[at : at + _HALF.size] for at in range(0, len(self.packed), _HALF.size)
         )
@@ -82,22 +82,22 @@ class Prepared(NamedTuple):
         return self._with(b"".join(left))
 
     def places(self) -> bytes:
-        """Where they are, as `mq.protocol.headers.transaction.pack_halves` packs it."""
+        """Return their positions, packed as by `mq.protocol.headers.transaction.pack_halves`."""
         return b"".join([place for (place,) in _PLACE.iter_unpack(self.packed)])
 
     def _with(self, packed: bytes) -> "Prepared":
-        # Not _replace: to that the length of a tuple is the number of its fields.
+        # Not _replace, which checks the length of the tuple against the number of its fields.
         return Prepared(self.topic, self.broker_name, self.queue_id, packed)
 
 
 class Halves:
-    """Gathers what a task prepares."""
+    """Collects the prepared messages of a task."""
 
     def __init__(self) -> None:
         self._by_queue: dict[MessageQueue, bytearray] = {}
 
     def add(self, outgoing: Outgoing, queue: MessageQueue, fields: dict[str, object]) -> None:
-        """Note messages that were stored, by the fields of the reply. Raises CommitFailed."""
+        """Record messages that were stored, by the fields of the reply. Raises CommitFailed."""
         ids = outgoing.packed_ids
         count = len(ids) // _ID_SIZE
         try:
@@ -110,12 +110,12 @@ class Halves:
             packed = b"".join(map(_HALF.pack, places, offsets, unique_ids))
         except (KeyError, ValueError, struct.error) as error:
             raise CommitFailed(
-                f"{queue}: the broker does not say where it has a message: {error}"
+                f"{queue}: the broker's reply lacks the position of a message: {error}"
             ) from None
         self._by_queue.setdefault(queue, bytearray()).extend(packed)
 
     def prepared(self, *, ordered: bool) -> list[Prepared]:
-        """All of them. With `ordered` those of a queue keep their order."""
+        """Return all of them. With `ordered` those of a queue keep their order."""
         return [
             Prepared(q.topic, q.broker_name, q.queue_id if ordered else NO_QUEUE, bytes(packed))
             for q, packed in self._by_queue.items()
@@ -123,9 +123,9 @@ class Halves:
 
 
 def _physical_offsets(ids: str) -> list[int]:
-    """Of the offset ids of one broker, with commas between them. Raises ValueError."""
+    """Decode the offset ids of one broker, separated by commas. Raises ValueError."""
     first = ids.partition(",")[0]
-    decode_offset_id(first)  # the others have the same host: they differ in what is behind it
+    decode_offset_id(first)  # the others have the same host, and differ only in the offset
     count, digits = ids.count(",") + 1, len(first)
     if len(ids) != count * (digits + 1) - 1 or any(
         ids[at : at + 1] != "," for at in range(digits, len(ids), digits + 1)
@@ -136,7 +136,7 @@ def _physical_offsets(ids: str) -> list[int]:
 
 
 def are_same(these: Iterable[Prepared], those: Iterable[Prepared]) -> bool:
-    """Whether both are the same messages, however they are cut."""
+    """Whether both contain the same messages, however they are split."""
     return _by_queue(these) == _by_queue(those)
 
 
@@ -148,7 +148,7 @@ def _by_queue(prepared: Iterable[Prepared]) -> dict[tuple[str, str, int], bytes]
 
 
 def to_parts(prepared: Iterable[Prepared]) -> Iterator[bytes]:
-    """The bodies of messages that remember them."""
+    """Encode prepared messages as bodies of messages."""
     heads: list[bytes] = []
     data = bytearray()
     left = _PART_BYTES
@@ -173,7 +173,7 @@ def _part(heads: list[bytes], data: bytearray) -> bytes:
 
 
 def from_part(body: bytes) -> list[Prepared]:
-    """Read what `to_parts` made. Raises ValueError for anything else."""
+    """Parse what `to_parts` returned. Raises ValueError for anything else."""
     unpacker = zlib.decompressobj()
     try:
         data = unpacker.decompress(body, _MOST_BYTES)

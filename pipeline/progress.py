@@ -1,7 +1,7 @@
-"""Progress: how far a streaming query is behind its topics, from what Spark says of it.
+"""Progress: the lag of a streaming query, from Spark's progress reports.
 
-Python data sources have no metrics of their own in Spark. What there is: each source of a progress
-says where the last batch ended (endOffset), and where its topics did (latestOffset).
+Python data sources have no metrics of their own in Spark. But each source in a report has the end
+of the last batch (endOffset) and the ends of its topics (latestOffset).
 """
 
 import json
@@ -14,11 +14,11 @@ from mq.pipeline.tube.offsets import INDEX_RECORD, from_keys
 
 
 def lag_by_queue(progress: Mapping[str, Any]) -> dict[Queue, int]:
-    """How many messages of each queue a query has not read, when its last batch was planned.
+    """Return the number of unread messages of each queue when the last batch was planned.
 
     `progress` is `query.lastProgress`, or what a listener gets, as JSON or as Spark's own class.
-    Other sources than topics count for nothing. Of a partition of TubeMQ it is so many messages at
-    most: others of its store are counted with it.
+    Sources other than topics are ignored. For a partition of TubeMQ the number is an upper bound:
+    messages of other partitions in its store are included.
     """
     lag: dict[Queue, int] = {}
     for source in progress["sources"]:
@@ -29,7 +29,7 @@ def lag_by_queue(progress: Mapping[str, Any]) -> dict[Queue, int]:
                     read(_read(source["latestOffset"])),
                 )
             except ValueError:
-                continue  # another source: its offsets look otherwise
+                continue  # another source, with other offsets
             lag.update(_lag(ended, latest, step))
     return lag
 
@@ -39,6 +39,6 @@ def _lag(ended: Offsets, latest: Offsets, step: int) -> Offsets:
 
 
 def _read(offsets: Any) -> object:
-    """Spark gives JSON as text in some places, as what it says in others; null if there is none."""
+    """Spark gives JSON as text in some places, as objects in others; null if there is none."""
     read = json.loads(offsets) if isinstance(offsets, str) else offsets
     return {} if read is None else read

@@ -1,9 +1,9 @@
 """The properties of many records at once, without a Python object for each.
 
-The texts (name 0x01 value 0x02 name 0x01 …) of all records are laid side by side, and their
-separators found by numpy. What needs more care than that, as do bytes that are no UTF-8, two
-properties of one name and characters that JSON escapes, is left to whoever asks: the answer is then
-None, and the records have to be read one by one (mq.protocol.properties).
+The texts (name 0x01 value 0x02 name 0x01 …) of all records are joined, and numpy finds their
+separators. Cases that need more care, such as invalid UTF-8, two properties of one name and
+characters that JSON escapes, are left to the caller: the result is then None, and the records have
+to be read one by one (mq.protocol.properties).
 """
 
 from functools import cached_property
@@ -23,8 +23,8 @@ _SPACE, _QUOTE, _BACKSLASH = 0x20, 0x22, 0x5C
 Bytes = npt.NDArray[np.uint8]
 
 # A name's hash is the sum of these. Names of the same letters have the same one, which is rare, and
-# costs time only.
-# (The mixing of SplitMix64; numpy.random would take longer to import than a query to plan.)
+# only costs time. (The mixing of SplitMix64; to import numpy.random would take longer than to plan
+# a query.)
 _ROW_WEIGHT = np.uint64(0x9E3779B97F4A7C15)
 _WEIGHTS = np.arange(1, 257, dtype=np.uint64) * _ROW_WEIGHT
 _WEIGHTS = (_WEIGHTS ^ (_WEIGHTS >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -38,10 +38,10 @@ def parts(
     length: Integers,
     present: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """An array of the bytes that begin at each `start`, as binary or string.
+    """Return an array of the bytes that begin at each `start`, as binary or string.
 
-    Starts ascend and parts do not overlap; the array is a copy of them. What is not `present` is
-    null, and has no length.
+    Starts ascend and parts do not overlap; the array is a copy of them. Parts that are not
+    `present` are null, and must have no length.
     """
     count = len(start)
     if count == 0:
@@ -59,9 +59,9 @@ def parts(
 
 
 class PropertyTable:
-    """Where each property's name begins and ends, and where its value ends.
+    """The begin and end of each property's name, and the end of its value.
 
-    Only those that count: with a separator, and neither name nor value empty.
+    It has only valid properties: with a separator, and with a non-empty name and value.
     """
 
     def __init__(self, records: Records) -> None:
@@ -77,7 +77,7 @@ class PropertyTable:
         self._name_ends = np.flatnonzero(self._data == _NAME_END)
         begin = np.sort(np.concatenate((self._offsets[:-1], self._ends + 1)), kind="stable")
         end = np.sort(np.concatenate((self._ends, self._offsets[1:])), kind="stable")
-        # Behind the last one there is none: as if it were behind all texts.
+        # The last one has no end: use the end of all texts.
         places = np.append(self._name_ends, len(self._data))
         name_end = places[np.searchsorted(self._name_ends, begin)]
         kept = (name_end > begin) & (name_end + 1 < end)
@@ -96,9 +96,9 @@ class PropertyTable:
         return True
 
     def find(self, name: str) -> pa.Array | None:
-        """The value of a property of each record, null where it has none.
+        """Return a property of each record, null if it has none.
 
-        Of equal names the last one counts. None if that cannot be told in this way.
+        Of equal names the last one counts. None if this method cannot find it.
         """
         if not self.is_text:
             return None
@@ -116,7 +116,7 @@ class PropertyTable:
         return parts(self._buffer, pa.string(), start, length, present)
 
     def as_map(self) -> pa.Array | None:
-        """All properties, as a map from name to value."""
+        """Return all properties, as a map from name to value."""
         if not self.is_text or not self._are_names_unique:
             return None
         counts = np.bincount(self.row, minlength=len(self._offsets) - 1)
@@ -127,7 +127,7 @@ class PropertyTable:
         return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
     def as_json(self) -> pa.Array | None:
-        """All properties, as the text of a JSON object."""
+        """Return all properties, as the text of a JSON object."""
         data, count = self._data, len(self._offsets) - 1
         length = np.diff(self._offsets)
         # 5.x ends a text with a separator.
@@ -138,7 +138,7 @@ class PropertyTable:
         controls = int((data < _SPACE).sum())
         if (
             not self.is_text
-            or len(self.begin) != separators + int((length > 0).sum())  # some do not count
+            or len(self.begin) != separators + int((length > 0).sum())  # some are invalid
             or len(self._name_ends) != len(self.begin)
             or controls != len(self._ends) + len(self._name_ends)
             or ((data == _QUOTE) | (data == _BACKSLASH)).any()
@@ -159,7 +159,7 @@ class PropertyTable:
 
     @cached_property
     def _are_names_unique(self) -> bool:
-        """Whether no record has two properties of one name, for sure."""
+        """Whether certainly no record has two properties of one name."""
         sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(_WEIGHTS[self._data])))
         names = sums[self.name_end] - sums[self.begin]
         keys = np.sort(names + self.row.astype(np.uint64) * _ROW_WEIGHT)

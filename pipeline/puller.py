@@ -1,15 +1,15 @@
-"""Pulls of a range of a queue: several requests ahead, in the order of its offsets.
+"""Pulls of a range of a queue: several requests in flight, results in the order of offsets.
 
-The range is cut into slots, each asked for with one pull. A broker gives fewer messages than asked
-for as it likes (Java: 32 from memory, 8 from disk, 256 KB), and a filter lets few of them through;
-a reply says up to which offset it goes, and what is left of its slot becomes a slot of its own,
-asked for at once. Slots follow the size of the replies: one that came short makes the next slots
-smaller, a row of full ones makes them larger again. Records are handed on as soon as every slot
+The range is cut into slots, and each is requested with one pull. A broker may return fewer messages
+than requested (Java: 32 from memory, 8 from disk, 256 KB), and a filter lets few of them through. A
+reply states up to which offset it extends; the rest of its slot becomes a slot of its own, which is
+requested at once. The size of slots follows that of replies: a short reply makes the next slots
+smaller, a sequence of full ones makes them larger again. Records are returned as soon as every slot
 before theirs is complete.
 
-Our own brokers give a megabyte at a time to whoever says that he takes it (maxMsgBytes, see
-docs/decisions/0025-large-pulls.md). Their replies are cut by bytes alone, so that the next slots
-are as large as, by the size of the last records, just fits.
+Our own brokers return a megabyte at a time if the request allows it (maxMsgBytes, see
+docs/decisions/0025-large-pulls.md). Their replies are limited by bytes alone, so the next slots are
+as large as just fits, according to the size of the last records.
 """
 
 import logging
@@ -42,20 +42,20 @@ from mq.protocol.tags import ALL_TAGS
 
 log = logging.getLogger(__name__)
 
-WINDOW = 16  # pulls under way: hides the way to the broker and back, and bounds what is held back
-# Full replies in a row before slots become larger; twice as many after each time that failed, for
-# then the rest of each slot comes late, and its records far from their neighbours.
+WINDOW = 16  # pulls in flight: hides the round trip to the broker, and bounds the records that wait
+# Full replies in a row before slots become larger. The number doubles after each failed attempt,
+# because then the rest of each slot comes late, and its records far from their neighbours.
 _GROW_AFTER = 2 * WINDOW
 _GROW_AFTER_MOST = 64 * WINDOW
-# Of replies that are larger fewer are under way: as many as come to so many bytes, two at least.
+# With larger replies fewer pulls are in flight: as many as add up to this size, at least two.
 _WINDOW_BYTES = 4 * 1024 * 1024
-# What a reply may hold, if the broker lets a pull say so. A reply of half of it did.
+# Limit of a reply in bytes, if the broker supports it. It does if a reply exceeds half of it.
 _BULK_BYTES = 1024 * 1024
-_FILLED = 0.95  # of it, so that sizes that vary do not make every second reply come short
-_EMPTY_PAUSE = 0.1  # seconds before an offset is asked for again that is not there yet
+_FILLED = 0.95  # of it, so that records of varying size do not make every second reply come short
+_EMPTY_PAUSE = 0.1  # seconds until an offset that does not exist yet is requested again
 
 _FOUND = int(ResponseCode.SUCCESS)
-# Nothing at that offset yet, nothing that matches, and an offset outside the queue.
+# No message at that offset yet, no matching message, and an offset outside the queue.
 WITHOUT_MESSAGES = (
     int(ResponseCode.PULL_NOT_FOUND),
     int(ResponseCode.PULL_RETRY_IMMEDIATELY),
@@ -83,16 +83,17 @@ class PullSettings(NamedTuple):
     group: str
     expression: str = ALL_TAGS
     expression_type: str = "TAG"
-    batch: int = 8192  # messages asked for at a time, at most
+    batch: int = 8192  # maximum number of messages per request
     timeout: float = 10.0  # seconds for a reply
     retries: int = 3
-    retry_pause: float = 1.0  # seconds; twice as long before each further one
+    retry_pause: float = 1.0  # seconds; doubled before each further retry
     fail_on_data_loss: bool = True
-    skip_absent: bool = True  # go on without a broker that stays away, where a loss does not fail
+    # continue without a broker that stays unavailable, if data loss is allowed
+    skip_absent: bool = True
 
 
 class Segment(NamedTuple):
-    """Records that were received: where they begin in a buffer, ascending."""
+    """Received records: their positions in a buffer, ascending."""
 
     buffer: bytearray
     positions: Integers
@@ -102,7 +103,9 @@ _NO_RECORDS = Segment(bytearray(), np.empty(0, np.int64))
 
 
 class _Slot:
-    """A part of the range, in a chain by offsets. `records` is None until they have come."""
+    """A part of the range, in a list ordered by offset. `records` is None until they have
+    arrived.
+    """
 
     __slots__ = ("begin", "end", "next", "records", "since")
 
@@ -111,7 +114,7 @@ class _Slot:
         self.end = end
         self.records: Segment | None = None
         self.next: _Slot | None = None
-        self.since: float | None = None  # when its offset was first not there yet
+        self.since: float | None = None  # when the broker first had nothing at its offset
 
 
 class QueuePuller:
@@ -125,29 +128,30 @@ class QueuePuller:
         self._settings = settings
         self._fields = pull_fields(pulled, settings)
         self._wire: Wire | None = None
-        self._of_replica = False  # is pulled from, for the master is away
+        self._of_replica = False  # the master is unavailable, and a replica is read
         self._asked: dict[int, _Slot] = {}
         self._opaque = 0
         self._step = settings.batch
         self._full_replies = 0
         self._grow_after = _GROW_AFTER
-        self._window = 1  # until the first reply has told how much the broker gives
+        self._window = 1  # until the first reply has shown how much the broker returns
         self._failures = 0
         self._next_begin = pulled.begin
         self._first: _Slot | None = None
         self._last: _Slot | None = None
 
     def segments(self) -> Iterator[Segment]:
-        """The records of the range in the order of their offsets.
+        """Yield the records of the range in the order of their offsets.
 
-        A segment is good until the next one is asked for: its buffer is used again. Raises DataLoss
-        for messages that are not there any more if that is to fail, BrokerError when the broker
-        refuses, and when no try succeeds what the last one met.
+        A segment is valid until the next one is requested: its buffer is reused. Raises DataLoss
+        for deleted messages if the settings say so, BrokerError if the broker refuses a pull, and
+        the last error if all retries fail.
         """
         buffer = _NO_RECORDS.buffer
         begun: list[Integers] = []
         for each in self._replies():
-            # A late reply to an early request lies behind others: positions are to ascend.
+            # A late reply to an early request is after others in the buffer, but positions must
+            # ascend.
             if each.buffer is not buffer or each.positions[0] < begun[-1][-1]:
                 if begun:
                     yield Segment(buffer, np.concatenate(begun))
@@ -158,7 +162,7 @@ class QueuePuller:
             yield Segment(buffer, np.concatenate(begun))
 
     def _replies(self) -> Iterator[Segment]:
-        """The records of each reply."""
+        """Yield the records of each reply."""
         try:
             while self._first is not None or self._next_begin < self._range.end:
                 try:
@@ -166,18 +170,18 @@ class QueuePuller:
                     self._accept(self._connected().receive())
                     self._failures = 0
                 except (ConnectError, RequestTimeout, RouteNotFound, BadAnswer) as error:
-                    if not self._try_again(error):
+                    if not self._retry(error):
                         return
                 except BrokerError as error:
                     if not error.retriable or self._failures >= self._settings.retries:
                         raise
-                    self._try_again(error)
+                    self._retry(error)
                 yield from self._complete()
         finally:
             self._disconnect()
 
     def _recycle(self, buffer: bytearray) -> None:
-        """Let a buffer be used again, unless it holds replies that wait for others."""
+        """Reuse a buffer, unless it holds replies that wait for others."""
         slot = self._first
         while slot is not None:
             if slot.records is not None and slot.records.buffer is buffer:
@@ -186,14 +190,14 @@ class QueuePuller:
         if self._wire is not None:
             self._wire.recycle(buffer)
 
-    # asking ---------------------------------------------------------------------------------------
+    # requests -------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         """Fill the window, with one write."""
         wire = self._connected()
         requests: list[bytes] = []
         if self._window // 2 < len(self._asked) < self._window:
-            return  # several go out with one write: waking the broker is what costs
+            return  # wait to send several with one write: waking the broker is the main cost
         while len(self._asked) < self._window and self._next_begin < self._range.end:
             end = min(self._next_begin + self._step, self._range.end)
             slot = _Slot(self._next_begin, end)
@@ -218,18 +222,18 @@ class QueuePuller:
             self._session.credentials.sign(command)
         return encode(command)
 
-    # accepting ------------------------------------------------------------------------------------
+    # replies --------------------------------------------------------------------------------------
 
     def _accept(self, frame: Frame) -> None:
         opaque = frame.header.get("opaque")
         slot = self._asked.pop(opaque, None) if isinstance(opaque, int) else None
         if slot is None:
-            return  # what a broker sends by itself, such as "consumers have changed"
+            return  # a request of the broker, such as "consumers have changed"
         try:
             self._accept_reply(slot, frame)
         except MQError:
             if slot.records is None:
-                self._asked[-1] = slot  # to be asked for again, should there be another try
+                self._asked[-1] = slot  # requested again if there is another attempt
             raise
 
     def _accept_reply(self, slot: _Slot, frame: Frame) -> None:
@@ -249,7 +253,7 @@ class QueuePuller:
         if code == _FOUND:
             self._take(slot, frame, next_offset, address)
         elif next_offset > slot.begin:
-            # Without a filter there is nothing that would not match: it has been deleted.
+            # Without a filter every message matches, so it has been deleted.
             if slot.begin < least or self._settings.expression == ALL_TAGS:
                 self._lose(slot.begin, min(next_offset, slot.end))
             self._finish(slot, next_offset)
@@ -258,7 +262,7 @@ class QueuePuller:
 
     def _take(self, slot: _Slot, frame: Frame, next_offset: int, address: str) -> None:
         if next_offset <= slot.begin:
-            raise BadAnswer(address, f"messages from {slot.begin} on, to go on at {next_offset}")
+            raise BadAnswer(address, f"messages from {slot.begin}, but next offset {next_offset}")
         before = slot.end if next_offset > slot.end else None
         try:
             positions = walk(frame.buffer, frame.body_start, frame.body_end, before)
@@ -269,14 +273,15 @@ class QueuePuller:
         self._finish(slot, next_offset)
 
     def _learn(self, slot: _Slot, next_offset: int, size: int) -> None:
-        """Fit the size of the slots to come to what the broker gives: so many bytes, this time."""
+        """Adapt the size of the next slots to the number of messages that the broker returned."""
         self._window = min(WINDOW, max(2, _WINDOW_BYTES // max(1, size)))
         given = next_offset - slot.begin
         if size > _BULK_BYTES // 2:
             step = int(_FILLED * given * _BULK_BYTES / size)
             self._step = min(max(1, step), self._settings.batch)
         elif next_offset < slot.end:
-            if slot.end - slot.begin >= self._step:  # else it is one from before the last change
+            # otherwise it is a slot from before the last change
+            if slot.end - slot.begin >= self._step:
                 self._grow_after = min(2 * self._grow_after, _GROW_AFTER_MOST)
             self._step = given
             self._full_replies = 0
@@ -287,7 +292,9 @@ class QueuePuller:
                 self._full_replies = 0
 
     def _finish(self, slot: _Slot, next_offset: int) -> None:
-        """The slot is complete up to `next_offset`: ask for the rest of it, if there is one."""
+        """Mark the slot as complete up to `next_offset`, and request the rest of it, if there is
+        one.
+        """
         if slot.records is None:
             slot.records = _NO_RECORDS
         if next_offset < slot.end and slot is self._last:
@@ -300,15 +307,15 @@ class QueuePuller:
             self._connected().send(self._request(rest))
 
     def _wait_for(self, slot: _Slot, most: int) -> None:
-        """The broker has nothing at that offset, which it had when the query was planned.
+        """Handle an offset that the broker does not have, but had when the query was planned.
 
-        A replica that took over may be behind; it gets as long as a reply may take.
+        A replica that took over may lag; it gets as long as a reply may take.
         """
         now = time.monotonic()
         if slot.since is None:
             slot.since = now
         if now - slot.since > self._settings.timeout:
-            if self._of_replica:  # its master may have it, and comes back
+            if self._of_replica:  # the master may have it, and may return
                 address = self._connected().address
                 raise ConnectError(address, f"a replica, which ends at {most}")
             self._lose(slot.begin, slot.end, f"it ends at {most} now")
@@ -321,7 +328,7 @@ class QueuePuller:
         report_gone(self._range.queue, begin, end, why, fail=self._settings.fail_on_data_loss)
 
     def _complete(self) -> Iterator[Segment]:
-        """Take the slots off whose records have come, as far as none is missing before them."""
+        """Remove the slots whose records have arrived, as long as none is missing before them."""
         while self._first is not None and self._first.records is not None:
             records = self._first.records
             self._first = self._first.next
@@ -342,7 +349,7 @@ class QueuePuller:
             self._wire = Wire(address, self._settings.timeout, self._session.tls)
             was_replica, self._of_replica = self._of_replica, address != broker_address(route, name)
             lost, self._asked = self._asked, {}
-            if was_replica and not self._of_replica:  # its master may need a moment, too
+            if was_replica and not self._of_replica:  # the master may need a moment, too
                 for slot in lost.values():
                     slot.since = None
             again = [self._request(slot) for slot in lost.values()]
@@ -355,14 +362,16 @@ class QueuePuller:
             self._wire.close()
             self._wire = None
 
-    def _try_again(self, error: MQError) -> bool:
-        """Wait for a further try. Without one left: raise, or say what is not read and be False."""
+    def _retry(self, error: MQError) -> bool:
+        """Pause before another attempt. If none is left, raise, or report the unread part and
+        return False.
+        """
         self._disconnect()
         self._session.outdate_route(self._range.topic)
         self._failures += 1
         left = self._range.begin if self._first is None else self._first.begin
         if self._failures > self._settings.retries:
-            what = f"{self._range.queue}, offset {left}: {self._failures} tries failed: {error}"
+            what = f"{self._range.queue}, offset {left}: {self._failures} attempts failed: {error}"
             report_away(
                 what,
                 self._range.end,
@@ -372,13 +381,13 @@ class QueuePuller:
             )
             return False
         pause = self._settings.retry_pause * 2 ** (self._failures - 1)
-        log.warning("%s, offset %d: again in %g s: %s", self._range.queue, left, pause, error)
+        log.warning("%s, offset %d: retrying in %g s: %s", self._range.queue, left, pause, error)
         time.sleep(pause)
         return True
 
 
 def pull_fields(pulled: QueueRange, settings: PullSettings) -> dict[str, str]:
-    """What is the same in every pull (PullMessageRequestHeader)."""
+    """Return the fields that are the same in every pull (PullMessageRequestHeader)."""
     return {
         "consumerGroup": settings.group,
         "topic": pulled.topic,

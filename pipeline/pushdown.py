@@ -1,8 +1,9 @@
 """Filter pushdown: filters of a query that let a batch read pull less.
 
-Spark hands filters to a data source where spark.sql.python.filterPushdown.enabled is on (it is off
-by default; then options do the same: topic, subExpression, startingOffsets, endingTimestamp, ...).
-They only narrow what is pulled: all of them are given back, so that Spark looks at each row itself.
+Spark passes filters to a data source if spark.sql.python.filterPushdown.enabled is on. It is off by
+default; options have the same effect then: topic, subExpression, startingOffsets, endingTimestamp,
+and others. Filters only narrow what is pulled: all of them are returned, so that Spark checks each
+row itself.
 """
 
 import re
@@ -18,9 +19,10 @@ from mq.pipeline.parsing import Position
 from mq.pipeline.puller import QueueRange
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter  # since Spark 4.1, and imported by who gets any
+    # since Spark 4.1; only callers with filters import it
+    from pyspark.sql.datasource import Filter
 
-# Milliseconds: a broker's clock that is set back makes later messages look older than earlier ones.
+# Milliseconds: if a broker's clock is set back, later messages get earlier times.
 _CLOCK_SLIP = 60_000
 _PLAIN_TAG = re.compile(r"[\w-]+")
 
@@ -29,14 +31,14 @@ Values = frozenset[Any]
 
 @dataclass
 class PushedFilters:
-    """What the filters of a query leave; None or empty bounds where they say nothing."""
+    """The restrictions from a query's filters; None or empty bounds if there are none."""
 
     values: dict[str, Values] = field(default_factory=dict)  # by lower-case name of the column
     least: dict[str, int] = field(default_factory=dict)
     most: dict[str, int] = field(default_factory=dict)
 
     def add(self, each: "Filter") -> None:
-        """Take note of a filter, if it is one of those that help."""
+        """Apply a filter, if it is of a supported kind."""
         from pyspark.sql.datasource import (
             EqualNullSafe,
             EqualTo,
@@ -75,11 +77,11 @@ class PushedFilters:
             bounds[name] = choose(bounds.get(name, number), number)
 
     def topics(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics that are wanted."""
+        """Return the topics that the filters allow."""
         return [topic for topic in topics if self._wants("topic", topic)]
 
     def narrowed(self, options: ReadOptions, topics: Iterable[str]) -> ReadOptions:
-        """The options without offsets of those of the topics that are not wanted."""
+        """Return the options without the offsets of topics that the filters exclude."""
         dropped = {topic for topic in topics if not self._wants("topic", topic)}
 
         def kept(position: Position | None) -> Position | None:
@@ -94,7 +96,7 @@ class PushedFilters:
         )
 
     def queues(self, bounds: Mapping[Queue, Bounds]) -> dict[Queue, Bounds]:
-        """Those of the queues that are wanted."""
+        """Return the queues that the filters allow."""
         return {
             queue: at
             for queue, at in bounds.items()
@@ -104,7 +106,7 @@ class PushedFilters:
     def ranges(
         self, ranges: Iterable[QueueRange], cluster: Cluster, bounds: Mapping[Queue, Bounds]
     ) -> list[QueueRange]:
-        """The ranges without what lies outside the offsets and times that are wanted."""
+        """Return the ranges without offsets and times that the filters exclude."""
         first = self._offsets_at(self.least, -_CLOCK_SLIP, cluster, bounds)
         last = self._offsets_at(self.most, 1 + _CLOCK_SLIP, cluster, bounds)
         least, most = self.least.get("queueoffset", 0), self.most.get("queueoffset")
@@ -119,7 +121,9 @@ class PushedFilters:
         return found
 
     def expression(self) -> str | None:
-        """The tags that are wanted, as brokers read them; None if they cannot help."""
+        """Return the allowed tags as an expression for brokers; None if they cannot be
+        expressed.
+        """
         tags = self.values.get("tags")
         if not tags or not all(_PLAIN_TAG.fullmatch(tag) for tag in tags):
             return None
@@ -151,7 +155,7 @@ def _name(attribute: tuple[str, ...]) -> str:
 
 
 def _number(value: Any) -> int | None:
-    """Of a time the milliseconds since 1970, rounded down."""
+    """Convert a value to a number: times to ms since 1970, rounded down."""
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
     return value if type(value) is int else None

@@ -1,4 +1,4 @@
-"""Read tasks: they pull their ranges and make record batches of them."""
+"""Read tasks: they pull their ranges and build record batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from mq.pipeline.puller import QueuePuller, QueueRange
 
 @dataclass
 class Partition(InputPartition):
-    """What one task reads. No ranges at all is what an empty topic has."""
+    """The ranges that one task reads. An empty topic has none."""
 
     ranges: tuple[QueueRange, ...]
-    skip_absent: bool = True  # as PullSettings has it
+    skip_absent: bool = True  # as in PullSettings
 
 
 def read(

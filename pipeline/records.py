@@ -1,10 +1,10 @@
 """Records of a log as columns: the fields of many at once.
 
-A pull reply's body is records as the commit log has them (mq.protocol.record has the
-layout). Replies lie in one large buffer, with the headers of their frames between them. Walking the
-records takes a step of Python per record, to find where each one begins, unless all are as long as
-the first. Everything else is done by numpy for all of them: a view that has an integer at every
-byte of the buffer, aligned or not, is indexed with the places of a field.
+A pull reply's body consists of records as in the commit log (mq.protocol.record has the layout).
+Replies are in one large buffer, with the headers of their frames between them. Finding the
+positions takes a step of Python per record, unless all are as long as the first. Everything else is
+done by numpy for all of them: a view that has an integer at every byte of the buffer, aligned or
+not, is indexed with the positions of a field.
 """
 
 from typing import Any
@@ -24,10 +24,10 @@ _SMALLEST = SMALLEST_RECORD
 
 
 def walk(buffer: bytearray, start: int, end: int, before: int | None = None) -> Integers:
-    """The positions of the records that fill the bytes from `start` to `end`.
+    """Return the positions of the records that fill the bytes from `start` to `end`.
 
-    With `before` only of those whose queue offset is less. Raises RemoteProtocolError if they are
-    not whole records.
+    With `before` only those with a smaller queue offset. Raises RemoteProtocolError if the bytes
+    are not whole records.
     """
     positions = _equal_steps(buffer, start, end)
     if positions is None:
@@ -40,7 +40,7 @@ def walk(buffer: bytearray, start: int, end: int, before: int | None = None) -> 
 
 
 def _equal_steps(buffer: bytearray, start: int, end: int) -> Integers | None:
-    """The positions if all records are as long as the first; None if they are not."""
+    """Return the positions if all records are as long as the first; otherwise None."""
     if end - start < _SMALLEST:
         return None
     size: int = _SIZE.unpack_from(buffer, start)[0]
@@ -67,7 +67,7 @@ def _steps(buffer: bytearray, start: int, end: int) -> list[int]:
 
 
 class MalformedRecord(RemoteProtocolError):
-    """The record with this index is the first that was found to be none."""
+    """The record with this index is the first malformed one."""
 
     def __init__(self, index: int, queue_offset: int) -> None:
         super().__init__(f"the record of queue offset {queue_offset} is malformed")
@@ -77,12 +77,12 @@ class MalformedRecord(RemoteProtocolError):
 class Records:
     """The records at ascending positions of a buffer, field by field.
 
-    Attributes are arrays with a number for each record: where a part begins (`body_at`) and how
-    long it is (`body_length`), in bytes.
+    Attributes are arrays with a number for each record: the begin of a part (`body_at`) and its
+    length (`body_length`), in bytes.
     """
 
     def __init__(self, buffer: bytearray, positions: Integers) -> None:
-        """Raises MalformedRecord where the parts of a record do not make its size."""
+        """Raises MalformedRecord if the parts of a record do not add up to its size."""
         self.buffer = buffer
         self.positions = positions
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
@@ -113,19 +113,19 @@ class Records:
         return len(self.positions)
 
     def only(self, wanted: npt.NDArray[np.bool_]) -> "Records":
-        """Those of the records for which `wanted` is true."""
+        """Return the records for which `wanted` is true."""
         return Records(self.buffer, self.positions[wanted])
 
     def int16(self, places: Integers) -> Integers:
-        """The integers of 2 bytes at these places of the buffer."""
+        """Return the integers of 2 bytes at these positions of the buffer."""
         return self._integers(">i2", places)
 
     def int32(self, places: Integers) -> Integers:
-        """The integers of 4 bytes at these places of the buffer."""
+        """Return the integers of 4 bytes at these positions of the buffer."""
         return self._integers(">i4", places)
 
     def int64(self, places: Integers) -> Integers:
-        """The integers of 8 bytes at these places of the buffer."""
+        """Return the integers of 8 bytes at these positions of the buffer."""
         return self._integers(">i8", places)
 
     def queue_id(self) -> Integers:

@@ -1,10 +1,10 @@
-"""Sends of a task's rows: several requests in flight, further tries where one fails.
+"""Sends of a task's rows: several requests in flight, with retries.
 
-Rows that say their queue keep their order there: of such a queue one request is in flight at a
-time, as brokers work on several at once. A request that failed is sent again, to the same queue if
-its rows have said so, else to one of another broker. It may have been stored before it failed: then
-its messages are there twice, with the same unique ids. Where a broker takes no batch of prepared
-messages, they go by themselves from then on.
+Rows with a queue keep their order in it: for such a queue one request is in flight at a time,
+because brokers process several at once. A failed request is sent again, to the same queue if its
+rows name it, otherwise to a queue of another broker. It may have been stored before it failed: then
+its messages are stored twice, with the same unique ids. If a broker does not accept batches of
+prepared messages, they are sent one by one from then on.
 """
 
 import logging
@@ -31,23 +31,24 @@ from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-WINDOW = 8  # batches in flight, of 256 KB: enough that no broker waits for the next
+WINDOW = 8  # batches in flight, of 256 KB: enough to keep every broker busy
 WINDOW_OF_SINGLES = 64
 _NO_BATCH = ResponseCode.MESSAGE_ILLEGAL
 
-# A broker that refuses what has waited too long for its turn is ready for more some milliseconds
-# later. So the first pauses for it are short, each twice as long as the one before and all of them
-# together as long as the option says; only what fails behind them counts as a further try.
+# A broker that refuses a request because it waited too long in the queue can accept more some
+# milliseconds later. So the first pauses for it are short: each is twice as long as the previous
+# one, and all of them together are as long as the option says. Only later failures count as
+# retries.
 _SHORT_PAUSES = 6
 
-#: Told of each request that was stored: where, and the fields of the reply.
+#: Called for each stored request, with its queue and the fields of the reply.
 OnStored = Callable[[Outgoing, MessageQueue, dict[str, object]], None]
 
 
 class _Failures(NamedTuple):
     """How often a request has failed."""
 
-    busy: int = 0  # times that a broker had too much to do, up to those with short pauses
+    busy: int = 0  # times that a broker was too busy, up to the number of short pauses
     others: int = 0
 
 
@@ -85,7 +86,7 @@ class Sender:
     def send(self, outgoing: Outgoing) -> None:
         """Send a request as soon as there is room for it.
 
-        Raises WriteFailed for this or an earlier one that failed for good.
+        Raises WriteFailed for this or an earlier request that failed permanently.
         """
         if self._singly and outgoing.ids:
             for single in outgoing.singles():
@@ -99,7 +100,7 @@ class Sender:
         self._send(outgoing, _Failures(), None)
 
     def finish(self) -> None:
-        """Wait until all is stored. Raises WriteFailed."""
+        """Wait until all requests are stored. Raises WriteFailed."""
         for outcome in self._window.drain():
             self._accept(outcome)
 
@@ -111,7 +112,7 @@ class Sender:
                 if address is None:
                     raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
             except (RouteNotFound, ConnectError, RequestTimeout) as error:
-                failures = self._again(outgoing, failures, error, time.monotonic())
+                failures = self._pause_for_retry(outgoing, failures, error, time.monotonic())
                 continue
             command = outgoing.command(queue, self._window.next_opaque())
             sent = _Sent(outgoing, queue, failures, time.monotonic())
@@ -123,11 +124,11 @@ class Sender:
         if sent.outgoing.ids and getattr(outcome.error, "code", None) == _NO_BATCH:
             self._singly = True
             if sent.outgoing.queue is not None:
-                self._busy.discard(sent.queue)  # whoever waits for it does so until these are sent
+                self._busy.discard(sent.queue)  # other requests wait until these are sent
             self.send(sent.outgoing)
             return
         if outcome.error is not None:
-            failures = self._again(sent.outgoing, sent.failures, outcome.error, sent.at)
+            failures = self._pause_for_retry(sent.outgoing, sent.failures, outcome.error, sent.at)
             self._send(sent.outgoing, failures, sent.queue.broker_name)
             return
         if sent.outgoing.queue is not None:
@@ -135,10 +136,10 @@ class Sender:
         if self._on_stored is not None:
             self._on_stored(sent.outgoing, sent.queue, outcome.fields)
 
-    def _again(
+    def _pause_for_retry(
         self, outgoing: Outgoing, failures: _Failures, error: MQError, sent_at: float
     ) -> _Failures:
-        """Wait before a further try, and count it. Raises WriteFailed if there is none."""
+        """Pause before a retry, and count it. Raises WriteFailed if no retry is left."""
         busy, others = failures
         if isinstance(error, SystemBusy | FlowControl) and busy < _SHORT_PAUSES:
             busy += 1
@@ -147,8 +148,8 @@ class Sender:
             others += 1
             self._check(outgoing, others, error)
             pause = self._options.retry_pause * 2 ** (others - 1)
-        if sent_at >= self._resumed:  # else it failed with others, for which there was a pause
-            log.warning("rows for topic %s: again in %g s: %s", outgoing.topic, pause, error)
+        if sent_at >= self._resumed:  # otherwise it failed with others, for which there was a pause
+            log.warning("rows for topic %s: retrying in %g s: %s", outgoing.topic, pause, error)
             if others > failures.others:
                 self._queues.outdate(outgoing.topic)
             time.sleep(pause)
@@ -156,12 +157,12 @@ class Sender:
         return _Failures(busy, others)
 
     def _check(self, outgoing: Outgoing, failed: int, error: MQError) -> None:
-        """Raises WriteFailed for an error, of so many, that is not to be followed by a try."""
+        """Raises WriteFailed for an error, after `failed` of them, that must not be retried."""
         what = f"{outgoing.rows} rows for topic {outgoing.topic}"
         if not error.retriable and not isinstance(error, RouteNotFound):
             raise WriteFailed(f"{what}: {error}") from None
         if failed > self._options.retries:
             raise WriteFailed(
-                f"{what}: {failed} tries failed: {error}. "
-                "Start the broker, or try longer: numRetries, retryIntervalMs, sendTimeoutMs"
+                f"{what}: {failed} attempts failed: {error}. "
+                "Start the broker, or retry longer: numRetries, retryIntervalMs, sendTimeoutMs"
             ) from None

@@ -1,7 +1,7 @@
 """Sinks: tables and streams written to topics.
 
-Rows are sent as they come: once a task has ended all its messages are stored, and messages of a
-task that failed and was repeated are there twice. With exactlyOnce they are prepared instead (see
+Rows are sent as they arrive: when a task has ended, all its messages are stored, and messages of a
+task that failed and was repeated are stored twice. With exactlyOnce they are prepared instead (see
 mq.pipeline.exactly_once), and consumers see them when the whole job or micro-batch has ended.
 """
 
@@ -38,7 +38,7 @@ _QUERY_ID = "sql.streaming.queryId"  # a local property of Spark's, the same aft
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task has written."""
+    """The result of a task's writes."""
 
     rows: int
     query: str | None = None  # the id of the streaming query
@@ -46,15 +46,15 @@ class TaskCommit(WriterCommitMessage):
 
 
 class _Writer:
-    """What the writers of tables and streams have in common."""
+    """Base of the writers of tables and streams."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Raises SchemaError and OptionError for what could not be written."""
+        """Raises SchemaError and OptionError for rows that cannot be written."""
         self._options = options
         self._columns = SinkColumns(schema, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """What a task does."""
+        """Write the rows of a task."""
         options = self._options
         halves = Halves() if options.exactly_once else None
         rows = 0
@@ -73,7 +73,9 @@ class _Writer:
         return TaskCommit(rows, query, prepared)
 
     def _prepared(self, messages: list[WriterCommitMessage | None]) -> list[Prepared]:
-        """What the tasks have prepared; those that failed have left no message."""
+        """Return the messages that the tasks have prepared; failed tasks have left no commit
+        message.
+        """
         return [
             each
             for message in messages
@@ -86,13 +88,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes a table."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have ended: let consumers see what they have prepared."""
+        """Make the prepared messages visible, now that all tasks have ended."""
         if self._options.exactly_once:
             with Transactions(self._options) as transactions:
                 transactions.commit(self._prepared(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed for good: nobody is to see what the others have prepared."""
+        """Discard the prepared messages, because a task has failed permanently."""
         if self._options.exactly_once:
             with Transactions(self._options) as transactions:
                 transactions.roll_back(self._prepared(messages))
@@ -102,25 +104,28 @@ class StreamWriter(_Writer, ArrowStreamWriter):
     """Writes the micro-batches of a stream."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of a batch have ended. Spark commits a batch again after a restart if it does
-        not know how it ended. Raises CommitFailed for rows of which the query is not known."""
+        """Commit a batch whose tasks have all ended. Spark commits a batch again after a restart if
+        it does not know how it ended. Raises CommitFailed for rows of an unknown query.
+        """
         if not self._options.exactly_once:
             return
         prepared = self._prepared(messages)
         query = self._query(messages)
         if query is None and prepared:
             raise CommitFailed(
-                f"Spark does not say which query batch {batchId} is of ({_QUERY_ID}): it cannot be "
-                "told whether it was committed before; nothing of it is visible"
+                f"Spark does not report the query of batch {batchId} ({_QUERY_ID}), so it is "
+                "unknown whether it was committed before; none of its rows is visible"
             )
         with Transactions(self._options) as transactions:
             if query is not None:
                 transactions.commit_once(query, batchId, prepared)
             elif not batchId:
-                transactions.open_log()  # of no task: later batches rely on it being there
+                transactions.open_log()  # the batch has no tasks; later batches need the log
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task has failed for good, or `commit` has: what it had decided stays so."""
+        """Roll back after a task has failed permanently, or `commit` has, whose decision is
+        kept.
+        """
         if not self._options.exactly_once:
             return
         prepared = self._prepared(messages)
@@ -128,12 +133,12 @@ class StreamWriter(_Writer, ArrowStreamWriter):
         with Transactions(self._options) as transactions:
             if query is None:
                 transactions.roll_back(prepared)  # `commit` has refused it
-            else:  # `commit` is tried once every task has ended well
+            else:  # `commit` was tried if every task has succeeded
                 tried = all(isinstance(message, TaskCommit) for message in messages)
                 transactions.abort(query, batchId, prepared, tried=tried)
 
     def _query(self, messages: list[WriterCommitMessage | None]) -> str | None:
-        """The query whose batch this is; None unless all tasks that have prepared say the same."""
+        """Return the query of this batch; None unless all tasks with prepared messages agree."""
         written = [message for message in messages if isinstance(message, TaskCommit)]
         found = {each.query for each in written if each.prepared} or {
             each.query for each in written if each.query is not None
@@ -142,10 +147,10 @@ class StreamWriter(_Writer, ArrowStreamWriter):
 
 
 def check_target(options: WriteOptions, *, in_batches: bool = False) -> None:
-    """Find out in the driver whether the topic can be written to, `in_batches` of a stream.
+    """Check in the driver whether the topic is writable, `in_batches` of a stream.
 
-    Raises OptionError for name servers that do not answer, topics that are not there and cannot be
-    made, and access keys that a broker refuses.
+    Raises OptionError if no name server answers, for topics that do not exist and cannot be
+    created, and for access keys that a broker refuses.
     """
     with options.open_session(options.timeout) as session:
         topic = options.topic or DEFAULT_TOPIC
@@ -154,7 +159,7 @@ def check_target(options: WriteOptions, *, in_batches: bool = False) -> None:
         except RouteNotFound as error:
             if options.topic is not None:
                 raise wrong(WriteOptions, "topic", str(error), Unknown) from None
-            target = None  # rows may name topics that are there
+            target = None  # rows may name existing topics
         except MQError as error:
             raise wrong(WriteOptions, "nameServer", str(error), ClusterAway) from None
         if target is not None:
@@ -164,7 +169,7 @@ def check_target(options: WriteOptions, *, in_batches: bool = False) -> None:
 
 
 def _try_key(options: WriteOptions, session: BlockingSession, address: str) -> None:
-    """A heartbeat needs an access key that is right, and no permission of any kind."""
+    """Check the access key by a heartbeat, which needs no permission."""
     client = f"{own_address()}@{os.getpid()}#spark"
     heartbeat = HeartbeatData(
         client_id=client,
@@ -176,19 +181,21 @@ def _try_key(options: WriteOptions, session: BlockingSession, address: str) -> N
     except BrokerError as error:
         raise wrong(WriteOptions, "aclFile", str(error), KeyRefused) from None
     except (MQError, ClientError):
-        return  # a broker that is away is for the tasks, which try again
+        return  # tasks retry with a broker that is unavailable
 
 
 def refuse_overwrite() -> None:
-    """A topic only grows. Raises PipelineError."""
+    """Raises PipelineError, because topics only grow."""
     raise PipelineError('a topic cannot be overwritten, only appended to: .mode("append")')
 
 
 def own_address() -> str:
-    """An IPv4 address of this machine, for the ids of messages; 127.0.0.1 if it has no other."""
+    """Return an IPv4 address of this machine, for the ids of messages; 127.0.0.1 if it has no
+    other.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing; a network of examples
+            probe.connect(("192.0.2.1", 9))  # sends nothing; a network for documentation
         except OSError:
             return "127.0.0.1"
         address: str = probe.getsockname()[0]

@@ -1,7 +1,7 @@
-"""The columns of a table that is written to topics, and the message that each row makes.
+"""The columns of a table that is written to topics, and the message for each row.
 
-Names match in any case, as in Spark. Everything is done for a whole record batch at once: texts are
-joined by Arrow, so that a row is no Python object.
+Names match in any case, as in Spark. Everything is done for a whole record batch at once: Arrow
+joins texts, so that no row becomes a Python object.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from mq.protocol.properties import (
     PropertyKey,
 )
 
-# By name, the types (as Spark spells them) that a column may have.
+# For each column the types (as Spark spells them) that it may have.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "topic": ("string",),
     "body": ("binary", "string"),
@@ -50,7 +50,7 @@ _ARROW = {
     "map<string,string>": _MAP,
 }
 _SPELLING = {name.lower(): name for name in COLUMNS}
-# Columns that are properties in the message, too.
+# Columns that are also properties of the message.
 _OWN_COLUMNS = {
     "tags": PropertyKey.TAGS,
     "keys": PropertyKey.KEYS,
@@ -61,23 +61,23 @@ Booleans = npt.NDArray[np.bool_]
 
 
 class Messages(NamedTuple):
-    """What the rows of a record batch are as messages; arrays with an element for each row."""
+    """The messages of a record batch; arrays with an element for each row."""
 
     body: pa.Array  # binary
-    properties: list[pa.Array]  # texts that follow each other, each one whole: name 1 value 2
+    properties: list[pa.Array]  # consecutive texts, each complete: name 1 value 2
     flag: npt.NDArray[np.int32] | None
     delayed: Booleans | None
-    topic: pa.Array | None  # None: that of the options
+    topic: pa.Array | None  # None: the topic of the options
     queue_id: pa.Array | None
     broker_name: pa.Array | None
     sharding_key: pa.Array | None
 
 
 class SinkColumns:
-    """Makes messages of rows of one schema."""
+    """Builds messages from rows of one schema."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
-        """Raises SchemaError for columns that messages cannot be made of."""
+        """Raises SchemaError for columns that messages cannot have."""
         self._places: dict[str, int] = {}
         self._types: dict[str, str] = {}
         for place, field in enumerate(schema.fields):
@@ -102,7 +102,7 @@ class SinkColumns:
 
     @property
     def ordered(self) -> bool:
-        """Whether rows say which queue they are for: then their order is kept there."""
+        """Whether rows name their queue: then their order is kept in it."""
         return "queueId" in self._places or "shardingKey" in self._places
 
     def has(self, name: str) -> bool:
@@ -114,9 +114,9 @@ class SinkColumns:
         if "topic" not in self._places and self._options.topic is None:
             raise SchemaError('no topic: .option("topic", "Orders"), or a column topic')
         if {"queueId", "shardingKey"} <= self._places.keys():
-            raise SchemaError("a row says its queue by queueId or by shardingKey, not by both")
+            raise SchemaError("a row names its queue by queueId or by shardingKey, not by both")
         if "brokerName" in self._places and "queueId" not in self._places:
-            raise SchemaError("the column brokerName needs the column queueId beside it")
+            raise SchemaError("the column brokerName also needs the column queueId")
         if {"delayLevel", "deliverAt"} <= self._places.keys():
             raise SchemaError("a row is delayed by delayLevel or by deliverAt, not by both")
         if self._options.exactly_once and {"delayLevel", "deliverAt"} & self._places.keys():
@@ -126,7 +126,9 @@ class SinkColumns:
             )
 
     def messages(self, batch: pa.RecordBatch) -> Messages:
-        """The messages of a record batch. Raises RowError for what no broker takes."""
+        """Return the messages of a record batch. Raises RowError for rows that brokers would
+        refuse.
+        """
         body = self._column(batch, "body").cast(pa.binary())
         _check_bodies(body)
         topic = self._column(batch, "topic")
@@ -156,7 +158,7 @@ class SinkColumns:
         )
 
     def sizes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Of the body of each row, in bytes."""
+        """Return the size of each row's body in bytes."""
         lengths = pc.binary_length(self._column(batch, "body")).fill_null(0)
         return np.asarray(lengths.to_numpy(), np.int64)
 
@@ -164,7 +166,7 @@ class SinkColumns:
         place = self._places.get(name)
         if place is None:
             return None
-        # spark.sql.execution.arrow.useLargeVarTypes makes other types of the same.
+        # spark.sql.execution.arrow.useLargeVarTypes changes the types.
         wanted = _ARROW.get(self._types[name])
         column = batch.column(place)
         return column if wanted is None or column.type.equals(wanted) else column.cast(wanted)
@@ -191,8 +193,9 @@ class SinkColumns:
         return parts
 
     def _user_properties(self, column: pa.Array) -> pa.Array:
-        """Those of the user. What RocketMQ itself has put among them, as in rows that were read
-        from a topic, is left out; tags and keys count where there is no column for them."""
+        """Return the properties of the user. Properties that RocketMQ itself sets, as in rows that
+        were read from a topic, are left out; tags and keys are kept if they have no column.
+        """
         if self._types["properties"] == "string":
             column = pa.array([_from_json(text) for text in column.to_pylist()], _MAP)
         keys, items, offsets = _entries(column)
@@ -210,7 +213,7 @@ class SinkColumns:
         return pc.binary_join(lists, "")
 
     def _not_taken(self) -> list[str]:
-        """The names of properties that are not copied from a row."""
+        """Return the names of properties that are not copied from a row."""
         names = RESERVED | {PropertyKey.TRANSACTION_ID, *_OWN_COLUMNS.values()}
         return sorted(
             names - {name for own, name in _OWN_COLUMNS.items() if own not in self._places}
@@ -232,7 +235,7 @@ class SinkColumns:
 
 
 def property_text(name: str, values: pa.Array) -> pa.Array:
-    """A property of each row; no text where its value is null or empty."""
+    """Return a property of each row as text; empty if its value is null or empty."""
     present = pc.greater(pc.binary_length(values.fill_null("")), 0)
     text = pc.binary_join_element_wise(pa.scalar(name), values.fill_null(""), NAME_VALUE_SEPARATOR)
     ended = pc.binary_join_element_wise(text, PROPERTY_SEPARATOR, "")
@@ -240,8 +243,9 @@ def property_text(name: str, values: pa.Array) -> pa.Array:
 
 
 def check_properties(text: pa.Array, more: int) -> None:
-    """Raises RowError for properties that are longer, with so many bytes `more`, than a record
-    holds."""
+    """Raises RowError for properties that, with `more` bytes added, are longer than a record
+    allows.
+    """
     lengths = pc.binary_length(text)
     if len(lengths) and pc.max(lengths).as_py() + more > MAX_LENGTH:
         most = pc.max(lengths).as_py() + more
@@ -249,8 +253,10 @@ def check_properties(text: pa.Array, more: int) -> None:
 
 
 def _entries(column: pa.Array) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
-    """The names and values of maps, and where those of each row begin, and of the last one end."""
-    lists = column.cast(pa.list_(column.type.field(0).type))  # maps know no slices
+    """Return the names and values of maps, the start of each row's entries, and the end of the
+    last.
+    """
+    lists = column.cast(pa.list_(column.type.field(0).type))  # map arrays ignore slices
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
     entries = pc.list_flatten(lists)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -275,14 +281,14 @@ def _check_bodies(body: pa.Array) -> None:
     lengths = pc.binary_length(body)
     if body.null_count or pc.min(lengths).as_py() == 0:
         raise RowError(
-            "the body of a row is null or empty, a message needs one byte at least: "
-            '.where("length(body) > 0"), or put something in its place with coalesce()'
+            "the body of a row is null or empty, a message needs at least one byte: "
+            '.where("length(body) > 0"), or replace it with coalesce()'
         )
     most = pc.max(lengths).as_py()
     if most > MAX_BODY:
         raise RowError(
             f"the body of a row has {most} bytes, the limit of a message is {MAX_BODY}: "
-            "split it, or write where it can be found instead"
+            "split it, or send a reference to it instead"
         )
 
 

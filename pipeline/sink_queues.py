@@ -1,4 +1,4 @@
-"""Queue choice of a sink: which queue each row goes to."""
+"""Queue choice of a sink: assigns a queue to each row."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -24,10 +24,10 @@ Group = tuple[str, MessageQueue | None, pa.Array | None]
 
 
 def target_of(session: BlockingSession, topic: str) -> Target:
-    """The queues of a topic that can be written to, and their brokers.
+    """Return the writable queues of a topic, and their brokers.
 
-    A topic that no name server knows goes where brokers create topics as they are sent to. Raises
-    RouteNotFound, and what asking the name servers raises.
+    For a topic that no name server knows these are queues at brokers that create topics
+    automatically. Raises RouteNotFound, and the errors of the query to the name servers.
     """
     try:
         route = run(session.route(topic))
@@ -41,34 +41,34 @@ def target_of(session: BlockingSession, topic: str) -> Target:
 
 
 class QueueChoice:
-    """Chooses queues as the rows, or the order in which they come, want it."""
+    """Chooses queues by the rows, or in turn."""
 
     def __init__(self, session: BlockingSession, default_topic: str | None) -> None:
         self._session = session
         self._default_topic = default_topic
         self._targets: dict[str, Target] = {}
-        # By topic, where its keys go: keys keep their queues while a task runs, whatever the route
-        # becomes, and with them their order.
+        # By topic, the queues for its keys. They do not change while a task runs, whatever the
+        # route, so that each key keeps its queue and order.
         self._by_key: dict[str, list[MessageQueue]] = {}
 
     def target(self, topic: str) -> Target:
-        """The queues of a topic and where they are. Raises as `target_of`."""
+        """Return the queues of a topic and their addresses. Raises what `target_of` raises."""
         target = self._targets.get(topic)
         if target is None:
             target = self._targets[topic] = target_of(self._session, topic)
         return target
 
     def outdate(self, topic: str) -> None:
-        """Ask for the route again: a broker of it has failed."""
+        """Have the route queried again, because a broker of it has failed."""
         self._session.outdate_route(topic)
         self._targets.pop(topic, None)
 
     def next(self, topic: str, avoid: str | None = None) -> MessageQueue:
-        """The next queue in turn, of another broker than `avoid` if there is one."""
+        """Return the next queue in turn, of another broker than `avoid` if there is one."""
         return self.target(topic).next(() if avoid is None else (avoid,))
 
     def groups(self, messages: Messages, count: int) -> Iterator[Group]:
-        """Topic, queue (None: any) and places of rows (None: all) that belong together."""
+        """Yield groups of rows: topic, queue (None: any) and indexes of the rows (None: all)."""
         if messages.topic is None:
             assert self._default_topic is not None
             yield from self._of_topic(self._default_topic, messages, None)
@@ -101,7 +101,9 @@ class QueueChoice:
     def _wanted(
         self, topic: str, messages: Messages, rows: pa.Array | None
     ) -> tuple[npt.NDArray[np.int64] | None, list[MessageQueue]]:
-        """The number of the queue of each row, in the list of them; None if any will do."""
+        """Return the index of the queue of each row in the list of queues; None if any queue will
+        do.
+        """
         queues = self._queues(topic)
         if messages.sharding_key is not None:
             column = messages.sharding_key if rows is None else messages.sharding_key.take(rows)
@@ -123,7 +125,7 @@ class QueueChoice:
 
 
 def _numbers(column: pa.Array, number: Callable[[str], int]) -> npt.NDArray[np.int64]:
-    """A number for each text, asked for once for equal ones; _ANY where there is none."""
+    """Return a number for each text, computed once for equal ones; _ANY for null."""
     encoded = column.dictionary_encode()
     by_code = np.array([*(number(text) for text in encoded.dictionary.to_pylist()), _ANY], np.int64)
     codes: npt.NDArray[np.int32] = encoded.indices.fill_null(len(by_code) - 1).to_numpy()
@@ -131,7 +133,9 @@ def _numbers(column: pa.Array, number: Callable[[str], int]) -> npt.NDArray[np.i
 
 
 def _place(topic: str, queues: list[MessageQueue], text: str) -> int:
-    """Where a queue is in the list. Raises RowError if it is not there, or not the only one."""
+    """Return the index of a queue in the list. Raises RowError unless there is exactly one
+    match.
+    """
     queue_id, _, broker = text.partition("@")
     found = [
         place
@@ -144,4 +148,4 @@ def _place(topic: str, queues: list[MessageQueue], text: str) -> int:
     if not found:
         raise RowError(f"there is no {where} to write to")
     names = ", ".join(queues[place].broker_name for place in found)
-    raise RowError(f"{where} is at the brokers {names}: say which in a column brokerName")
+    raise RowError(f"{where} is at the brokers {names}: choose one in a column brokerName")

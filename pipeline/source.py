@@ -1,7 +1,8 @@
-"""The data source `rocketmq`: what Spark makes of `format("rocketmq")` and its options.
+"""The data source `rocketmq`: the implementation of `format("rocketmq")` and its options.
 
-Spark imports this in a new process for each query that it plans. What only writes need takes a
-tenth of a second, and is imported by them; what Spark 4.0 and 4.1 have not by who uses it.
+Spark imports this module in a new process for each query that it plans. Modules that only writes
+need take a tenth of a second, so writes import them; parts that Spark 4.0 and 4.1 lack are imported
+when they are used.
 """
 
 from pyspark.sql.datasource import (
@@ -39,7 +40,7 @@ class RocketMQDataSource(DataSource):
             raise OldSpark(
                 "readStream",
                 "earlier ones do not tell a source where a micro-batch begins, and messages of a "
-                "broker that was away would be read twice. Tables, writes and jobs work",
+                "broker that was unavailable would be read twice. Tables, writes and jobs work",
             ) from None
         return StreamReader(self._options(), schema)
 
@@ -58,7 +59,7 @@ class RocketMQDataSource(DataSource):
         from mq.pipeline.sink import StreamWriter, check_target
         from mq.pipeline.write_options import parse_write_options
 
-        # In the output mode "complete" each batch is the whole table: it is appended, too.
+        # In the output mode "complete" each batch is the whole table, which is appended, too.
         options = parse_write_options(self.options)
         writer = StreamWriter(options, schema)
         check_target(options, in_batches=True)

@@ -1,4 +1,4 @@
-"""Bytes of a commit log's file: what lies at a position, and where the next record is."""
+"""Bytes of a commit log's file: what is at a position, and the position of the next record."""
 
 import errno
 import os
@@ -25,11 +25,11 @@ from mq.protocol.record import (
 
 _HEAD = struct_of("size", "magic")
 _MAGIC_AT = AT["magic"]
-_PIECE = 1 << 20  # bytes searched in one go
+_PIECE = 1 << 20  # bytes searched at a time
 
 
 class ScanState(Enum):
-    """What lies at a position."""
+    """What is at a position."""
 
     RECORD = "a whole record"
     END = "nothing more in this file"
@@ -40,13 +40,13 @@ class StoreBytes:
     """An open file of a log. Its methods raise OSError."""
 
     def __init__(self, descriptor: int, file: LogFile, *, verify: bool = True) -> None:
-        """Without `verify` a record whose body has another checksum counts as whole."""
+        """Without `verify` a record is whole even if the checksum of its body is wrong."""
         self.file = file
         self._descriptor = descriptor
         self._verify = verify
 
     def read(self, position: int, buffer: bytearray) -> int:
-        """Fill a buffer from a position on; returns how many bytes there were."""
+        """Fill a buffer from a position on; returns the number of bytes read."""
         filled = 0
         with memoryview(buffer) as view:
             while filled < len(buffer):
@@ -57,7 +57,7 @@ class StoreBytes:
         return filled
 
     def record_size(self, position: int) -> int | None:
-        """The size that a record says it has, if it fits into the file."""
+        """Return the size in the head of a record, if it fits into the file."""
         head = os.pread(self._descriptor, _HEAD.size, position)
         if len(head) < _HEAD.size:
             return None
@@ -65,8 +65,10 @@ class StoreBytes:
         fits = SMALLEST_RECORD <= size <= self.file.size - position
         return size if magic in (MAGIC_V1, MAGIC_V2) and fits else None
 
-    def look(self, position: int) -> tuple[ScanState, int, str]:
-        """What is there, its size if that is known (else 0), and what is wrong with it."""
+    def inspect(self, position: int) -> tuple[ScanState, int, str]:
+        """Return what is at a position, its size if known (else 0), and the reason if it is
+        damage.
+        """
         left = self.file.size - position
         head = os.pread(self._descriptor, _HEAD.size, position)
         if len(head) < _HEAD.size:
@@ -97,16 +99,16 @@ class StoreBytes:
         try:
             record = Records(buffer, np.zeros(1, np.int64))
         except MalformedRecord:
-            return f"its parts do not make its size of {size} bytes"
+            return f"its parts do not add up to its size of {size} bytes"
         offset = int(record.physical_offset()[0])
         if offset != self.file.start + position:
-            return f"it says that it belongs to offset {offset} of the log"
+            return f"its own offset in the log is {offset}"
         if self._verify and not bodies_are_whole(record)[0]:
             return "the checksum of the body is wrong"
         return ""
 
     def next_record(self, position: int) -> int | None:
-        """Where the next whole record begins that says that it lies where it lies."""
+        """Return the position of the next whole record that contains its own position."""
         for start, piece in self._data(position, _MAGIC_AT + len(MAGICS[0])):
             at = -1
             while True:
@@ -115,19 +117,20 @@ class StoreBytes:
                 if at < 0:
                     break
                 candidate = start + at - _MAGIC_AT
-                if candidate >= position and self.look(candidate)[0] is ScanState.RECORD:
+                if candidate >= position and self.inspect(candidate)[0] is ScanState.RECORD:
                     return candidate
         return None
 
     def damage_at(self, position: int, size: int, reason: str) -> Damage:
-        """The damage that begins at a position, up to where reading can go on."""
+        """Return the damage that begins at a position, up to where reading can continue."""
         following: int | None = position + size
-        found = self.look(position + size)[0] if size else ScanState.DAMAGE
+        found = self.inspect(position + size)[0] if size else ScanState.DAMAGE
         if found is ScanState.DAMAGE:
             following = self.next_record(position + 1)
         cut = False
         if self.file.is_last and (following is None or found is ScanState.END):
-            # The end of the log. Half a record, whose rest was never written, is no damage.
+            # At the end of the log an incomplete record, which was never fully written, is no
+            # damage.
             end = self.data_end(position)
             declared = self.record_size(position)
             cut = end - position < (_HEAD.size if declared is None else declared)
@@ -137,7 +140,7 @@ class StoreBytes:
         return Damage(self.file.path, position, following - position, reason, is_end=cut)
 
     def data_end(self, position: int) -> int:
-        """Behind the last byte that is not zero, of those from a position on; else the position."""
+        """Return the position after the last non-zero byte; `position` itself if there is none."""
         end = position
         for start, piece in self._data(position, 0):
             kept = len(piece.rstrip(b"\0"))
@@ -146,12 +149,14 @@ class StoreBytes:
         return end
 
     def _data(self, position: int, overlap: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of the file, without its holes. Each begins `overlap` before the last one ends."""
+        """Yield pieces of the file, without its holes. Each begins `overlap` bytes before the end
+        of the previous one.
+        """
         while position < self.file.size:
             try:
                 position = max(position, os.lseek(self._descriptor, position, os.SEEK_DATA))
             except OSError as error:
-                if error.errno != errno.ENXIO:  # which is a hole up to the end
+                if error.errno != errno.ENXIO:  # ENXIO: a hole up to the end
                     raise
                 return
             piece = os.pread(self._descriptor, _PIECE, position)
@@ -162,10 +167,10 @@ class StoreBytes:
 
 
 def walk_from(buffer: bytearray, filled: int, limit: int) -> Integers:
-    """The positions of records, one behind the other from the start of a buffer.
+    """Return the positions of consecutive records from the start of a buffer.
 
-    Only of those that lie in its first `filled` bytes as a whole and begin before `limit`; up to
-    what has not the head of a record.
+    Only records that are completely within its first `filled` bytes and begin before `limit`; stops
+    at bytes that are not the head of a record.
     """
     positions = _equal_steps(buffer, filled, limit)
     position = 0
@@ -185,7 +190,7 @@ def walk_from(buffer: bytearray, filled: int, limit: int) -> Integers:
 
 
 def _equal_steps(buffer: bytearray, filled: int, limit: int) -> Integers:
-    """Those at the beginning that are all as long as the first."""
+    """Return the leading records that are all as long as the first."""
     size, magic = _HEAD.unpack_from(buffer) if filled >= SMALLEST_RECORD else (0, 0)
     if size < SMALLEST_RECORD or magic not in (MAGIC_V1, MAGIC_V2):
         return np.empty(0, np.int64)
@@ -198,7 +203,7 @@ def _equal_steps(buffer: bytearray, filled: int, limit: int) -> Integers:
 
 
 def bodies_are_whole(records: Records) -> npt.NDArray[np.bool_]:
-    """For which records the checksum is that of the body."""
+    """Return for each record whether the checksum of its body is right."""
     begins = records.body_at.tolist()
     ends = (records.body_at + records.body_length).tolist()
     with memoryview(records.buffer) as view:

@@ -1,4 +1,4 @@
-"""Damage in a commit log, looked for without Spark."""
+"""Damage in a commit log, found without Spark."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from mq.pipeline.store_scan import PartScan
 
 
 def damage(*paths: str) -> list[Damage]:
-    """What is damaged in the commit log of a store, looked for in this process, file by file.
+    """Return the damage in the commit log of a store, found in this process, file by file.
 
-    For a large store `format("rocketmq-store").option("report", "damage")` does it in parallel.
+    For a large store `format("rocketmq-store").option("report", "damage")` works in parallel.
     Raises OptionError for a path without a log.
     """
     files = checked_files(paths)
@@ -23,7 +23,7 @@ def damage(*paths: str) -> list[Damage]:
 
 
 def checked_files(paths: Sequence[str]) -> list[LogFile]:
-    """The files of a log. Raises OptionError for paths without one."""
+    """Return the files of a log. Raises OptionError for paths without one."""
     try:
         return find_files(paths)
     except OSError as error:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 _NAME = re.compile(r"\d{20}", re.ASCII)  # the offset of a file's first byte
 _COMMIT_LOG = "commitlog"
-_HEAD = 8  # bytes of the smallest thing that a file begins with
+_HEAD = 8  # bytes of the smallest record or filler at the start of a file
 
 
 class Damage(NamedTuple):
-    """A part of a log that should be messages, and is something else.
+    """A part of a log that should hold messages, but does not.
 
-    `position` is one in the file, `size` in bytes. `is_end` is what a crash may leave at the end of
-    the log: no message that a broker would have read again is lost with it.
+    `position` is in the file, `size` in bytes. `is_end` marks what a crash may leave at the end of
+    the log: no message is lost with it that a broker would have recovered.
     """
 
     path: str
@@ -36,7 +36,7 @@ class LogFile:
     path: str
     start: int
     size: int
-    is_last: bool  # of those that hold something
+    is_last: bool  # of the non-empty files
 
     @property
     def end(self) -> int:
@@ -45,7 +45,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class FileSplit:
-    """What begins in a file from one position up to another."""
+    """The records that begin in a file between two positions."""
 
     file: LogFile
     begin: int
@@ -53,9 +53,9 @@ class FileSplit:
 
 
 def find_files(paths: Iterable[str]) -> list[LogFile]:
-    """The files of one log, in their order. Each path is a store, or the folder of its log.
+    """Return the files of one log, in order. Each path is a store, or the folder of its log.
 
-    Raises OSError for what cannot be read, ValueError for a folder that has no log.
+    Raises OSError for unreadable files, ValueError for a folder without a log.
     """
     found: dict[int, str] = {}
     for path in paths:
@@ -74,7 +74,7 @@ def find_files(paths: Iterable[str]) -> list[LogFile]:
 
 
 def gaps(files: Sequence[LogFile]) -> list[Damage]:
-    """Where files are missing, or too short."""
+    """Return the places where files are missing or too short."""
     usual = max((file.size for file in files), default=0)
     damage = []
     for number, file in enumerate(files):
@@ -85,19 +85,19 @@ def gaps(files: Sequence[LogFile]) -> list[Damage]:
                 damage.append(Damage(file.path, file.size, 0, reason, is_end=True))
         elif file.end != files[number + 1].start:
             missing = files[number + 1].start - file.end
-            reason = "the file is shorter than others" if short else "a file is missing behind it"
+            reason = "the file is shorter than others" if short else "the next file is missing"
             damage.append(Damage(file.path, file.size, missing, reason))
     return damage
 
 
 def split(file: LogFile, most: int) -> list[FileSplit]:
-    """Parts of a file that are equal, and not larger than `most` bytes."""
+    """Cut a file into equal parts of at most `most` bytes."""
     count = max(1, -(-file.size // most))
     edges = [file.size * number // count for number in range(count + 1)]
     return [FileSplit(file, *edge) for edge in pairwise(edges)]
 
 
 def _has_begun(path: str) -> bool:
-    """Whether anything was written: Java makes the next file before it is needed."""
+    """Whether a file has data: Java creates the next file before it is needed."""
     with open(path, "rb") as file:
         return any(file.read(_HEAD))

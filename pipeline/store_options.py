@@ -18,7 +18,7 @@ def _paths(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """Which messages are read, of which store."""
+    """The messages to read, and the store."""
 
     paths: tuple[str, ...] = option("path", _paths, "/var/lib/mq/store", ())
     topics: tuple[str, ...] = option("topic", parsing.topics, "Orders,Refunds", ())
@@ -29,7 +29,7 @@ class StoreOptions:
     ending_timestamp: int | None = option(
         "endingTimestamp", parsing.time, "2026-01-31T09:00:00+01:00"
     )
-    # The log does not say whose it is.
+    # The log does not name its broker.
     broker_name: str | None = option("brokerName", parsing.text, "broker-a")
     include_prepared: bool = option("includePrepared", parsing.yes, "true", False)
     include_properties: bool = option("includeProperties", parsing.yes, "true", False)
@@ -42,14 +42,14 @@ class StoreOptions:
 
 
 def example(name: str) -> str:
-    """A right value of an option."""
+    """Return a valid value of an option."""
     return example_of(StoreOptions, name)
 
 
 def parse_store_options(given: Mapping[str, str]) -> StoreOptions:
-    """Read the options of a query, whatever the case of their names.
+    """Parse the options of a query, whatever the case of their names.
 
-    Raises OptionError that names the option and shows a right one.
+    Raises OptionError that names the option and shows a valid one.
     """
     options = read_declared(StoreOptions, given)
     if not options.paths:

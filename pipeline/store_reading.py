@@ -1,9 +1,9 @@
-"""Read tasks on a commit log: they choose records of their splits and make record batches of them.
+"""Read tasks on a commit log: they select records of their splits and build record batches.
 
-What consumers would not see is left out: the first and the withdrawn half of a transaction, and
-what brokers keep for themselves in topics of the system, unless those are asked for by name. A
-delayed message is in the log twice, the second time when it was due, and is read then. Topics that
-were deleted since are still in the log.
+Records that consumers would not see are left out: half messages and rollbacks of transactions, and
+records in system topics, unless those topics are requested by name. A delayed message is in the log
+twice, and is read when it occurs the second time, after its delay. Topics that were deleted since
+are still in the log.
 """
 
 import logging
@@ -42,14 +42,14 @@ _DAMAGE_ARROW = pa.schema(
 
 @dataclass
 class StorePartition(InputPartition):
-    """What one task reads, and the damage that was found when the query was planned."""
+    """The splits that one task reads, and the damage found when the query was planned."""
 
     parts: tuple[FileSplit, ...]
     damage: tuple[Damage, ...] = ()
 
 
 class RecordFilter:
-    """Which of the records are wanted."""
+    """Selects records."""
 
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
@@ -68,7 +68,7 @@ class RecordFilter:
         return records if wanted is None else records.only(wanted)
 
     def _topics(self, records: Records) -> npt.NDArray[np.bool_] | None:
-        """For which records the topic is wanted; None if it is for all."""
+        """Return for each record whether its topic is selected; None if all are."""
         names = parts(records.buffer, pa.binary(), records.topic_at, records.topic_length)
         few = names.dictionary_encode()
         wanted = np.array([self._is_wanted(raw) for raw in few.dictionary.to_pylist()], np.bool_)
@@ -92,28 +92,31 @@ def _and(
 def read(
     options: StoreOptions, schema: StructType, partition: StorePartition
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a partition. Raises DamagedStore for damage, and DamagedBody for a body that
-    cannot be decompressed, if that is to fail."""
+    """Return the messages of a partition. If damage is an error, raises DamagedStore, and
+    DamagedBody for a body that cannot be decompressed.
+    """
     decoder = Decoder(schema, fail_on_damage=options.fail_on_damage)
     selection = RecordFilter(options)
     for part in partition.parts:
         for found in PartScan(part, verify=options.verify):
             if isinstance(found, Damage):
-                tell(options, found)
+                report(options, found)
             else:
                 yield from decoder.tables(selection.choose(found), options.broker_name)
 
 
 def read_damage(options: StoreOptions, partition: StorePartition) -> Iterator[pa.RecordBatch]:
-    """The damage of a partition, as a table; every body is compared with its checksum."""
+    """Return the damage of a partition as a table; every body is compared with its checksum."""
     damage = list(partition.damage)
     for part in partition.parts:
         damage += [found for found in PartScan(part) if isinstance(found, Damage)]
     yield _table(damage)
 
 
-def tell(options: StoreOptions, damage: Damage) -> None:
-    """Raise DamagedStore, or log it, as failOnDamage says. A cut end of the log is no reason."""
+def report(options: StoreOptions, damage: Damage) -> None:
+    """Raise DamagedStore, or log it, as failOnDamage says. A truncated end of the log is only
+    logged.
+    """
     if options.fail_on_damage and not damage.is_end:
         raise DamagedStore(str(damage))
     log.warning("%s", damage)

@@ -1,11 +1,11 @@
 """Reading a part of a commit log's file: runs of whole records, and the damage between them.
 
-A part has the records that begin in it. Its first one is found by looking for what says that it is
-a record of that very place: its magic, its own offset in the log, and the checksum of its body.
-Whoever reads the part before it goes on as far, and reports what lies between. So each record is
-read once and each damage reported once, though nobody reads the file as a whole.
+A part consists of the records that begin in it. Its first record is found by a search for a record
+of exactly that position: by its magic, its own offset in the log, and the checksum of its body. The
+reader of the previous part continues up to there, and reports any damage in between. So each record
+is read once and each damage reported once, although no task reads the whole file.
 
-A file ends with a filler, the log with zeros. A crash may leave half a record there.
+A file ends with a filler, the log with zeros. A crash may leave an incomplete record there.
 """
 
 import os
@@ -18,11 +18,11 @@ from mq.pipeline.store_bytes import ScanState, StoreBytes, bodies_are_whole, wal
 from mq.pipeline.store_files import Damage, FileSplit
 from mq.protocol.record import SMALLEST_RECORD
 
-_CHUNK = 4 * 1024 * 1024  # bytes read in one go, and what becomes one record batch
+_CHUNK = 4 * 1024 * 1024  # bytes read at a time, which become one record batch
 
 
 class PartScan:
-    """One part. Iterate once: over records, good until the next ones are asked for, and damage."""
+    """One part. Iterate once, over damage and records; records are valid until the next ones."""
 
     def __init__(self, part: FileSplit, *, verify: bool = True) -> None:
         """`verify` compares each body with its checksum."""
@@ -42,13 +42,13 @@ class PartScan:
         begin, end = self._part.begin, self._part.end
         first = store.next_record(begin) if begin else 0
         if first is None or first >= end:
-            return  # whoever reads the part before this one has looked at it
+            return  # the reader of the previous part handles this one
         position = first
         while position < end:
             for records in self._run(store, position):
                 yield records
                 position = self._next
-            found, size, reason = store.look(position)
+            found, size, reason = store.inspect(position)
             if found is ScanState.END:
                 return
             if found is ScanState.DAMAGE:
@@ -57,15 +57,15 @@ class PartScan:
                 position += damage.size
                 if damage.is_end or not damage.size or position >= store.file.size:
                     return
-        # The next part begins with the first whole record that is found there.
-        found, size, reason = store.look(position)
+        # The next part begins at the first whole record that is found there.
+        found, size, reason = store.inspect(position)
         if found is ScanState.DAMAGE and position < store.file.size:
             yield store.damage_at(position, size, reason)
 
     def _run(self, store: StoreBytes, position: int) -> Iterator[Records]:
-        """Records from a position on, chunk by chunk, up to the end of the part or to damage.
+        """Yield records from a position on, chunk by chunk, up to the end of the part or to damage.
 
-        With each, `_next` is where the next one begins.
+        With each chunk, `_next` is the position of the next one.
         """
         while position < self._part.end:
             filled = store.read(position, self._buffer)
@@ -85,7 +85,7 @@ class PartScan:
                 return
 
     def _good(self, positions: Integers, base: int) -> Records:
-        """The records up to the first that is damaged.
+        """Return the records up to the first damaged one.
 
         `base` is the offset in the log of the first byte in the buffer.
         """

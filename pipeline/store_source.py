@@ -1,6 +1,6 @@
 """The data source `rocketmq-store`: the messages in the files of a store, without a broker.
 
-The store is ours or Java's. Its broker is stopped, or it is a snapshot; of a store in use the
+The store is ours or Java's. Its broker must be stopped, or it is a snapshot; of a store in use the
 newest messages may be missing. The driver and all executors need it at the same path.
 """
 
@@ -16,12 +16,12 @@ from mq.pipeline.errors import SchemaError
 from mq.pipeline.store_damage import checked_files
 from mq.pipeline.store_files import gaps, split
 from mq.pipeline.store_options import StoreOptions, parse_store_options
-from mq.pipeline.store_reading import DAMAGE_SCHEMA, StorePartition, read, read_damage, tell
+from mq.pipeline.store_reading import DAMAGE_SCHEMA, StorePartition, read, read_damage, report
 from mq.pipeline.store_times import between
 
 
 class RocketMQStoreDataSource(DataSource):
-    """The messages in a commit log's files as a table, or what is damaged in them."""
+    """The messages in a commit log's files as a table, or the damage in them."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,7 +44,7 @@ class StoreReader(DataSourceReader):
     """Reads a store."""
 
     def __init__(self, options: StoreOptions, schema: StructType) -> None:
-        """Raises SchemaError for columns that there are not."""
+        """Raises SchemaError for unknown columns."""
         if options.report is None:
             Decoder(schema)
         elif schema.names != [column.split()[0] for column in DAMAGE_SCHEMA.split(", ")]:
@@ -60,7 +60,7 @@ class StoreReader(DataSourceReader):
             chosen = files
         else:
             for each in damage:
-                tell(options, each)
+                report(options, each)
             chosen = between(files, options.starting_timestamp, options.ending_timestamp)
         found = [part for file in chosen for part in split(file, options.part_bytes)]
         made = [StorePartition((part,)) for part in found] or [StorePartition(())]

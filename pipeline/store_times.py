@@ -1,11 +1,11 @@
-"""Times of a log's files: which can have messages of a time."""
+"""Times of a log's files: selects the files that may have messages of a time span."""
 
 from collections.abc import Sequence
 
 from mq.pipeline.store_files import LogFile
 from mq.protocol.record import AT, IPV6_EXTRA, MAGIC_V1, MAGIC_V2, shift, struct_of
 
-# Messages lie in the order in which they were stored, but clocks are set: by less than this.
+# Messages are in the order in which they were stored, but clocks may be set by up to this.
 _CLOCK_SLIP_MS = 3_600_000
 
 _HEAD = struct_of("magic", "physical_offset", "sys_flag")
@@ -13,10 +13,10 @@ _READ = AT["store_timestamp"] + IPV6_EXTRA + 8  # bytes, up to the end of the ti
 
 
 def between(files: Sequence[LogFile], begin: int | None, end: int | None) -> list[LogFile]:
-    """Those that may have messages stored from `begin` on and before `end`, in ms since 1970.
+    """Return the files that may have messages stored from `begin` on and before `end` (ms since
+    1970).
 
-    Each file's first record tells; where there is none that can be read, the file is kept. Raises
-    OSError.
+    The first record of each file decides; a file without a readable one is kept. Raises OSError.
     """
     if begin is None and end is None:
         return list(files)

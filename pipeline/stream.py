@@ -1,10 +1,10 @@
-"""Micro-batches: topics as a stream, which offsets each micro-batch goes from and to.
+"""Micro-batches: topics as a stream, and the offsets of each micro-batch.
 
-The offsets of a query are its checkpoint. Spark writes where a batch ends before it runs it, and
-takes its beginning from the batch before; of the first batch it asks `initialOffset` again when the
-query is restarted in the middle of it. An answer that has changed meanwhile, as "latest" does,
-would lose what the first batch had. So the first batch of such a query is empty: it ends where it
-begins, and with that the beginning is written down.
+The offsets of a query are its checkpoint. Spark stores the end of a batch before it runs it, and
+takes its start from the previous batch. If the query is restarted in the middle of the first batch,
+Spark calls `initialOffset` again for its start. An answer that has changed meanwhile, as "latest"
+does, would lose the messages of the first batch. So the first batch of such a query is empty: its
+end is its start, which is stored with it.
 """
 
 import time
@@ -39,68 +39,68 @@ from mq.pipeline.topic_generations import (
     TopicGeneration,
     TopicGenerations,
     from_checkpoint,
-    lives_from_json,
-    lives_to_json,
+    generations_from_json,
+    generations_to_json,
     recreated,
 )
 
-Json = dict[str, Any]  # offsets as a checkpoint has them
+Json = dict[str, Any]  # offsets as in a checkpoint
 
 
 class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches. Queues that appear later are read from their beginning.
 
-    Of which system the queues are subclasses know.
+    Subclasses implement the access to a messaging system.
     """
 
-    step = 1  # from the offset of a message to that of the next
+    step = 1  # difference between the offsets of consecutive messages
 
     def __init__(self, options: PlanOptions) -> None:
         self._plan = options
         self._to_pin: Json | None = None
-        self._target: Offsets | None = None  # where a query with availableNow ends
+        self._target: Offsets | None = None  # the ends for a query with availableNow
         self._latest: Offsets = {}
-        self._lives: TopicGenerations = {}  # of the last batch
+        self._generations: TopicGenerations = {}  # of the last batch
         self._last_batch = time.monotonic()
 
     @abstractmethod
     def _begin(self) -> Offsets:
-        """Where a new query begins; "latest" unless the options say otherwise."""
+        """Return the start of a new query; "latest" unless the options say otherwise."""
 
     @abstractmethod
     def _ask_bounds(self) -> dict[Queue, Bounds]:
-        """The queues that there are now."""
+        """Return the current queues."""
 
     @abstractmethod
     def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
-        """What reads these ranges."""
+        """Return the tasks that read these ranges."""
 
     @abstractmethod
     def _to_json(
-        self, offsets: Mapping[Queue, int], lives: Mapping[Place, TopicGeneration]
+        self, offsets: Mapping[Queue, int], generations: Mapping[Place, TopicGeneration]
     ) -> Json: ...
 
     @abstractmethod
     def _from_json(self, json: Json) -> Offsets: ...
 
-    def _lives_at(self, began: Offsets) -> TopicGenerations:
-        """The lives of the topics of a new query that begins there."""
+    def _generations_at(self, began: Offsets) -> TopicGenerations:
+        """Return the generations of the topics of a new query with this start."""
         return {}
 
     def _renewed(
-        self, lives: TopicGenerations, bounds: Mapping[Queue, Bounds], began: Offsets
+        self, generations: TopicGenerations, bounds: Mapping[Queue, Bounds], began: Offsets
     ) -> TopicGenerations:
-        """The lives after a batch that continues from `began`."""
-        return lives
+        """Return the generations after a batch that continues from `began`."""
+        return generations
 
     def _is_pinned(self) -> bool:
-        """Whether where a new query begins may change until it is asked again."""
+        """Whether the start of a new query may change between two calls."""
         return self._plan.starting_offsets != EARLIEST
 
     def initialOffset(self) -> Json:
-        """Where a new query begins."""
+        """Return the start of a new query."""
         begin = self._begin()
-        start = self._to_json(begin, self._lives_at(begin))
+        start = self._to_json(begin, self._generations_at(begin))
         if self._is_pinned():
             self._to_pin = start
         return start
@@ -116,43 +116,43 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {queue: at.end for queue, at in self._bounds().items()}
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Where the next batch ends; `start` itself if it has to wait."""
+        """Return the end of the next batch; `start` itself if it has to wait."""
         pinned, self._to_pin = self._to_pin, None
         if pinned == start and pinned:
             return start
-        began, before = self._from_json(start), lives_from_json(start)
+        began, before = self._from_json(start), generations_from_json(start)
         bounds = self._bounds_of_all(began)
-        lives = self._renewed(before, bounds, began)
-        anew = recreated(before, lives)
-        began = {queue: at for queue, at in began.items() if queue[:2] not in anew}
+        generations = self._renewed(before, bounds, began)
+        renewed = recreated(before, generations)
+        began = {queue: at for queue, at in began.items() if queue[:2] not in renewed}
         end, begin = self._ahead(began, bounds)
         moved_back = {queue for queue in end if began.get(queue, 0) > end[queue]}
         is_limited = not isinstance(limit, ReadAllAvailable)
-        if is_limited and not (moved_back or anew) and self._is_early(begin, end):
+        if is_limited and not (moved_back or renewed) and self._is_early(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows, self.step)
         self._last_batch = time.monotonic()
-        # What is not known now, such as queues of a broker that is away, stays as it is.
+        # Offsets that are unknown now, such as those of an unavailable broker, do not change.
         new = {
             queue: offset
             for queue, offset in end.items()
             if offset != begin[queue] or queue in moved_back
         }
-        if not (new or anew):
+        if not (new or renewed):
             return start
-        self._lives = lives
-        return self._to_json({**began, **new}, lives)
+        self._generations = generations
+        return self._to_json({**began, **new}, generations)
 
     def reportLatestOffset(self) -> Json | None:
-        return self._to_json(self._latest, self._lives) if self._latest else None
+        return self._to_json(self._latest, self._generations) if self._latest else None
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         again, self._to_pin = self._to_pin, None
         if again == start and again:
-            return []  # the first batch after a restart: it was empty, and is to be so again
+            return []  # the first batch after a restart: it was empty, and must be so again
         began, ended = self._from_json(start), self._from_json(end)
-        for place in sorted(recreated(lives_from_json(start), lives_from_json(end))):
+        for place in sorted(recreated(generations_from_json(start), generations_from_json(end))):
             report_recreated(*place, fail=self._plan.fail_on_data_loss)
             began = {queue: at for queue, at in began.items() if queue[:2] != place}
         moved_back = [queue for queue in ended if began.get(queue, 0) > ended[queue]]
@@ -163,7 +163,7 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = self._bounds()
             away = sorted(unknown - bounds.keys())
             if away:  # they were there when the batch was planned
-                raise BrokerAway(f"{away[0]} cannot be asked")
+                raise BrokerAway(f"{away[0]} is unavailable")
             began.update({queue: bounds[queue].begin for queue in unknown})
         return self._tasks(ranges(began, ended))
 
@@ -175,9 +175,11 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ahead(
         self, began: Mapping[Queue, int], bounds: Mapping[Queue, Bounds]
     ) -> tuple[Offsets, Offsets]:
-        """Where each queue ends now (or where availableNow is to end), and where it goes on: at its
-        beginning if it ends before where we are, for it is another one. Not so at a replica, which
-        may lack the last messages of a master that is away: there a queue stays where it is."""
+        """Return the current end of each queue (or its target for availableNow), and where reading
+        continues. This is the beginning of the queue if it ends before our offset, because it
+        was recreated. A replica may lack the last messages of an unavailable master: there the
+        offset does not change.
+        """
         bounds = {
             queue: at
             for queue, at in bounds.items()
@@ -185,9 +187,10 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         ends = {queue: at.end for queue, at in bounds.items()}
         if self._target is not None:
-            for queue in ends.keys() & began.keys():  # its broker was away when the query began
+            # their broker was unavailable when the query began
+            for queue in ends.keys() & began.keys():
                 self._target.setdefault(queue, ends[queue])
-            # A batch that was planned before a restart may have gone further than the target.
+            # A batch that was planned before a restart may extend past the target.
             ends = {
                 queue: min(ends[queue], max(at, began.get(queue, at)))
                 for queue, at in self._target.items()
@@ -198,9 +201,10 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends, begins
 
     def _bounds_of_all(self, began: Mapping[Queue, int]) -> dict[Queue, Bounds]:
-        """The queues that there are now. Where some are missing that a batch has read already,
-        because their broker is down, name servers are asked again; in the end their offsets stay
-        where they are, or the query fails."""
+        """Return the current queues. If queues that were read before are missing, because their
+        broker is down, the name servers are queried again; finally their offsets do not change,
+        or the query fails.
+        """
         pause = self._plan.retry_pause_ms / 1000
         for tries_left in range(self._plan.retries, -1, -1):
             bounds = self._bounds()
@@ -208,9 +212,7 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not gone or not self._plan.fail_on_data_loss:
                 break
             if not tries_left:
-                raise DataLoss(
-                    f"{gone[0]} is not there any more: its broker is down, or it was deleted"
-                )
+                raise DataLoss(f"{gone[0]} has disappeared: its broker is down, or it was deleted")
             time.sleep(pause)
             pause *= 2
         return bounds
@@ -229,13 +231,13 @@ class StreamReader(MicroBatches):
     """Reads topics of RocketMQ without end."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises SchemaError for columns that messages have not."""
+        """Raises SchemaError for columns that messages do not have."""
         super().__init__(options)
         Decoder(schema)
         self._options = options
         self._schema = schema
         self._committed: Offsets = {}
-        self._logged: set[str] = set()  # topics that are absent, which was logged
+        self._logged: set[str] = set()  # absent topics that were logged
 
     def _begin(self) -> Offsets:
         with Cluster(self._options) as cluster:
@@ -251,25 +253,25 @@ class StreamReader(MicroBatches):
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             return cluster.bounds(cluster.topics())
 
-    def _lives_at(self, began: Offsets) -> TopicGenerations:
+    def _generations_at(self, began: Offsets) -> TopicGenerations:
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             topics = {queue.topic for queue in began}
             return GenerationCheck(cluster.bounds(topics), cluster.first_readable).first(began)
 
     def _renewed(
-        self, lives: TopicGenerations, bounds: Mapping[Queue, Bounds], began: Offsets
+        self, generations: TopicGenerations, bounds: Mapping[Queue, Bounds], began: Offsets
     ) -> TopicGenerations:
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
-            return GenerationCheck(bounds, cluster.first_readable).renewed(lives, began)
+            return GenerationCheck(bounds, cluster.first_readable).renewed(generations, began)
 
     def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
         parts = split(whole, self._options.min_partitions)
         return [Partition((each,), skip_absent=False) for each in parts]
 
     def _to_json(
-        self, offsets: Mapping[Queue, int], lives: Mapping[Place, TopicGeneration]
+        self, offsets: Mapping[Queue, int], generations: Mapping[Place, TopicGeneration]
     ) -> Json:
-        return {**to_nested(offsets), **lives_to_json(lives)}
+        return {**to_nested(offsets), **generations_to_json(generations)}
 
     def _from_json(self, json: Json) -> Offsets:
         return from_checkpoint(json)
@@ -279,7 +281,7 @@ class StreamReader(MicroBatches):
         return read(self._options, self._schema, partition)
 
     def commit(self, end: Json) -> None:
-        """Mirror the offsets to the consumer group, if that is wanted."""
+        """Mirror the offsets to the consumer group, if the options say so."""
         if not self._options.commit_offsets:
             return
         done = self._from_json(end)

@@ -1,4 +1,4 @@
-"""The base of writers of streams that get batches of Arrow, whatever the release of Spark."""
+"""Base class of stream writers that get Arrow batches, for all supported releases of Spark."""
 
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,9 @@ elif hasattr(datasource, "DataSourceStreamArrowWriter"):  # since Spark 4.1
 else:
 
     class ArrowStreamWriter(datasource.DataSourceArrowWriter, datasource.DataSourceStreamWriter):
-        """For tasks Spark 4.0 asks only whether it is a writer that takes batches, and for commits
-        only whether it is one of streams."""
+        """For tasks Spark 4.0 checks only whether a writer takes Arrow batches, and for commits
+        only whether it is a stream writer.
+        """
 
 
 __all__ = ["ArrowStreamWriter"]

@@ -1,7 +1,7 @@
-"""Record batches in the columns that a query wants, whatever messages they are made of.
+"""Record batches with the columns that a query needs, for any kind of messages.
 
-A table of columns says by the name of each, for each type (as Spark spells it) that it may have,
-what makes it; the first type is what it has unless a schema asks for another.
+A table of columns names, for each column and each type (as Spark spells it), the function that
+builds it; the first type is the default.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,25 +20,27 @@ Columns = Mapping[str, Mapping[str, M]]
 
 
 def default_ddl(columns: Columns[M]) -> str:
-    """All columns with their first types, as DDL."""
+    """Return all columns with their first types, as DDL."""
     return ", ".join(f"{name} {next(iter(makers))}" for name, makers in columns.items())
 
 
 class Table(Generic[M]):
-    """Makes record batches for one schema."""
+    """Builds record batches for one schema."""
 
     def __init__(self, schema: StructType, columns: Columns[M]) -> None:
         """Names match in any case, as in Spark.
 
-        Raises SchemaError for a column that messages have not, or not with that type.
+        Raises SchemaError for a column that messages do not have, or not with that type.
         """
         self._makers = _makers_of(schema, columns)
-        # Spark 4.0 and 4.1 have no such argument: times are UTC there unless told otherwise.
+        # Spark 4.0 and 4.1 have no such argument: their times are UTC by default.
         zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
         self._schema = to_arrow_schema(schema, **zone)  # type: ignore[arg-type]
 
     def batch(self, count: int, make: Callable[[M], pa.Array]) -> pa.RecordBatch:
-        """A batch of so many messages; `make` has a column made of them."""
+        """Return a batch of `count` messages; `make` builds a column with a function of the
+        table.
+        """
         arrays = [
             array if array.type.equals(field.type) else array.cast(field.type)
             for field, array in zip(self._schema, map(make, self._makers), strict=True)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Completion(NamedTuple, Generic[T]):
-    """What became of a request: the fields of the reply, or what went wrong."""
+    """The outcome of a request: the fields of the reply, or the error."""
 
     token: T
     fields: dict[str, object]
@@ -23,7 +23,7 @@ class Completion(NamedTuple, Generic[T]):
 
 
 class RequestWindow(Generic[T]):
-    """Sends requests and gathers their outcomes. Each has a token of its sender's."""
+    """Sends requests and collects their outcomes. Each has a token of the caller."""
 
     def __init__(self, session: BlockingSession, timeout: float) -> None:
         """`timeout` in seconds is for connecting and for each reply."""
@@ -38,12 +38,14 @@ class RequestWindow(Generic[T]):
         return len(self._in_flight) + len(self._lost)
 
     def next_opaque(self) -> int:
-        """The number of the next request."""
+        """Return the number of the next request."""
         self._opaque += 1
         return self._opaque
 
     def send(self, address: str, command: Command, token: T) -> None:
-        """Send a request, whose `opaque` is of `next_opaque`. `next_completion` says what fails."""
+        """Send a request, whose `opaque` is of `next_opaque`. `next_completion` returns a
+        failure.
+        """
         if self._session.credentials is not None:
             self._session.credentials.sign(command)
         self._in_flight[command.opaque] = (address, token, command.code)
@@ -72,11 +74,11 @@ class RequestWindow(Generic[T]):
             opaque = frame.header.get("opaque")
             entry = self._in_flight.pop(opaque, None) if isinstance(opaque, int) else None
             if entry is None:
-                continue  # what a broker sends by itself
+                continue  # a request of the broker
             return _read(address, entry[1], entry[2], frame.header)
 
     def drain(self) -> Iterable[Completion[T]]:
-        """The outcomes of all that is in flight; what is sent meanwhile is waited for, too."""
+        """Yield the outcomes of all requests in flight, including those sent meanwhile."""
         while len(self):
             yield self.next_completion()
 
@@ -87,7 +89,7 @@ class RequestWindow(Generic[T]):
         self._wires.clear()
 
     def _lose(self, address: str, error: MQError) -> None:
-        """The connection is no good any more, and nobody knows what became of its requests."""
+        """Drop a broken connection; the outcome of its requests is unknown."""
         wire = self._wires.pop(address, None)
         if wire is not None:
             wire.close()
@@ -102,7 +104,8 @@ class RequestWindow(Generic[T]):
 def _read(address: str, token: T, request: int, header: dict[str, object]) -> Completion[T]:
     code, remark, fields = header.get("code"), header.get("remark"), header.get("extFields")
     found = fields if isinstance(fields, dict) else {}
-    # To anything but a send a broker says SLAVE_NOT_AVAILABLE when it is a slave, and does nothing.
+    # For requests other than sends SLAVE_NOT_AVAILABLE means that the broker is a slave, and did
+    # nothing.
     if code == ResponseCode.SUCCESS or (request in SENDS and code in STATUSES):
         return Completion(token, found, None)
     number = code if isinstance(code, int) else -1

@@ -1,7 +1,7 @@
-"""A connection to a broker for pulls: requests ahead, replies in large buffers.
+"""A connection to a broker for pulls: requests in advance, replies in large buffers.
 
-Replies stay where they were received: a frame names its place in a buffer that holds many of them,
-so that records are decoded for many replies at once.
+Replies stay where they were received: a frame refers to its place in a buffer that holds many of
+them, so that the records of many replies are decoded at once.
 """
 
 import socket
@@ -14,17 +14,17 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX, decode_header
 
-# What becomes one record batch at most: thousands of rows of a kilobyte.
+# Maximum size of one record batch: thousands of rows of a kilobyte.
 BUFFER_BYTES = 4 * 1024 * 1024
-# Of a large frame no more is received than its own bytes and the start of the next: what has come
-# of a frame that does not fit into the rest of a buffer has to be copied to another.
+# For a large frame no more is received than its own bytes and the start of the next one: a partial
+# frame that does not fit into the rest of a buffer has to be copied to another.
 _LARGE = 128 * 1024
 _AHEAD = 4096
-_MOST_SPARE = 2  # buffers kept to be used again
+_MOST_SPARE = 2  # buffers kept for reuse
 
 
 class Frame(NamedTuple):
-    """A reply: its header, and the buffer in which its body lies."""
+    """A reply: its header, and the buffer with its body."""
 
     header: dict[str, object]
     buffer: bytearray
@@ -33,7 +33,7 @@ class Frame(NamedTuple):
 
 
 class Wire:
-    """One connection. Close it after any error: what is under way on it is lost."""
+    """One connection. Close it after any error: its requests in flight are lost."""
 
     def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None) -> None:
         """Connect. `timeout` in seconds is for that and for each reply. Raises ConnectError."""
@@ -65,8 +65,8 @@ class Wire:
     def receive(self) -> Frame:
         """Wait for the next frame.
 
-        Raises ConnectError, RequestTimeout when nothing comes in time, BadAnswer for bytes that are
-        no frame.
+        Raises ConnectError, RequestTimeout if nothing arrives in time, BadAnswer for bytes that are
+        not a frame.
         """
         self._need(PREFIX.size)
         length, word = PREFIX.unpack_from(self._buffer, self._read)
@@ -84,7 +84,7 @@ class Wire:
         return Frame(header, self._buffer, body_start, self._read)
 
     def recycle(self, buffer: bytearray) -> None:
-        """Receive into this buffer again: nothing that it holds is needed any more.
+        """Reuse this buffer, whose contents are not needed any more.
 
         A new one would have to be zeroed, and mapped page by page.
         """
@@ -100,7 +100,7 @@ class Wire:
         self._socket.close()
 
     def _need(self, count: int) -> None:
-        """Wait until there are so many bytes of the next frame, in one buffer."""
+        """Wait until this many bytes of the next frame are in one buffer."""
         if self._read + count > len(self._buffer):
             self._new_buffer(self._buffer[self._read : self._filled], count)
         end = len(self._buffer) if count < _LARGE else self._read + count + _AHEAD
@@ -118,7 +118,9 @@ class Wire:
             self._filled += received
 
     def _new_buffer(self, begun: bytes | bytearray, least: int) -> None:
-        """Go on in a new buffer with what has come of a frame; who has the old one may keep it."""
+        """Continue in a new buffer with the received part of a frame; users of the old one may keep
+        it.
+        """
         fits = self._spare and least <= BUFFER_BYTES
         self._buffer = self._spare.pop() if fits else bytearray(max(BUFFER_BYTES, least))
         self._buffer[: len(begun)] = begun

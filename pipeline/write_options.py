@@ -10,10 +10,10 @@ from mq.pipeline.declared import ClusterOptions, option, read_declared
 from mq.protocol.compression import CompressionType
 from mq.protocol.names import check_group, check_topic
 
-# Brokers hold a batch to the limit of a message with what they add to each part of it.
+# Brokers limit a batch to the size of a message, including what they add to each part of it.
 _MOST = MAX_BODY // 2
 
-_CHECKPOINT = "checkpointlocation"  # what Spark itself puts among the options of a sink
+_CHECKPOINT = "checkpointlocation"  # Spark itself adds this to the options of a sink
 
 _CODECS = {"none": None, **{kind.name.lower(): kind for kind in CompressionType}}
 
@@ -24,7 +24,7 @@ def _codec(text: str) -> CompressionType | None:
 
 @dataclass(frozen=True)
 class WriteOptions(ClusterOptions):
-    """Where a query writes to, and how."""
+    """The target of a write, and its settings."""
 
     topic: str | None = option("topic", check_topic, "Orders")
     group: str = option("group", check_group, "spark-orders", "mq_spark_sink")
@@ -39,7 +39,7 @@ class WriteOptions(ClusterOptions):
     exactly_once: bool = option("exactlyOnce", parsing.yes, "true", False)
     commit_topic: str = option("commitTopic", check_topic, "spark-commits", "mq-spark-commits")
 
-    checkpoint: str | None = None  # of the query, where an option of it says so
+    checkpoint: str | None = None  # of the query, if one of its options names it
 
     @property
     def timeout(self) -> float:
@@ -48,12 +48,12 @@ class WriteOptions(ClusterOptions):
 
     @property
     def retry_pause(self) -> float:
-        """In seconds, before the first further try."""
+        """In seconds, before the first retry."""
         return self.retry_pause_ms / 1000
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Read the options of a write. Raises OptionError that names the one that is wrong."""
+    """Parse the options of a write. Raises OptionError that names the invalid one."""
     own = {key: text for key, text in given.items() if key.lower() != _CHECKPOINT}
     options = read_declared(WriteOptions, own)
     options.check_cluster()

@@ -1,6 +1,6 @@
-"""Jobs on topics: each a function on DataFrames, and a command by `mq spark submit`.
+"""Jobs on topics: each is a function on DataFrames, and a command by `mq spark submit`.
 
-`mq.pipeline.jobs.declaration` says what a job's module holds.
+`mq.pipeline.jobs.declaration` describes the contents of a job's module.
 """
 
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mq.pipeline.jobs.declaration import Job
 
-# The names on the command line; the module has underscores for hyphens.
+# Names on the command line; module names have underscores instead of hyphens.
 JOBS = (
     "archive",
     "compaction",
@@ -25,7 +25,7 @@ JOBS = (
 
 
 class UnknownJob(LookupError):
-    """There is no job of that name; `near` are names that it may have been meant to be."""
+    """There is no job of that name; `near` has similar names."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no job {name!r}")

@@ -1,4 +1,4 @@
-"""Cluster access of a job: which cluster it is for, and how it may be talked to."""
+"""Cluster access of a job: the cluster, credentials and encryption."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """Name servers, and where the secrets lie.
+    """Name servers, and the locations of secrets.
 
     `acl_file` is a path at the driver; executors get the key with their tasks. `tls` are properties
     as in tls.properties (`tls.client.trustCertPath` …), whose files every executor reads; None
@@ -24,7 +24,7 @@ class ClusterAccess:
     tls: Mapping[str, str] | None = field(default=None, repr=False)
 
     def options(self, **more: str) -> dict[str, str]:
-        """Options of `format("rocketmq")`, for reads and writes; `more` are others."""
+        """Return options of `format("rocketmq")`, for reads and writes, with `more` added."""
         options = {"nameServer": self.name_server}
         if self.acl_file is not None:
             options["aclFile"] = self.acl_file
@@ -33,15 +33,15 @@ class ClusterAccess:
         return {**options, **more}
 
     def read(self, spark: "SparkSession", schema: str = "", **options: str) -> "DataFrame":
-        """Messages of topics; with a schema only these columns, which costs less."""
+        """Read messages of topics; with a schema only these columns, which costs less."""
         reader = spark.read.format("rocketmq").options(**self.options(**options))
         return (reader.schema(schema) if schema else reader).load()
 
     def session(self, timeout: float = 10.0) -> "BlockingSession":
-        """A session for the administrator's calls, at the driver. Use it in a `with` block.
+        """Open a session for administrative calls at the driver. Use it in a `with` block.
 
         Raises OptionError or ClientError for files that cannot be used.
         """
-        from mq.pipeline.declared import ClusterOptions, read_declared  # costs the import of ssl
+        from mq.pipeline.declared import ClusterOptions, read_declared  # avoids the import of ssl
 
         return read_declared(ClusterOptions, self.options()).open_session(timeout)

@@ -1,28 +1,29 @@
 """Archive topics as Parquet, by day and topic, each message exactly once.
 
-Each run adds what has come since the last one, in batches of --batch messages. It may be killed at
-any time: the next run goes on where the archive ends, without a gap or a duplicate. How far it is
-lies with the data, in the folder's _archive/, not in the offsets of a consumer group. Every batch
-is counted, queue by queue, before it becomes part of the archive.
+Each run adds the messages since the last one, in batches of --batch messages. It may be killed at
+any time: the next run continues at the end of the archive, without a gap or a duplicate. Progress
+is stored with the data, in the folder's _archive/, not in the offsets of a consumer group. Every
+batch is counted, queue by queue, before it becomes part of the archive.
 
 Of two runs at the same time one fails and does no harm: on local disks, HDFS, and S3 with Hadoop
-3.4.2 or later (s3a). Elsewhere runs cannot be told apart: say with --alone that there is only one.
+3.4.2 or later (s3a). Other file systems cannot tell runs apart: confirm with --alone that there is
+only one.
 
 The day is that on which the broker stored the message, in UTC. Any tool that reads Parquet reads
 the folder as one table; `replay` sends it to a topic again.
 
-What a broker deleted before it was archived is reported as lost once, by the run that finds the
-gap, and kept in the manifest of its batch. A topic that was deleted and made anew is reported, and
-needs an archive of its own: the message that was archived last is compared, as long as brokers keep
-it. Queues that the archive has and the cluster has not are reported, too: their broker may be down.
-Of a broker whose queues were never archived nobody knows, unless --expected-brokers names it.
-Topics that the broker compacts by itself (5.x, cleanup.policy=COMPACTION) have gaps everywhere and
-cannot be archived.
+Messages that a broker deleted before they were archived are reported as lost once, by the run that
+finds the gap, and kept in the manifest of its batch. A topic that was deleted and recreated is
+reported, and needs an archive of its own: the job compares the message that was archived last, as
+long as brokers keep it. Queues that the archive has and the cluster has not are reported, too:
+their broker may be down. A broker whose queues were never archived is unknown, unless
+--expected-brokers names it. Topics that the broker compacts by itself (5.x,
+cleanup.policy=COMPACTION) have gaps everywhere and cannot be archived.
 
-A body that cannot be decompressed is archived as it is stored, with why in the column bodyError,
-and reported by the run that reads it.
+A body that cannot be decompressed is archived as it is stored, with the reason in the column
+bodyError, and reported by the run that reads it.
 
---begin counts for queues that the archive does not have yet; --end is for what a run may add.
+--begin applies to queues that the archive does not have yet; --end limits what a run may add.
 """
 
 import json
@@ -35,10 +36,10 @@ from mq.pipeline import parsing
 from mq.pipeline.errors import BrokerDown
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
-from mq.pipeline.jobs.archive_plan import Plan, absent, made_anew, plan
+from mq.pipeline.jobs.archive_plan import Plan, absent, plan, recreated_queues
 from mq.pipeline.jobs.choice import MessageChoice, folder_option
 from mq.pipeline.jobs.declaration import BadArchive, BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, told_of_damaged
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue, to_nested
 
@@ -50,7 +51,7 @@ READ = (
     "keys string, properties map<string,string>, flag int, body binary, bornTimestamp timestamp, "
     "storeTimestamp timestamp, bornHost string, reconsumeTimes int, bodyError string"
 )
-# With the columns that are names of folders last, as Spark's readers have them.
+# With the columns that are folder names last, as Spark's readers return them.
 SCHEMA = f"{READ.removeprefix('topic string, ')}, day date, topic string"
 
 QUEUES = Shape(
@@ -72,15 +73,15 @@ WRITES = f"day=DATE/topic=TOPIC/BATCH-PART.parquet with the columns {SCHEMA}"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(MessageChoice):
-    """Which topics, and where to."""
+    """Options of an archive."""
 
     folder: str = folder_option(
-        "Where the archive is, on any file system that Spark reaches.", "/data/archive"
+        "Folder of the archive, on any file system that Spark reaches.", "/data/archive"
     )
     batch: int = option(
         "batch",
         parsing.number(1, 2**40),
-        "How many messages a batch has at most: what a killed run has to do again.",
+        "Maximum number of messages in a batch, which a killed run has to repeat.",
         example="1000000",
         default=10_000_000,
         metavar="N",
@@ -88,14 +89,14 @@ class Options(MessageChoice):
     parts: int | None = option(
         "parts",
         parsing.number(1, 100_000),
-        "Read and write in so many tasks at least; large queues are split.",
+        "Minimum number of tasks that read and write; large queues are split.",
         example="16",
         default=None,
         metavar="N",
     )
     alone: bool = switch(
         "alone",
-        "No other run archives to this folder: needed where the file system cannot tell.",
+        "No other run archives to this folder: needed if the file system cannot tell.",
     )
     allow_absent: bool = switch(
         "allow-absent",
@@ -103,21 +104,21 @@ class Options(MessageChoice):
     )
 
     def has(self, topic: str) -> bool:
-        """Whether a topic is one of those."""
+        """Whether a topic is chosen."""
         if self.topic_pattern is None:
             return topic in self.topic
         return re.fullmatch(self.topic_pattern, topic) is not None
 
 
 class Range(NamedTuple):
-    """Offsets of a queue that a batch adds, from `begin` to `end`, without that."""
+    """Offsets of a queue that a batch adds: from `begin` up to, but without, `end`."""
 
     begin: int
     end: int
 
 
 def with_day(messages: "DataFrame") -> "DataFrame":
-    """The messages with `day`, the day in UTC when each was stored, whatever the session's zone."""
+    """Add `day`, the day in UTC when a message was stored, whatever the session's zone."""
     from pyspark.sql import functions as f
 
     days = f.floor(f.unix_millis("storeTimestamp") / f.lit(86_400_000)).cast("int")
@@ -125,7 +126,7 @@ def with_day(messages: "DataFrame") -> "DataFrame":
 
 
 def read(spark: "SparkSession", folder: str) -> "DataFrame":
-    """The messages of an archive, with the columns of `SCHEMA`. Raises JobError."""
+    """Return the messages of an archive, with the columns of `SCHEMA`. Raises JobError."""
     target = Folder(spark, folder)
     log = ArchiveLog(target)
     if log.last is None:
@@ -138,7 +139,7 @@ def read(spark: "SparkSession", folder: str) -> "DataFrame":
 
 
 def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
-    """Archive what has come. Raises JobError, OptionError or MQError."""
+    """Archive new messages. Raises JobError, OptionError or MQError."""
     folder = Folder(spark, options.folder)
     if not options.alone:
         folder.require_one_writer()
@@ -168,7 +169,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
         (*queue, each.begin, each.end, each.end - each.begin)
         for queue, each in sorted(added.items())
     ]
-    failures = [*planned.failures, *told_of_damaged(damaged, "archived as they are stored")]
+    failures = [*planned.failures, *damage_report(damaged, "archived as they are stored")]
     return JobResult([QUEUES.of(rows)], failures, notes)
 
 
@@ -229,9 +230,10 @@ def _stage(
 def check(
     staged: "DataFrame", ranges: Mapping[Queue, Range]
 ) -> tuple[dict[Queue, tuple[int, int]], int]:
-    """Count the messages of a batch. Returns the last one of each queue (its offset and when it was
-    stored, in ms), and how many bodies could not be decompressed. Raises JobError unless each
-    offset is there exactly once."""
+    """Count the messages of a batch. Returns the last one of each queue (its offset and its store
+    time in ms), and how many bodies could not be decompressed. Raises JobError unless each
+    offset is there exactly once.
+    """
     from pyspark.sql import functions as f
 
     found = {
@@ -263,7 +265,9 @@ def check(
 
 
 def _wanted(ranges: Mapping[Queue, Range]) -> "Column":
-    """Only the queues that the batch is to add: one that appears meanwhile is for the next."""
+    """Select only the queues that the batch is to add; a queue that appears meanwhile is for the
+    next.
+    """
     from pyspark.sql import functions as f
 
     queues = f.concat_ws(" ", "topic", "brokerName", "queueId")
@@ -271,7 +275,7 @@ def _wanted(ranges: Mapping[Queue, Range]) -> "Column":
 
 
 def _plan(options: Options, cluster: ClusterAccess, log: ArchiveLog) -> Plan:
-    """Ask the cluster what there is. Raises JobError for a broker that does not answer."""
+    """Query the cluster, and plan the run. Raises JobError for a broker that does not answer."""
     from mq.pipeline.cluster import Cluster
     from mq.pipeline.options import parse_options
 
@@ -291,13 +295,13 @@ def _plan(options: Options, cluster: ClusterAccess, log: ArchiveLog) -> Plan:
             ends = {queue: at.end for queue, at in bounds.items()}
             if options.end is not None:
                 ends = asked.at_time(bounds, options.end)
-            anew = made_anew(asked, bounds, log.marks)
+            recreated = recreated_queues(asked, bounds, log.marks)
         except BrokerDown as error:
             raise BrokersAway(
                 f"broker {error.broker_name} of topic {error.topic} does not answer; nothing was "
                 "archived: start it, and run again"
             ) from None
-    planned = plan(archived, bounds, starts, ends, anew)
+    planned = plan(archived, bounds, starts, ends, recreated)
     if not options.allow_absent:
         planned.failures.extend(absent(options.has, archived, bounds))
     return planned

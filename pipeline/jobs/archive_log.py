@@ -1,20 +1,21 @@
-"""Log of an archive: what it holds, grown without a gap or a duplicate whenever it is killed.
+"""Log of an archive: what it holds, without gaps or duplicates even if runs are killed.
 
     day=2026-01-31/topic=Orders/00000007-part-….parquet   the messages
     _archive/00000007.json                                 what batch 7 added, and the ends since
     _archive/staging-00000007-ID/                          where batch 7 was written at first
 
 A batch is written to a staging folder, which readers do not see. Then its manifest appears, by one
-rename: from then on the batch belongs to the archive, whoever dies. Its files are moved to their
-places one by one; a run that finds some still in staging moves them first. A batch whose manifest
-never came is written anew, and its staging folder is deleted when the next one has its manifest.
+rename: from then on the batch belongs to the archive, even if the process dies. Its files are moved
+to their places one by one; a run that finds files still in staging moves them first. A batch
+without a manifest is written again, and its staging folder is deleted when the next one has its
+manifest. So readers see each message at most once at any time, and exactly once if no batch is in
+progress.
 
-So readers see each message once at most at any time, and once exactly when no batch is underway.
-Of two runs at the same time one writes the manifest, and the other one fails without a trace; where
-the file system cannot tell them apart (mq.pipeline.jobs.storage) a run says that it is alone.
+Of two runs at the same time one writes the manifest, and the other one fails without a trace. If
+the file system cannot tell them apart (mq.pipeline.jobs.storage), a run declares that it is alone.
 
-A manifest remembers of each queue which message was the last one, by the time when it was stored: a
-topic that was deleted and made anew has another message at that offset.
+A manifest records of each queue which message was the last one, by its store time: a topic that was
+deleted and recreated has another message at that offset.
 """
 
 import json
@@ -37,11 +38,11 @@ _DIGITS = 8
 class Manifest:
     """What batch `number` added: the messages from `begins` to `ends`, without those.
 
-    `ends` has every queue that the archive holds, also those that the batch did not touch. `files`
+    `ends` has every queue that the archive holds, also those that the batch did not change. `files`
     are the names in the staging folder; `lost` are gaps: offsets that were deleted at the broker
     before they could be archived, as (queue, first, end). `damaged` is how many bodies could not be
-    decompressed, and are as brokers store them. `marks` are, of every queue, the last
-    message that was archived: its offset, and when it was stored in ms since 1970.
+    decompressed, and are as brokers store them. `marks` are, of every queue, the last message that
+    was archived: its offset and its store time in ms since 1970.
     """
 
     number: int
@@ -73,7 +74,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes) -> "Manifest":
-        """Raises ValueError, KeyError or TypeError for what is no manifest of this version."""
+        """Raises ValueError, KeyError or TypeError for anything but a manifest of this version."""
         value: Mapping[str, Any] = json.loads(text)
         if value["version"] != _VERSION:
             raise ValueError(f"version {value['version']} of archives is not known")
@@ -98,10 +99,12 @@ class Manifest:
 
 
 class ArchiveLog:
-    """The manifests of an archive. Methods raise JobError for what the folder refuses."""
+    """The manifests of an archive. Methods raise JobError if the folder fails."""
 
     def __init__(self, folder: Folder, *, alone: bool = False) -> None:
-        """`alone` says that nobody else writes. Raises JobError for a folder of something else."""
+        """`alone` says that no other run writes. Raises JobError for a folder with other
+        contents.
+        """
         self.folder = folder
         self._alone = alone
         numbers = self._numbers()
@@ -119,8 +122,9 @@ class ArchiveLog:
 
     @property
     def marks(self) -> Mapping[Queue, tuple[int, int]]:
-        """The last message of each queue: its offset and when it was stored. Archives of earlier
-        releases have none until a batch adds to the queue."""
+        """The last message of each queue: its offset and its store time. Archives of earlier
+        releases have none until a batch adds to the queue.
+        """
         return {} if self.last is None else self.last.marks
 
     @property
@@ -128,7 +132,7 @@ class ArchiveLog:
         return 1 if self.last is None else self.last.number + 1
 
     def new_staging(self) -> str:
-        """A name of a folder for the next batch, which no other run has."""
+        """Return a name of a folder for the next batch, which no other run has."""
         return f"{HOME}/staging-{self.next_number:0{_DIGITS}}-{uuid.uuid4().hex[:8]}"
 
     def commit(self, manifest: Manifest) -> None:
@@ -144,14 +148,14 @@ class ArchiveLog:
         self.finish()
 
     def waiting(self) -> list[str]:
-        """The files of the last batch that are not in their places yet."""
+        """Return the files of the last batch that are not in their places yet."""
         if self.last is None:
             return []
         there = set(self.folder.files(self.last.staging))
         return [name for name in self.last.files if name in there]
 
     def finish(self) -> int:
-        """Move what the last batch left in staging, as after a kill; returns how many files."""
+        """Move files of the last batch out of staging, as after a kill; returns how many."""
         last = self.last
         if last is None:
             return 0
@@ -166,7 +170,7 @@ class ArchiveLog:
     def _move(self, source: str, target: str) -> None:
         """Move a file; another run may do the same at the same time."""
         if self.folder.exists(target):
-            self.folder.delete(source)  # of an object store: the copy was made, whole
+            self.folder.delete(source)  # in an object store: the copy is complete
             return
         try:
             self.folder.move(source, target)
@@ -191,6 +195,8 @@ def _name(number: int) -> str:
 
 
 def _place(number: int, name: str) -> str:
-    """Where a file of a batch belongs: day=…/topic=…/part-… with the batch before its name."""
+    """Return the place of a file of a batch: day=…/topic=…/part-… with the batch before its
+    name.
+    """
     above, _, last = name.rpartition("/")
     return f"{above}/{number:0{_DIGITS}}-{last}"

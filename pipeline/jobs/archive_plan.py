@@ -1,4 +1,4 @@
-"""Plan of a run on an archive: what to add, and what is missing or not the same any more."""
+"""Plan of a run on an archive: what to add, and what is missing or has changed."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """What there is to archive: up to which offsets, and what is wrong with some queues."""
+    """What there is to archive: the range of each queue, gaps, and problems of queues."""
 
     begins: Offsets
     ends: Offsets
@@ -23,10 +23,11 @@ def plan(
     bounds: "Mapping[Queue, Bounds]",
     starts: Mapping[Queue, int],
     ends: Mapping[Queue, int],
-    anew: Collection[Queue] = (),
+    recreated: Collection[Queue] = (),
 ) -> Plan:
-    """What a run has to add. `starts` are where new queues begin, `ends` where each one stops,
-    `anew` those whose last archived message is another one now."""
+    """Plan a run. `starts` are the begins of new queues, `ends` the end of each one, `recreated`
+    the queues whose last archived message has changed.
+    """
     begins: Offsets = {}
     lost = []
     failures = []
@@ -35,13 +36,13 @@ def plan(
         if begin > at.end:
             failures.append(
                 f"{queue} ends at {at.end}, but the archive has it up to {begin}: the topic was "
-                "made anew; archive it to another folder"
+                "recreated; archive it to another folder"
             )
             continue
-        if queue in anew:
+        if queue in recreated:
             failures.append(
                 f"{queue} has another message at offset {begin - 1} than the archive: the topic "
-                "was made anew; archive it to another folder"
+                "was recreated; archive it to another folder"
             )
             continue
         if begin < at.begin:
@@ -59,12 +60,12 @@ def plan(
     )
 
 
-def made_anew(
+def recreated_queues(
     cluster: "Cluster",
     bounds: "Mapping[Queue, Bounds]",
     marks: Mapping[Queue, tuple[int, int]],
 ) -> set[Queue]:
-    """The queues whose last archived message, as far as it is kept, is another one now."""
+    """Return the queues whose last archived message, if it is still kept, has changed."""
     kept = {
         queue: mark
         for queue, mark in marks.items()
@@ -76,7 +77,7 @@ def made_anew(
 def absent(
     chosen: Callable[[str], bool], archived: Mapping[Queue, int], bounds: Collection[Queue]
 ) -> list[str]:
-    """What there is to tell of queues of chosen topics that the archive has, the cluster not."""
+    """Return a report of each queue of chosen topics that only the archive has."""
     return [
         f"{queue} is in the archive, and not in the cluster: its broker is down, or it was "
         "deleted, which --allow-absent allows for; what came since was not archived"

@@ -8,12 +8,12 @@ from mq.pipeline.jobs.declaration import option
 
 
 def folder_option(help: str, example: str) -> Any:
-    """A field: a folder, which has to be told."""
+    """Declare a required folder."""
     return option("folder", parsing.text, help, example=example, metavar="DIR")
 
 
 def groups_option() -> Any:
-    """A field: which consumer groups, all unless told."""
+    """Declare a choice of consumer groups; all by default."""
     return option(
         "groups",
         parsing.patterns,
@@ -25,7 +25,7 @@ def groups_option() -> Any:
 
 
 def topics_option() -> Any:
-    """A field: which topics, all unless told."""
+    """Declare a choice of topics; all by default."""
     return option(
         "topics",
         parsing.patterns,
@@ -37,12 +37,12 @@ def topics_option() -> Any:
 
 
 def time_option(name: str, help: str, example: str) -> Any:
-    """A field: where a span of time begins or ends, in ms since 1970; None unless told."""
+    """Declare the begin or end of a time span, in ms since 1970; None by default."""
     return option(name, parsing.time, help, example=example, default=None, metavar="TIME")
 
 
 def expected_brokers_option(help: str) -> Any:
-    """A field: names of brokers that have to be there, none unless told."""
+    """Declare names of brokers that must be there; none by default."""
     return option(
         "expected-brokers",
         parsing.names,
@@ -55,7 +55,7 @@ def expected_brokers_option(help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageChoice:
-    """Topics, by name or pattern, and a span of time. The base of a job's options."""
+    """Topics, by name or pattern, and a time span. The base of a job's options."""
 
     topic: tuple[str, ...] = option(
         "topic",
@@ -74,7 +74,7 @@ class MessageChoice:
         metavar="REGEX",
     )
     expected_brokers: tuple[str, ...] = expected_brokers_option(
-        "Brokers that each topic has to be at: fail when one of them is down, which is not known "
+        "Brokers that each topic must be at: fail if one of them is down, which is not detected "
         "otherwise."
     )
     begin: int | None = time_option(
@@ -89,7 +89,7 @@ class MessageChoice:
             raise ValueError("give either --topic or --topic-pattern, for example --topic Orders")
 
     def source_options(self) -> dict[str, str]:
-        """The choice as options of `format("rocketmq")`."""
+        """Return the choice as options of `format("rocketmq")`."""
         options = {}
         if self.topic:
             options["topic"] = ",".join(self.topic)

@@ -2,19 +2,20 @@
 
 The key is the whole text of the message's keys, as brokers of 5.x compact topics, or with
 --property the value of a property. Of a key's messages in one queue the last is that with the
-greatest offset; where a key is in several queues (no sharding key held it to one) the last of each
-queue are compared by the time when they were stored.
+greatest offset. If a key is in several queues (no sharding key kept it in one), the last messages
+of the queues are compared by their store times.
 
 A message with an empty body deletes its key: the result has no message of it. Few clients can send
 one, so --tombstone-tag names a tag that means the same. Messages without the key are left out and
 counted.
 
-The last message of a key may have a body that cannot be decompressed: it is reported. Parquet has
-it as it is stored, with why in the column bodyError; a topic has no message of that key.
+The last message of a key may have a body that cannot be decompressed; this is reported. Parquet
+then has the body as it is stored, with the reason in the column bodyError; a topic has no message
+of that key.
 
-Parquet is written to a new folder, which appears when it is complete; --replace writes it again. In
-a topic the messages of a key go to the same queue, by a sharding key, and in no order otherwise;
-messages that were there stay: it should be empty, or a topic that is compacted, too.
+Parquet is written to a new folder, which appears when it is complete; --replace overwrites it. In a
+topic the messages of a key go to the same queue, by a sharding key, and otherwise have no order.
+Messages that were there before stay: the topic should be empty, or compacted, too.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
 from mq.pipeline.jobs.declaration import JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, told_of_damaged
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text
 from mq.pipeline.jobs.storage import Folder
 from mq.protocol.names import check_topic
 
@@ -54,7 +55,7 @@ WRITES = f"Parquet with the columns {SCHEMA}; or messages in a topic"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(MessageChoice):
-    """Which topic, and where to."""
+    """Options of a compaction."""
 
     folder: str | None = option(
         "folder",
@@ -99,7 +100,7 @@ class Options(MessageChoice):
 
 
 def with_key(messages: "DataFrame", property_name: str | None = None) -> "DataFrame":
-    """The messages with `key`: their keys, or a property of theirs; null where there is none."""
+    """Add `key`: the keys of a message, or a property of it; null if it has none."""
     from pyspark.sql import functions as f
 
     key = f.col("keys") if property_name is None else f.col("properties")[property_name]
@@ -107,9 +108,9 @@ def with_key(messages: "DataFrame", property_name: str | None = None) -> "DataFr
 
 
 def last_by_key(keyed: "DataFrame") -> "DataFrame":
-    """The last message of each topic and key, and `messages`, how many there were.
+    """Return the last message of each topic and key, and `messages`, how many there were.
 
-    Of messages without a key it has the last one, too, with the key null.
+    This includes the last message without a key, with a null key.
     """
     from pyspark.sql import functions as f
 
@@ -137,12 +138,12 @@ def is_tombstone(tag: str | None = None) -> "Column":
 
 
 def kept(last: "DataFrame", tag: str | None = None) -> "DataFrame":
-    """Of `last_by_key` the messages that the result has."""
+    """Select from `last_by_key` the messages that the result has."""
     return last.where("key is not null").where(~is_tombstone(tag)).drop("messages")
 
 
 def counts(last: "DataFrame", tag: str | None = None) -> "DataFrame":
-    """Of `last_by_key` a row per topic, with the columns of `COUNTS`."""
+    """Summarize `last_by_key`: a row per topic, with the columns of `COUNTS`."""
     from pyspark.sql import functions as f
 
     has_key = f.col("key").isNotNull()
@@ -183,7 +184,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     if without:
         name = "keys" if options.property is None else f"property {options.property}"
         notes.append(f"{without} messages have no {name} and were left out")
-    return JobResult([table], told_of_damaged(damaged, what_became), notes)
+    return JobResult([table], damage_report(damaged, what_became), notes)
 
 
 def _check(folder: Folder, replace: bool) -> None:

@@ -1,6 +1,6 @@
 """Count messages and bytes per topic and queue.
 
-Bytes are those of bodies, as consumers get them: decompressed. The times are when the broker stored
+Bytes are those of decompressed bodies, as consumers get them. The times are when the broker stored
 the first and the last of the messages counted. Bodies that cannot be decompressed are counted as
 they are stored, and reported.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time, told_of_damaged
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text, time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,11 +39,11 @@ EXAMPLE = "--topic Orders"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(MessageChoice):
-    """Which messages are counted."""
+    """Options of a count."""
 
 
 def by_queue(messages: "DataFrame") -> "DataFrame":
-    """A row for each queue: topic, brokerName, queueId, messages, bytes, first, last, damaged."""
+    """Return a row per queue: topic, brokerName, queueId, messages, bytes, first, last, damaged."""
     from pyspark.sql import functions as f
 
     return messages.groupBy("topic", "brokerName", "queueId").agg(
@@ -64,4 +64,4 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     table = QUEUES.collect(counted)
     (damaged,) = counted.agg(f.coalesce(f.sum("damaged"), f.lit(0))).first() or (0,)
     counted.unpersist()
-    return JobResult([table], told_of_damaged(damaged, "counted as they are stored"))
+    return JobResult([table], damage_report(damaged, "counted as they are stored"))

@@ -1,13 +1,13 @@
 """Report dead letters by group and original topic: how many, since when, and why.
 
-A message becomes a dead letter when its group has consumed it in vain as often as it retries
-("retries used up"), or when a consumer gave it up before ("given up early": a consumer that says
-so, or a message that the broker could not hand out again). Brokers do not keep the exception of the
-listener: tags and times are what tells failures apart; the letters themselves are shown by
-mq dlq show and sent again by mq dlq resend.
+A message becomes a dead letter when its group has failed to consume it after all retries ("retries
+used up"), or when it was given up before ("given up early": by the consumer itself, or because the
+broker could not redeliver it). Brokers do not keep the exception of the listener: only tags and
+times tell failures apart; mq dlq show prints the letters themselves, and mq dlq resend sends them
+again.
 
-The age is the time since the message became a dead letter. Letters leave by age, as all messages do
-(fileReservedTime): what is old here is soon lost.
+The age is the time since the message became a dead letter. Letters are deleted by age, as all
+messages are (fileReservedTime): an old letter is soon lost.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ READ = (
     "topic string, properties map<string,string>, tags string, storeTimestamp timestamp, "
     "reconsumeTimes int"
 )
-RETRIES = 16  # of a group that says nothing else
+RETRIES = 16  # of a group that does not set its own number
 NOT_TOLD = "(not told)"
 
 LETTERS = Shape(
@@ -63,7 +63,7 @@ REPORTS = True
 _TAGS = 3
 _DRAWN = 12
 _HOUR = 3600
-_AGES = (  # of less than so many seconds
+_AGES = (  # upper limits in seconds
     (_HOUR, "under an hour"),
     (24 * _HOUR, "1 to 24 hours"),
     (72 * _HOUR, "1 to 3 days"),
@@ -75,7 +75,7 @@ AGE_NAMES = (*(name for _, name in _AGES), _OLDEST)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Whose dead letters."""
+    """Options of the report."""
 
     groups: tuple[str, ...] = groups_option()
     expected_brokers: tuple[str, ...] = expected_brokers_option(
@@ -95,15 +95,15 @@ class Options:
 
 
 def letters(messages: "DataFrame", limits: Mapping[str, int]) -> "DataFrame":
-    """A row per dead letter: group, topic, tags, since, retries, usedUp.
+    """Return a row per dead letter: group, topic, tags, since, retries, usedUp.
 
-    `messages` have the columns of `READ`; `limits` are how often groups retry, where that is not
-    `RETRIES`. A message that says its own limit is held to that.
+    `messages` have the columns of `READ`; `limits` are the retries of groups that differ from
+    `RETRIES`. A message with a limit of its own is compared with that.
     """
     from pyspark.sql import functions as f
 
     properties = f.col("properties")
-    # In a step of its own: Spark 4.0 would take `topic` for the new column of that name.
+    # A separate step: Spark 4.0 would take `topic` for the new column of that name.
     messages = messages.withColumn("group", f.substring("topic", len(DEAD_LETTER_PREFIX) + 1, 1000))
     own = f.try_to_number(properties[PropertyKey.MAX_RECONSUME_TIMES], f.lit("999999999"))
     known = [f.lit(part) for each in limits.items() for part in each]
@@ -123,7 +123,7 @@ def letters(messages: "DataFrame", limits: Mapping[str, int]) -> "DataFrame":
 
 
 def by_topic(letters: "DataFrame") -> "DataFrame":
-    """A row per group and original topic, with the columns of `LETTERS`."""
+    """Return a row per group and original topic, with the columns of `LETTERS`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -157,7 +157,7 @@ def by_topic(letters: "DataFrame") -> "DataFrame":
 
 
 def by_age(letters: "DataFrame", now: datetime) -> "DataFrame":
-    """How many letters of each group are how old: group, age (of `AGE_NAMES`), messages."""
+    """Count the letters of each group by age: group, age (of `AGE_NAMES`), messages."""
     from pyspark.sql import functions as f
 
     seconds = f.lit(now.timestamp()) - f.unix_millis("since") / 1000
@@ -174,10 +174,10 @@ def by_age(letters: "DataFrame", now: datetime) -> "DataFrame":
 
 
 def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
-    """Report. Raises JobError for a group that has no dead letters, or a broker that is down."""
+    """Report. Raises JobError for a group without dead letters, or a broker that is down."""
     now = datetime.now(UTC)
     brokers = _brokers(cluster)
-    # A topic of dead letters is only where there are some: brokers are asked for, and no topics.
+    # A dead letter topic exists only where there are letters, so brokers are checked, not topics.
     absent = sorted({*options.expected_brokers} - {broker.broker_name for broker in brokers})
     if absent:
         raise BrokersAway(f"not registered: {', '.join(absent)}; start it, and run again")
@@ -218,7 +218,7 @@ def _page(found: Table, ages: Table, now: datetime) -> str:
 
 
 def _pattern(groups: Sequence[str]) -> str:
-    """The dead letter topics of groups, as a regular expression."""
+    """Return a regular expression of the dead letter topics of groups."""
     import re
 
     wild = [re.escape(name).replace(r"\*", ".*").replace(r"\?", ".") for name in groups or ("*",)]
@@ -226,7 +226,7 @@ def _pattern(groups: Sequence[str]) -> str:
 
 
 def _brokers(cluster: ClusterAccess) -> "list[BrokerAddress]":
-    """Those that are registered. Raises BrokersAway."""
+    """Return the registered brokers. Raises BrokersAway."""
     from mq.pipeline.declared import ClusterOptions, read_declared
     from mq.pipeline.jobs.offsets_of_groups import broker_addresses
 
@@ -240,7 +240,7 @@ def _brokers(cluster: ClusterAccess) -> "list[BrokerAddress]":
 def _limits(
     cluster: ClusterAccess, brokers: "Iterable[BrokerAddress]"
 ) -> tuple[dict[str, int], list[str]]:
-    """How often groups retry, and a line for each broker that does not tell."""
+    """Return the retries of groups, and a line for each broker that does not answer."""
     from mq.client.admin import Admin
     from mq.client.blocking import run as wait
 

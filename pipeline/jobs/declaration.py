@@ -1,10 +1,10 @@
-"""Declaration of a job: its options, its columns, and where they are looked up.
+"""Declaration of a job: its options and its columns.
 
 A job is a module of this package:
 
     \"""Say in one line what the job does.
 
-    What a user needs to know besides, in paragraphs.
+    Further information for users, in paragraphs.
     \"""
 
     @dataclass(frozen=True, kw_only=True)
@@ -12,14 +12,14 @@ A job is a module of this package:
         topic: str = option("topic", check_topic, "The topic.", example="Orders", metavar="TOPIC")
 
     TABLES = (Shape("queues", "Queues", (text("topic", "Topic"), number("messages", "Messages"))),)
-    WRITES = "files of Parquet with the columns …"   # what it leaves behind; may be left out
-    REPORTS = True                                    # it makes a page; may be left out
-    EXAMPLE = "--topic Orders"                        # where required options alone will not do
+    WRITES = "files of Parquet with the columns …"   # its output files; optional
+    REPORTS = True                                    # it creates a page; optional
+    EXAMPLE = "--topic Orders"                        # if required options alone are not enough
 
     def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult: ...
 
-Nothing of this may import Spark, pyarrow or numpy before `run` is called: the command lists and
-explains jobs where there is none of them.
+A job must not import Spark, pyarrow or numpy before `run` is called: the command lists and explains
+jobs without them, too.
 """
 
 import difflib
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
 
 
 class JobError(PipelineError):
-    """A job cannot do what it was asked for: one line that says why and what to do."""
+    """A job cannot do its work: one line with the reason and the remedy."""
 
 
 class BrokersAway(JobError):
-    """Name servers or brokers do not answer that the job cannot do without."""
+    """Name servers or brokers that the job needs do not answer."""
 
 
 class FolderFailed(JobError):
-    """A file system did not do what the job needs."""
+    """A file system failed."""
 
 
 class FolderRefused(FolderFailed):
-    """A file system does not permit it."""
+    """A file system denies permission."""
 
 
 class BadArchive(JobError):
-    """What an archive holds, or what was read for it, is not as it has to be."""
+    """The contents of an archive, or the messages read for it, are not valid."""
 
 
 class JobOptionError(JobError):
-    """The option called `name` of a job cannot be used; `hint` shows a right one."""
+    """The option called `name` of a job cannot be used; `hint` shows a valid one."""
 
     def __init__(self, name: str, reason: str, hint: str = "") -> None:
         super().__init__(f"--{name}: {reason}")
@@ -79,12 +79,11 @@ def option(
     default: Any = MISSING,
     metavar: str = "TEXT",
 ) -> Any:
-    """A field of a job's options; without a default it has to be given.
+    """Declare a field of a job's options; it is required without a default.
 
-    `name` is that of the command line, in kebab-case and without hyphens before it. `parse` makes
-    the value of a text and raises ValueError or ClientError for a wrong one. `metavar` says what
-    kind of a value it is: TOPIC, TOPIC[,…], GROUP, FILE and DIR are completed by shells, and so is
-    a choice such as csv|json.
+    `name` is that of the command line, in kebab-case and without leading hyphens. `parse` converts
+    a text and raises ValueError or ClientError for an invalid one. `metavar` names the kind of
+    value: shells complete TOPIC, TOPIC[,…], GROUP, FILE and DIR, and choices such as csv|json.
     """
     metadata = {"name": name, "parse": parse, "help": help, "example": example, "metavar": metavar}
     if default is MISSING:
@@ -93,21 +92,21 @@ def option(
 
 
 def switch(name: str, help: str) -> Any:
-    """A field that is False unless the option is given, which takes no value."""
+    """Declare a field that is False unless the option is given, which takes no value."""
     metadata = {"name": name, "parse": parsing.yes, "help": help, "example": "", "metavar": ""}
     return field(default=False, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class JobOption:
-    """An option as it was declared. `metavar` is empty for a switch."""
+    """A declared option. `metavar` is empty for a switch."""
 
     name: str
     field: str
     help: str
     example: str
     metavar: str
-    default: Any  # MISSING where it has to be given
+    default: Any  # MISSING if it is required
     parse: Callable[[str], Any]
 
     @property
@@ -116,19 +115,19 @@ class JobOption:
 
     @property
     def default_text(self) -> str:
-        """The default as a user would write it; empty where there is no such text."""
+        """The default as a user would write it; empty if there is no such text."""
         if isinstance(self.default, bool):
             return ""
         return str(self.default) if isinstance(self.default, str | int | float) else ""
 
     @property
     def usage(self) -> str:
-        """A right use: `--topic Orders`."""
+        """A valid use: `--topic Orders`."""
         return f"--{self.name} {self.example}".rstrip()
 
 
 class Job:
-    """A job, made of its module."""
+    """A job, built from its module."""
 
     def __init__(self, name: str, module: ModuleType) -> None:
         lines = (inspect.getdoc(module) or "").split("\n\n")
@@ -143,7 +142,7 @@ class Job:
         self._module = module
 
     def read(self, given: Mapping[str, str]) -> Any:
-        """The job's options from texts by name. Raises JobOptionError."""
+        """Parse the job's options from texts by name. Raises JobOptionError."""
         known = {each.name: each for each in self.options}
         values: dict[str, Any] = {}
         for name, text in given.items():
@@ -160,17 +159,17 @@ class Job:
                 raise JobOptionError(each.name, "is required", f"for example: {each.usage}")
         try:
             return self._module.Options(**values)
-        except ValueError as error:  # of __post_init__: options that do not go together
+        except ValueError as error:  # of __post_init__: options that cannot be combined
             raise JobError(str(error)) from None
 
     def run(self, spark: "SparkSession", options: Any, cluster: "ClusterAccess") -> JobResult:
-        """Do the job."""
+        """Run the job."""
         outcome: JobResult = self._module.run(spark, options, cluster)
         return outcome
 
     @property
     def example(self) -> str:
-        """A right command."""
+        """A valid command."""
         needed = " ".join(each.usage for each in self.options if each.required)
         return f"mq spark submit {self.name} {self._example or needed}".rstrip()
 

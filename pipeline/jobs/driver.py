@@ -1,4 +1,4 @@
-"""The driver program: `spark-submit … FILE`, with a file that says which job to do.
+"""The driver program: `spark-submit … FILE`, with a file that describes the job.
 
 The file is JSON with mode 600, because it may hold secrets:
 
@@ -8,8 +8,8 @@ The file is JSON with mode 600, because it may hold secrets:
      "answer": "/path/of/the/answer" or null}
 
 The answer is JSON, too: {"outcome": {…}}, or {"error": {"type": …, "message": …}}. Without a path
-for it (the driver runs on another machine) it is a line of standard output. The status is 0 done,
-1 otherwise: spark-submit does not tell more apart on every kind of cluster.
+for it (the driver runs on another machine) it is a line of standard output. The exit status is 0 if
+the job is done, else 1: spark-submit does not preserve others on every kind of cluster.
 """
 
 import json
@@ -31,11 +31,11 @@ from mq.pipeline.jobs.job_result import JobResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ANSWER_LINE = "mq-answer: "  # before an answer on standard output
+ANSWER_LINE = "mq-answer: "  # prefix of an answer on standard output
 
 log = logging.getLogger(__name__)
 
-# Spark raises what a Python task or the data source raised as text: traces with ours at the end.
+# Spark reports errors of Python tasks and of the data source as text: traces with our error last.
 _OURS = re.compile(
     r"^(?:.*?: )?mq\.(?:client|pipeline|protocol)\.[\w.]*?(\w+): (.+)$", re.MULTILINE
 )
@@ -43,7 +43,9 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the job of the file that is the only argument, answer, and return the status."""
+    """Run the job of the file that is the only argument, write the answer, and return the
+    status.
+    """
     (path,) = sys.argv[1:] if arguments is None else arguments
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
@@ -64,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(given: Mapping[str, Any]) -> JobResult:
-    """Do what a file says, in a session that ends with it."""
+    """Run the job of a file, in a session that ends with it."""
     job = load(given["job"])
     options = job.read(given["arguments"])
     from pyspark.sql import SparkSession
@@ -77,7 +79,7 @@ def run(given: Mapping[str, Any]) -> JobResult:
 
 
 def run_in(spark: "SparkSession", job: Job, options: Any, given: Mapping[str, Any]) -> JobResult:
-    """Do a job in a session, with the cluster that the file describes."""
+    """Run a job in a session, with the cluster that the file describes."""
     import mq.pipeline
 
     mq.pipeline.register(spark)
@@ -88,9 +90,10 @@ def run_in(spark: "SparkSession", job: Job, options: Any, given: Mapping[str, An
 
 @contextmanager
 def cluster_access(given: Mapping[str, Any], folder: str | None) -> Iterator[ClusterAccess]:
-    """The access that the file describes; its key is in a file of its own while the block runs.
+    """Provide the access that the file describes; its key is in a file while the block runs.
 
-    The file lies in `folder`, which is the submitter's, who removes it if this process is killed.
+    That file is in `folder`, which belongs to the submitter, who removes it if this process is
+    killed.
     """
     if not given.get("accessKey"):
         yield ClusterAccess(given["nameServer"], None, given.get("tls"))
@@ -100,16 +103,16 @@ def cluster_access(given: Mapping[str, Any], folder: str | None) -> Iterator[Clu
     descriptor, path = tempfile.mkstemp(dir=folder, prefix="key-", suffix=".yml")  # mode 600
     try:
         with open(descriptor, "w") as file:
-            json.dump(key, file)  # which is YAML, too
+            json.dump(key, file)  # which is also YAML
         yield ClusterAccess(given["nameServer"], path, given.get("tls"))
     finally:
         os.unlink(path)
 
 
 def explained(error: BaseException) -> tuple[str, str]:
-    """The name of the class of an error, and what it says in one line.
+    """Return the class name of an error, and its message in one line.
 
-    Of what came through Spark it is the error of ours that began it, if there is one.
+    For an error that came through Spark this is our error that caused it, if there is one.
     """
     text = str(error)
     if missing := _MISSING.search(text):
@@ -129,7 +132,9 @@ def _first_line(text: str) -> str:
 
 
 def _found(path: str) -> Path:
-    """The file; where --files brought it, it lies in the working directory of the driver."""
+    """Return the path of the file; if --files brought it, it is in the driver's working
+    directory.
+    """
     given = Path(path)
     return given if given.exists() else Path(given.name)
 

@@ -1,6 +1,6 @@
-"""Result of a job: tables, what it could not do, and perhaps a page.
+"""Result of a job: tables, failures, and for some jobs a page.
 
-It goes as JSON from the driver to whoever submitted the job.
+It is sent as JSON from the driver to the submitter of the job.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ KINDS = ("text", "number", "time", "flag")  # as mq.cli.show.result.Kind has the
 class Column:
     """A column: `name` is the field in JSON (camelCase), `title` heads the table.
 
-    A time is in ms since 1970. Any value may be None where it is not known.
+    A time is in ms since 1970. Any value may be None if it is unknown.
     """
 
     name: str
@@ -36,7 +36,7 @@ def number(name: str, title: str) -> Column:
 
 
 def time(name: str, title: str) -> Column:
-    """A column of points in time, in ms since 1970."""
+    """A column of times, in ms since 1970."""
     return Column(name, title, "time")
 
 
@@ -47,20 +47,20 @@ def flag(name: str, title: str) -> Column:
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of table that a job gives. `name` is one word, `title` says what its rows are."""
+    """A kind of table that a job returns. `name` is one word, `title` describes its rows."""
 
     name: str
     title: str
     columns: tuple[Column, ...]
 
     def of(self, rows: Iterable[Sequence[Any]]) -> "Table":
-        """A table of these rows, whose values are in the order of the columns."""
+        """Return a table of these rows, whose values are in the order of the columns."""
         return Table(self, [tuple(row) for row in rows])
 
     def collect(self, frame: "DataFrame") -> "Table":
-        """A table of the frame's columns that have the shape's names, in the frame's order.
+        """Return a table of the frame's columns that have the shape's names, in the frame's order.
 
-        The driver must have room for all rows: order and limit the frame before.
+        The driver must have memory for all rows: order and limit the frame before.
         """
         from pyspark.sql import functions
         from pyspark.sql.types import TimestampType
@@ -82,8 +82,8 @@ class Table:
     rows: list[tuple[Any, ...]]
 
 
-def told_of_damaged(count: int, what_became: str) -> list[str]:
-    """The failure of so many bodies, and what became of them; none where there are none."""
+def damage_report(count: int, what_became: str) -> list[str]:
+    """Return the failure of this many bodies and what was done with them; none for 0."""
     return [f"{count} bodies cannot be decompressed, and are {what_became}"] * bool(count)
 
 
@@ -92,8 +92,7 @@ class JobResult:
     """What a job has done.
 
     `failures` are the parts that it could not do, one line each: with any, the job is partly done.
-    `notes` tell what to know besides. `page` is a self-contained page of HTML, of a job that
-    reports.
+    `notes` are further remarks. `page` is a self-contained HTML page, of a job that reports.
     """
 
     tables: Sequence[Table] = ()
@@ -102,7 +101,7 @@ class JobResult:
     page: str = field(default="", repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """A form that JSON can carry."""
+        """Return a form that JSON can represent."""
         return {
             "tables": [{"name": table.shape.name, "rows": table.rows} for table in self.tables],
             "failures": list(self.failures),
@@ -112,7 +111,9 @@ class JobResult:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], shapes: Sequence[Shape]) -> "JobResult":
-        """Read what `to_json` made, of a job with these shapes. Raises KeyError for another's."""
+        """Read what `to_json` returned, for a job with these shapes. Raises KeyError for another
+        job's.
+        """
         by_name = {shape.name: shape for shape in shapes}
         return cls(
             tables=[by_name[table["name"]].of(table["rows"]) for table in value["tables"]],

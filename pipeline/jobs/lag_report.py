@@ -1,14 +1,14 @@
 """Report how the lag of consumer groups has developed, and when they will have caught up.
 
-Reads the snapshots that `offset-export` has written. Lag is the number of messages between what a
-group has committed in a queue and the queue's end. Rates are those of the last --window before the
-last snapshot: the messages per second that the group consumed and that producers sent, over all
+Reads the snapshots that `offset-export` has written. Lag is the number of messages between a
+group's committed offset in a queue and the queue's end. Rates are those of the last --window before
+the last snapshot: the messages per second that the group consumed and that producers sent, over all
 queues. A group that consumes faster than producers send has caught up after lag / (difference);
-where it does not, at this rate it never will. An offset that went back, by a reset or because a
-topic was made anew, is not counted as consumption.
+otherwise, at this rate it never will. An offset that decreased, by a reset or because a topic was
+recreated, is not counted as consumption.
 
-A queue stands still when it has lag and its group has committed nothing new in it since the first
-snapshot of the window, and it has had messages to consume in all of them.
+A queue is stalled if it has lag in all snapshots of the window, and its group has committed nothing
+new in it since the first of them.
 
 A group with one snapshot in the window has a lag, but no rates.
 """
@@ -43,9 +43,9 @@ GROUPS = Shape(
         time("last", "Last snapshot"),
     ),
 )
-STANDING = Shape(
+STALLED = Shape(
     "standing",
-    "Queues that stand still",
+    "Stalled queues",
     (
         text("group", "Group"),
         text("topic", "Topic"),
@@ -66,27 +66,27 @@ HISTORY = Shape(
         number("lag", "Lag"),
     ),
 )
-TABLES = (GROUPS, STANDING, HISTORY)
+TABLES = (GROUPS, STALLED, HISTORY)
 REPORTS = True
 
-_DRAWN = 8  # lines in a picture
+_DRAWN = 8  # lines in a chart
 _POINTS = 200  # snapshots of a line that are drawn and listed
 _KEY = ("group", "topic")
 _QUEUE = (*_KEY, "brokerName", "queueId")
 
 
 def duration(text: str) -> str:
-    """A time such as 15m, as it was written. Raises ValueError."""
+    """Check a duration such as 15m, and return it as written. Raises ValueError."""
     parsing.seconds(text)
     return text.strip()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Which snapshots, of whom."""
+    """Options of the report."""
 
-    folder: str = snapshots.folder_option("Where `offset-export` keeps its snapshots.")
-    layout: str = snapshots.layout_option("How the snapshots are written.")
+    folder: str = snapshots.folder_option("Folder in which `offset-export` keeps its snapshots.")
+    layout: str = snapshots.layout_option("File format of the snapshots.")
     groups: tuple[str, ...] = groups_option()
     topics: tuple[str, ...] = topics_option()
     begin: int | None = time_option(
@@ -98,7 +98,7 @@ class Options:
     window: str = option(
         "window",
         duration,
-        "How far back rates and queues that stand still look.",
+        "Time before the last snapshot for rates and stalled queues.",
         example="15m",
         default="1h",
         metavar="DURATION",
@@ -106,7 +106,7 @@ class Options:
 
 
 def chosen(frame: "DataFrame", options: Options) -> "DataFrame":
-    """The snapshots that the options choose; days that are not wanted are not read."""
+    """Select the snapshots that the options choose; other days are not read."""
     from pyspark.sql import functions as f
 
     if options.begin is not None:
@@ -122,16 +122,16 @@ def chosen(frame: "DataFrame", options: Options) -> "DataFrame":
 
 
 def lag_over_time(frame: "DataFrame") -> "DataFrame":
-    """The lag of each group and topic in each snapshot: snapshotTime, group, topic, lag."""
+    """Return the lag of each group and topic in each snapshot: snapshotTime, group, topic, lag."""
     from pyspark.sql import functions as f
 
     return frame.groupBy("snapshotTime", *_KEY).agg(f.sum("lag").alias("lag"))
 
 
 def rates(frame: "DataFrame", window: float) -> "DataFrame":
-    """A row per group and topic, with the columns of `GROUPS`; `window` in seconds.
+    """Return a row per group and topic, with the columns of `GROUPS`; `window` in seconds.
 
-    The window of a group ends at its own last snapshot. Groups that are most behind come first.
+    The window of a group ends at its own last snapshot. Groups with the greatest lag come first.
     """
     from pyspark.sql import functions as f
 
@@ -165,10 +165,10 @@ def rates(frame: "DataFrame", window: float) -> "DataFrame":
     )
 
 
-def standing_still(frame: "DataFrame", window: float) -> "DataFrame":
-    """Queues with lag in all snapshots of the window, two or more, whose offset did not move.
+def stalled_queues(frame: "DataFrame", window: float) -> "DataFrame":
+    """Return queues with lag in all snapshots of the window, at least two, and an unchanged offset.
 
-    Columns as in `STANDING`; `since` is the first snapshot of the window.
+    Columns as in `STALLED`; `since` is the first snapshot of the window.
     """
     from pyspark.sql import functions as f
 
@@ -185,30 +185,31 @@ def standing_still(frame: "DataFrame", window: float) -> "DataFrame":
             (f.max(offset) - f.min(offset)).alias("moved"),
         )
         .where("seen > 1 and least > 0 and moved = 0")
-        .select(*[column.name for column in STANDING.columns])
+        .select(*[column.name for column in STALLED.columns])
         .orderBy(f.desc("lag"), *_QUEUE)
     )
 
 
 def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
-    """Report. Raises JobError where there are no such snapshots."""
+    """Report. Raises JobError if there are no such snapshots."""
     frame = chosen(snapshots.read(spark, options.folder, options.layout), options).persist()
     window = parsing.seconds(options.window)
     groups = GROUPS.collect(rates(frame, window))
     if not groups.rows:
         raise JobError(
-            f"the snapshots in {options.folder} have nothing of what --groups, --topics, --begin "
+            f"the snapshots in {options.folder} have nothing that --groups, --topics, --begin "
             "and --end choose; give fewer of them"
         )
-    standing = STANDING.collect(standing_still(frame, window))
+    stalled = STALLED.collect(stalled_queues(frame, window))
     history = _history(frame, groups)
     frame.unpersist()
-    return JobResult([groups, standing, history], page=_page(groups, standing, history))
+    return JobResult([groups, stalled, history], page=_page(groups, stalled, history))
 
 
 def _history(frame: "DataFrame", groups: Table) -> Table:
-    """The lag over time of the groups that are most behind, of as many snapshots as a picture
-    shows."""
+    """Return the lag over time of the groups with the greatest lag, in as many snapshots as a chart
+    shows.
+    """
     from pyspark.sql import functions as f
 
     worst = [row[:2] for row in groups.rows[:_DRAWN]]
@@ -222,7 +223,7 @@ def _history(frame: "DataFrame", groups: Table) -> Table:
     return HISTORY.collect(kept.orderBy("snapshotTime", *_KEY))
 
 
-def _page(groups: Table, standing: Table, history: Table) -> str:
+def _page(groups: Table, stalled: Table, history: Table) -> str:
     series: dict[str, list[tuple[float, float]]] = {
         f"{row[0]} on {row[1]}": [] for row in groups.rows[:_DRAWN]
     }
@@ -232,16 +233,16 @@ def _page(groups: Table, standing: Table, history: Table) -> str:
     never = [row for row in groups.rows if row[2] and row[4] is not None and row[6] is None]
     summary = (
         f"{len(groups.rows)} groups and topics; {sum(1 for row in groups.rows if row[2])} have lag,"
-        f" {len(never)} do not catch up at their present rate, {len(standing.rows)} queues stand"
-        " still."
+        f" {len(never)} do not catch up at their present rate, {len(stalled.rows)} queues are"
+        " stalled."
     )
     sections = [
         Section("Lag now", "", pictures.bars("Lag now", behind), groups),
         Section(
-            "Queues that stand still",
-            "A group that is there but does not move: look at its consumers' log, or at\n"
-            "mq consumer status; a queue that no consumer has: mq consumer progress.",
-            table=standing,
+            "Stalled queues",
+            "If the group has consumers, read their logs or run mq consumer status;\n"
+            "to find queues without a consumer, run mq consumer progress.",
+            table=stalled,
         ),
         Section("Lag over time", "", pictures.over_time("Lag over time", series), history),
     ]
@@ -249,7 +250,7 @@ def _page(groups: Table, standing: Table, history: Table) -> str:
 
 
 def _recent(frame: "DataFrame", window: float) -> "DataFrame":
-    """The snapshots of each group and topic in the window before its last one."""
+    """Select the snapshots of each group and topic in the window before its last one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -259,7 +260,7 @@ def _recent(frame: "DataFrame", window: float) -> "DataFrame":
 
 
 def _steps(frame: "DataFrame") -> "DataFrame":
-    """What was consumed and sent in each queue since the snapshot before."""
+    """Add the messages consumed and sent in each queue since the previous snapshot."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -280,7 +281,7 @@ def _seconds(column: str) -> "Column":
 
 
 def _regex(pattern: str) -> str:
-    """A glob pattern as Java's regular expressions have it."""
+    """Convert a glob pattern to a regular expression of Java."""
     special = "\\.[]{}()+-^$|"
     escaped = "".join(f"\\{letter}" if letter in special else letter for letter in pattern)
     return escaped.replace("*", ".*").replace("?", ".")

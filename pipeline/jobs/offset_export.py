@@ -1,16 +1,16 @@
-"""Write down how far all consumer groups are, each run one snapshot.
+"""Record the offsets of all consumer groups; each run adds one snapshot.
 
-Made to be run by cron: each run adds one file to the folder, below a folder of its day (UTC), which
-appears whole or not at all. `lag-report` makes a history of them. A run every minute makes 1440
-files a day; every five minutes is enough for most.
+Designed for cron: each run adds one file to the folder, in a subfolder of its day (UTC), which
+appears whole or not at all. `lag-report` derives a history from them. A run every minute creates
+1440 files a day; every five minutes is enough for most purposes.
 
-Groups are known by the offsets that they have committed: a group that has committed none in any
-queue is not seen. In a queue where it has committed none, while it has in others, its offset is
-unknown (null), and its lag is all that is in the queue. System topics and groups are left out.
+Groups are known by the offsets that they have committed: a group without any is not seen. In a
+queue where a group has committed no offset, while it has in others, its offset is unknown (null),
+and its lag is the number of all messages in the queue. System topics and groups are left out.
 
-One request per broker tells the offsets of all groups, one per topic the ends of its queues. Eight
-brokers or more are asked by the executors, fewer by the driver. A broker that does not answer is
-reported, and what the others say is written.
+One request per broker returns the offsets of all groups, and one per topic the ends of its queues.
+Eight brokers or more are queried by the executors, fewer by the driver. A broker that does not
+answer is reported, and the answers of the others are written.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 GROUPS = Shape(
     "groups",
-    "Groups and how far they are behind",
+    "Groups and their lag",
     (
         text("group", "Group"),
         text("topic", "Topic"),
@@ -53,24 +53,24 @@ TABLES = (GROUPS,)
 WRITES = (
     "day=DATE/offsets-TIME-ID.LAYOUT with the columns snapshotTime timestamp, brokerName string, "
     "topic string, queueId int, group string, consumerOffset bigint (the next to consume; null "
-    "where none is committed), brokerOffset bigint (the end of the queue), minOffset bigint, lag "
+    "if none is committed), brokerOffset bigint (the end of the queue), minOffset bigint, lag "
     "bigint, lastStoreTime timestamp (null in an empty queue)"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Whose offsets, and where to."""
+    """Options of the export."""
 
     folder: str = snapshots.folder_option(
-        "Where snapshots are kept, on any file system that Spark reaches."
+        "Folder of the snapshots, on any file system that Spark reaches."
     )
-    layout: str = snapshots.layout_option("How files are written.")
+    layout: str = snapshots.layout_option("Format of the files.")
     groups: tuple[str, ...] = groups_option()
     topics: tuple[str, ...] = topics_option()
     expected_brokers: tuple[str, ...] = expected_brokers_option(
-        "Brokers that have to be there: one that is down is reported, which is not known "
-        "otherwise; what the others say is written."
+        "Brokers that must be there: one that is down is reported, which is not detected "
+        "otherwise; the answers of the others are written."
     )
     cluster: str | None = option(
         "cluster",
@@ -88,7 +88,7 @@ def offsets(
     brokers: list[BrokerAddress],
     selection: GroupFilter,
 ) -> "tuple[DataFrame, list[str]]":
-    """How far groups are in each queue now, and a line for each broker that does not tell.
+    """Return the current offsets of groups, and a line for each broker that does not answer.
 
     Columns as in offsets_of_groups.QUEUES.
     """
@@ -100,7 +100,7 @@ def offsets(
 
 
 def stamped(frame: "DataFrame", taken: datetime) -> "DataFrame":
-    """The same as a snapshot: with `snapshotTime`, to the millisecond, before all columns."""
+    """Add `snapshotTime`, to the millisecond, before all other columns."""
     from pyspark.sql import functions as f
 
     milliseconds = int(taken.timestamp() * 1000)
@@ -108,7 +108,7 @@ def stamped(frame: "DataFrame", taken: datetime) -> "DataFrame":
 
 
 def by_group(frame: "DataFrame") -> "DataFrame":
-    """A row per group and topic, those that are most behind first."""
+    """Return a row per group and topic, those with the greatest lag first."""
     from pyspark.sql import functions as f
 
     return (
@@ -145,8 +145,8 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     groups = GROUPS.collect(by_group(frame))
     if not groups.rows and not failures and (options.groups or options.topics):
         raise JobError(
-            "no consumer group has offsets of what --groups and --topics choose; "
-            "all that have some: mq spark submit offset-export without these options"
+            "no consumer group that --groups and --topics choose has offsets; to see all that "
+            "have some, run mq spark submit offset-export without these options"
         )
     path = snapshots.write(spark, frame, options.folder, options.layout)
     frame.unpersist()

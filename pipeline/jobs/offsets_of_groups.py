@@ -1,7 +1,7 @@
-"""Offsets of consumer groups, as brokers know them: how far each one is in each queue.
+"""Offsets of consumer groups in each queue, as brokers know them.
 
-One request per broker gives the offsets of all groups, one its topics, and one per topic the ends
-of its queues. With many brokers the executors ask, each of them some.
+One request per broker returns the offsets of all groups, one its topics, and one per topic the ends
+of its queues. With many brokers the executors share the requests.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import TopicOffset
 
-SPREAD_FROM = 8  # brokers; fewer are asked by the driver, which takes less than to start tasks
+# brokers; the driver queries fewer itself, which takes less time than to start tasks
+SPREAD_FROM = 8
 _TIMEOUT = 10.0  # seconds for a request
 
 
 class BrokerAddress(NamedTuple):
-    """A broker that is asked: the master of its set, or any replica where it is away."""
+    """A broker to query: the master of its set, or any replica if the master is unavailable."""
 
     broker_name: str
     address: str
@@ -39,7 +40,7 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupFilter:
-    """Which groups and topics are meant: names or glob patterns (`order-*`); empty means all."""
+    """A choice of groups and topics: names or glob patterns (`order-*`); empty means all."""
 
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class GroupFilter:
 
 
 class QueueRow(NamedTuple):
-    """A group in a queue. Offsets are None where the group has committed none; times in ms."""
+    """A group in a queue. Offsets are None if the group has committed none; times in ms."""
 
     broker_name: str
     topic: str
@@ -63,16 +64,16 @@ class QueueRow(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What brokers said, and a line for each one that could not."""
+    """The answers of brokers, and a line for each one that failed."""
 
     rows: list[QueueRow]
     failures: list[str]
 
 
 def broker_addresses(options: ClusterOptions, cluster: str | None = None) -> list[BrokerAddress]:
-    """The brokers that are registered now, or those of one cluster.
+    """Return the brokers that are registered now, or those of one cluster.
 
-    Raises MQError if no name server answers, LookupError for a cluster that there is not.
+    Raises MQError if no name server answers, LookupError for an unknown cluster.
     """
     from mq.client.admin import Admin
     from mq.client.blocking import run
@@ -94,7 +95,7 @@ def broker_addresses(options: ClusterOptions, cluster: str | None = None) -> lis
 
 
 def ask(options: ClusterOptions, brokers: Iterable[BrokerAddress], selection: GroupFilter) -> Asked:
-    """Ask brokers, one after the other."""
+    """Query brokers, one after the other."""
     rows: list[QueueRow] = []
     failures = []
     with options.open_session(_TIMEOUT) as session:
@@ -114,7 +115,7 @@ def ask_from_executors(
     brokers: Sequence[BrokerAddress],
     selection: GroupFilter,
 ) -> Asked:
-    """The same by tasks, a broker each. Their Python needs mq."""
+    """Query brokers by tasks, one broker each. The executors' Python needs mq."""
     tasks = spark.sparkContext.parallelize(brokers, len(brokers))
     parts = tasks.map(lambda broker: ask(options, [broker], selection)).collect()
     rows = [row for part in parts for row in part.rows]
@@ -128,7 +129,7 @@ QUEUES = (
 
 
 def as_frame(spark: "SparkSession", rows: Sequence[QueueRow]) -> "DataFrame":
-    """The rows as a table of the schema `QUEUES`."""
+    """Return the rows as a DataFrame with the schema `QUEUES`."""
     return spark.createDataFrame([(*row[:-1], _time(row.last_store_time)) for row in rows], QUEUES)
 
 
@@ -190,7 +191,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _is_systems(topic: str, group: str) -> bool:
-    """What brokers keep for themselves."""
+    """Whether topic and group belong to the broker itself."""
     return (
         is_system_group(group)
         or group in BUILT_IN_GROUPS

@@ -1,4 +1,4 @@
-"""Pacing: rows that come no faster than they should."""
+"""Pacing: limits the rate of rows."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Pace:
-    """Tells how long to wait, so that no more than `rate` rows come in a second."""
+    """Computes pauses, so that no more than `rate` rows pass per second."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -24,17 +24,19 @@ class Pace:
         self._due = clock()
 
     def wait_for(self, rows: int) -> float:
-        """Seconds until so many further rows may come. What was not used is not saved up."""
+        """Return the seconds until this many further rows may pass. Unused capacity is not saved
+        up.
+        """
         now = self._clock()
         self._due = max(self._due, now) + rows / self._rate
         return max(0.0, self._due - now)
 
 
 def paced(frame: "DataFrame", column: str, rate: float) -> "DataFrame":
-    """The frame, of which no task gives more than `rate` rows in a second, in the same order.
+    """Limit each task of the frame to `rate` rows per second, in the same order.
 
     `column` is any of its columns; the values pass through Python. Read the frame inside
-    `small_batches`: rows come in batches, and wait in them.
+    `small_batches`: rows wait in batches.
     """
 
     def pass_on(batches: Any) -> Any:
@@ -44,7 +46,7 @@ def paced(frame: "DataFrame", column: str, rate: float) -> "DataFrame":
 
     try:
         from pyspark.sql.pandas.functions import arrow_udf
-    except ImportError:  # Spark 4.0, which wants pandas for this
+    except ImportError:  # Spark 4.0, whose arrow_udf needs pandas
         return frame.mapInArrow(pass_on, frame.schema)
     pass_on.__annotations__ = _annotations()
     kind = frame.schema[column].dataType
@@ -53,7 +55,7 @@ def paced(frame: "DataFrame", column: str, rate: float) -> "DataFrame":
 
 
 def pass_slowly(batches: "Iterator[_Rows]", pace: Pace) -> "Iterator[_Rows]":
-    """What a task does with the batches of a column, or of all of them."""
+    """Delay the batches of a task, of one column or of all."""
     for batch in batches:
         time.sleep(pace.wait_for(len(batch)))
         yield batch
@@ -61,7 +63,7 @@ def pass_slowly(batches: "Iterator[_Rows]", pace: Pace) -> "Iterator[_Rows]":
 
 @contextmanager
 def small_batches(spark: "SparkSession", rate: float | None) -> Iterator[None]:
-    """Let rows pass in batches of a tenth of a second, while the block runs. None: as they are."""
+    """Let rows pass in batches of a tenth of a second while the block runs; unchanged for None."""
     before = spark.conf.get(_BATCH_SETTING)
     assert before is not None
     if rate is not None:
@@ -74,7 +76,7 @@ def small_batches(spark: "SparkSession", rate: float | None) -> Iterator[None]:
 
 
 def _annotations() -> dict[str, Any]:
-    """By its types Spark knows a function that gets all batches of a task."""
+    """Annotations by which Spark recognizes a function that gets all batches of a task."""
     import pyarrow as pa
 
     return {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}

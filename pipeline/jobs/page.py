@@ -1,8 +1,8 @@
-"""The page of a report: one file of HTML that needs nothing else, not even a network.
+"""The page of a report: one HTML file that needs nothing else, not even a network.
 
-Pictures are SVG in the page, and the figures stand beside each in a table. Whatever text comes from
-a cluster is escaped, and the page forbids itself scripts and anything from elsewhere, so that a
-message whose key is a script is shown, not run.
+Charts are SVG in the page, and a table next to each has the numbers. Text that comes from a cluster
+is escaped, and the page forbids scripts and external resources, so that a message whose key is a
+script is shown, not run.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ SERIES
 
 
 def page(title: str, sections: Iterable[Section], made: datetime, summary: str = "") -> str:
-    """The whole page; `made` is when the report was."""
+    """Return the whole page; `made` is the time of the report."""
     parts = [
         "<!doctype html>",
         '<html lang="en">',
@@ -73,7 +73,7 @@ def page(title: str, sections: Iterable[Section], made: datetime, summary: str =
 
 
 def shown(value: Any, kind: str) -> str:
-    """A value of a column as people read it: times in UTC, digits in groups of three."""
+    """Format a value of a column for readers: times in UTC, digits in groups of three."""
     if value is None:
         return "-"
     if kind == "time":
@@ -88,7 +88,7 @@ def shown(value: Any, kind: str) -> str:
 
 
 def when(time: datetime) -> str:
-    """A point in time, to the second."""
+    """Format a time, to the second."""
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -1,7 +1,7 @@
-"""Charts: SVG that stands in a page, made of shapes and text only.
+"""Charts: SVG for a page, made of shapes and text only.
 
-They have no colours of their own but classes, which the style of mq.pipeline.jobs.page gives
-colours that can be read on light and on dark ground. Names that came from a cluster are escaped.
+They have no colours of their own but classes, to which the style of mq.pipeline.jobs.page gives
+colours that are legible on light and dark backgrounds. Names that came from a cluster are escaped.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
-# Of different series, on light and on dark ground.
+# Colours of series, on light and on dark backgrounds.
 LIGHT = ("#1b62a5", "#b5420c", "#2b7a2b", "#8a2be2", "#a3261f", "#6b4c3b", "#b0247e", "#4d5358")
 DARK = ("#7ab8f5", "#f2a65a", "#7ddc7d", "#c9a0ff", "#ff8f88", "#d3b09c", "#f78fd0", "#c3c9ce")
 
@@ -18,9 +18,9 @@ Points = Sequence[tuple[float, float]]
 _WIDTH = 760
 _HEIGHT = 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 30, 16, 36
-_ROW = 24  # of a bar
+_ROW = 24  # height of a bar
 _LEGEND_ROW = 20
-_LABEL = 250  # what is left for the names of bars
+_LABEL = 250  # width of the names of bars
 _LABEL_LETTERS = 32
 _VALUE = 110
 _TICKS = 5
@@ -33,7 +33,7 @@ _TIME_STEPS = (
 
 
 def short_number(value: float) -> str:
-    """1234567 as 1.23 M."""
+    """Format 1234567 as 1.23 M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size * 0.9995:
             return f"{value / size:.3g} {letter}"
@@ -41,7 +41,7 @@ def short_number(value: float) -> str:
 
 
 def short_time(milliseconds: float) -> str:
-    """1500 as 1.5 s."""
+    """Format 1500 as 1.5 s."""
     if milliseconds >= 999.5:
         return f"{milliseconds / 1000:.4g} s"
     return f"{milliseconds:.3g} ms"
@@ -52,9 +52,10 @@ def bars(
     values: Sequence[tuple[str, float]],
     text: Callable[[float], str] = short_number,
 ) -> str:
-    """A bar for each value, one below the other; the longest is that of the greatest value.
+    """Draw a bar for each value, one below the other; the greatest value has the longest bar.
 
-    Values are not negative, and stand beside their bars as `text` makes them. Empty without values.
+    Values must not be negative, and appear next to their bars as formatted by `text`. Empty without
+    values.
     """
     if not values:
         return ""
@@ -75,7 +76,7 @@ def bars(
 
 
 def over_time(title: str, series: Mapping[str, Points]) -> str:
-    """Lines whose points are (seconds since 1970, value); values are not negative.
+    """Draw lines whose points are (seconds since 1970, value); values must not be negative.
 
     A series of one point is a dot. Empty without points.
     """
@@ -93,9 +94,10 @@ def over_time(title: str, series: Mapping[str, Points]) -> str:
 
 
 def percentiles(title: str, series: Mapping[str, Points]) -> str:
-    """Lines whose points are (percent, ms), on scales where the slowest so many percent have room.
+    """Draw lines whose points are (percent, ms), on scales that give room to the slowest few
+    percent.
 
-    It goes to the last round percentile that there are points for. Empty without points.
+    The scale ends at the last round percentile that has points. Empty without points.
     """
     points = [point for line in series.values() for point in line]
     if not points:
@@ -123,7 +125,7 @@ def percentiles(title: str, series: Mapping[str, Points]) -> str:
 
 
 def standalone(picture: str, title: str) -> str:
-    """A picture as a file of its own, on white, with its title above."""
+    """Return a picture as a file of its own, on white, with its title at the top."""
     width, height = map(float, picture.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])
     style = "".join(
         f".fill{n}{{fill:{color}}}.line{n}{{fill:none;stroke:{color};stroke-width:2}}"
@@ -144,7 +146,7 @@ def standalone(picture: str, title: str) -> str:
 
 
 def ticks(top: float) -> list[float]:
-    """Round numbers from 0 to at most `top`, about five of them."""
+    """Return about five round numbers from 0 to at most `top`."""
     step = 10.0 ** math.floor(math.log10(top / _TICKS))
     for factor in (1, 2, 5, 10):
         if top / (step * factor) <= _TICKS:
@@ -154,7 +156,7 @@ def ticks(top: float) -> list[float]:
 
 
 def shortened(name: str) -> str:
-    """A name that has room beside its bar."""
+    """Shorten a name to the space next to its bar."""
     if len(name) <= _LABEL_LETTERS:
         return name
     half = _LABEL_LETTERS // 2
@@ -225,7 +227,7 @@ def _upright(x: Callable[[float], float], marks: Iterable[tuple[float, str]]) ->
 
 
 def _time_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Whole minutes, hours, days …, about five of them, in UTC."""
+    """Return about five whole minutes, hours, days …, in UTC."""
     step = next((s for s in _TIME_STEPS if (high - low) / s <= _TICKS + 1), _TIME_STEPS[-1])
     form = "%Y-%m-%d" if step >= _DAY else "%d %b %H:%M" if step >= _MINUTE else "%H:%M:%S"
     first = math.ceil(low / step)
@@ -240,5 +242,5 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
 
 
 def _nines(percent: float) -> float:
-    """How many nines a percentile has: 90 is 1, 99 is 2."""
+    """Return the number of nines of a percentile: 90 is 1, 99 is 2."""
     return math.log10(100 / (100 - percent))

@@ -2,20 +2,20 @@
 
 Reads an archive of `archive`, or any Parquet that has its columns. The messages of a queue go to
 one queue, one after the other, so that they keep their order: with --queues same to the queue with
-the same number (at the broker of the same name, or at the only one there is), with --queues mapped
-all queues of the archive are dealt out to those of the target in turn.
+the same number (at the broker of the same name, or at the only broker), with --queues mapped all
+queues of the archive are distributed over those of the target in turn.
 
 Bodies, tags, keys, flags, sharding keys and the users' own properties are kept. Message ids, times,
-delays and whatever else RocketMQ sets itself are new: a replayed message is a new message. Messages
-with an empty body, which no broker takes, and those whose body could not be decompressed, are left
-out and reported.
+delays and everything else that RocketMQ sets itself are new: a replayed message is a new message.
+Messages with an empty body, which brokers refuse, and those whose body could not be decompressed,
+are left out and reported.
 
-A task sends the messages for one queue, --rate of them a second at most; how many tasks run at a
-time is up to Spark (local[*]: one per core). Without --exactly-once a task that fails and is tried
-again sends its messages again from the first one, and so does a second run: choose what is left
-with --begin. With it, consumers see all messages when the job has ended, or none.
+A task sends the messages for one queue, at most --rate of them per second; Spark decides how many
+tasks run at a time (local[*]: one per core). Without --exactly-once a task that fails and is
+retried sends its messages again from the first one, and so does a second run: choose the remaining
+ones with --begin. With it, consumers see all messages when the job has ended, or none.
 
---count-only says what would be sent where.
+--count-only only shows what would be sent where.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import HOME
 from mq.pipeline.jobs.choice import folder_option, time_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time, told_of_damaged
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text, time
 from mq.pipeline.jobs.pacing import paced, small_batches
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue
@@ -67,13 +67,13 @@ _QUEUE = ("topic", "brokerName", "queueId")
 
 
 def queue_numbers(text: str) -> tuple[int, ...]:
-    """Numbers between commas."""
+    """Parse numbers separated by commas."""
     return tuple(parsing.number(0, 2**31 - 1)(part.strip()) for part in text.split(","))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to send, and where to."""
+    """Options of a replay."""
 
     folder: str = folder_option(
         "The archive, or a folder of Parquet files with its columns.", "/data/archive"
@@ -111,7 +111,7 @@ class Options:
     queues: str = option(
         "queues",
         parsing.choice("same", "mapped"),
-        "Which queue messages go to: the one with the same number, or one of all in turn.",
+        "Target queue of messages: the one with the same number, or one of all in turn.",
         example="mapped",
         default="same",
         metavar="same|mapped",
@@ -119,17 +119,17 @@ class Options:
     rate: int | None = option(
         "rate",
         parsing.number(1, 10**9),
-        "Messages a second that each task sends at most.",
+        "Maximum number of messages per second that each task sends.",
         example="500",
         default=None,
         metavar="N",
     )
     exactly_once: bool = switch("exactly-once", "Let consumers see all messages at the end.")
-    count_only: bool = switch("count-only", "Send nothing; say what would be sent where.")
+    count_only: bool = switch("count-only", "Send nothing; show what would be sent where.")
 
 
 def load(spark: "SparkSession", folder: str) -> "DataFrame":
-    """The messages in a folder. Raises JobError for a folder that has none."""
+    """Return the messages in a folder. Raises JobError for a folder without any."""
     from pyspark.sql import functions as f
 
     target = Folder(spark, folder)
@@ -150,7 +150,7 @@ def load(spark: "SparkSession", folder: str) -> "DataFrame":
 
 
 def chosen(frame: "DataFrame", options: Options) -> "DataFrame":
-    """The messages that the options choose; days of an archive that are not wanted are not read."""
+    """Select the messages that the options choose; other days of an archive are not read."""
     from pyspark.sql import functions as f
 
     if options.topic:
@@ -169,9 +169,10 @@ def chosen(frame: "DataFrame", options: Options) -> "DataFrame":
 
 
 def by_queue(frame: "DataFrame") -> "DataFrame":
-    """A row per queue: topic, brokerName, queueId, messages, bytes, first, last, empty, damaged.
+    """Return a row per queue: topic, brokerName, queueId, messages, bytes, first, last, empty,
+    damaged.
 
-    `empty` and `damaged` are those that cannot be sent; `messages` are the others.
+    `empty` and `damaged` count messages that cannot be sent; `messages` counts the others.
     """
     from pyspark.sql import functions as f
 
@@ -198,9 +199,9 @@ def targets(
     how: str,
     to: str | None,
 ) -> dict[Queue, "MessageQueue"]:
-    """Which queue the messages of each queue go to. `there` are the queues of target topics.
+    """Return the target queue of each source queue. `there` are the queues of target topics.
 
-    Raises JobError where there is no queue of the same number.
+    Raises JobError if there is no queue of the same number.
     """
     found = {}
     turns: dict[str, int] = {}
@@ -224,7 +225,7 @@ def targets(
 
 
 def prepared(frame: "DataFrame", to: Mapping[Queue, "MessageQueue"]) -> "DataFrame":
-    """What is written to the topics: a task for each target queue, in the order of offsets.
+    """Return the rows to write: a task for each target queue, in the order of offsets.
 
     Messages with an empty body, or one that could not be decompressed, are left out.
     """
@@ -274,8 +275,8 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
         where = (target.topic, target.broker_name, target.queue_id)
         rows.append((*source, row.messages, row.bytes, *times, *where))
     empty = sum(row.empty for row in counted)
-    failures = [f"{empty} messages have an empty body, which no broker takes"] * bool(empty)
-    failures += told_of_damaged(sum(row.damaged for row in counted), "not sent")
+    failures = [f"{empty} messages have an empty body, which brokers refuse"] * bool(empty)
+    failures += damage_report(sum(row.damaged for row in counted), "not sent")
     if options.count_only:
         return JobResult([QUEUES.of(rows)], failures, ["nothing was sent: --count-only"])
     messages = prepared(frame, to)
@@ -291,7 +292,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
 def _queues_of(
     cluster: ClusterAccess, topics: Iterable[str]
 ) -> dict[str, "Sequence[MessageQueue]"]:
-    """The queues of each topic that can be written to. Raises JobError."""
+    """Return the writable queues of each topic. Raises JobError."""
     from mq.client.blocking import run as wait
     from mq.client.errors import RouteNotFound
     from mq.client.routes import write_queues
@@ -303,7 +304,7 @@ def _queues_of(
                 found[topic] = sorted(write_queues(topic, wait(session.route(topic))))
             except RouteNotFound:
                 raise JobError(
-                    f"there is no topic {topic}: make it first, with as many queues as it had, or "
+                    f"topic {topic} does not exist: create it first, with as many queues, or "
                     "send to another one with --to"
                 ) from None
             except MQError as error:

@@ -1,15 +1,15 @@
-"""Report how evenly messages lie in queues, and which keys have most of them.
+"""Report how evenly messages are spread over queues, and which keys have most of them.
 
-Of each topic: messages and bytes per queue, empty queues included, and their coefficient of
+For each topic: messages and bytes per queue, empty queues included, and their coefficient of
 variation (the standard deviation over the mean: 0 is even, and above 0.25 one consumer has
-noticeably more to do than another). Of each topic and kind of value (keys, tags, sharding key, or a
+noticeably more work than another). For each topic and kind of value (keys, tags, sharding key, or a
 property of --property): the --top values with most messages, and what can be done about it.
 
-Bytes are those in the broker's log, bodies compressed as they are there. A message with several
-keys counts for each one of them.
+Bytes are those in the broker's log, with bodies compressed as they are there. A message with
+several keys counts for each one of them.
 
-Up to --exact messages the values are counted exactly. Above that they are counted by a sketch, in
-little memory: then bytes are not known, and counts may be off by 0.003 % of all values of a kind.
+Up to --exact messages the values are counted exactly. Above that they are counted by a sketch, with
+little memory: then bytes are unknown, and counts may be off by 0.003 % of all values of a kind.
 Spark 4.0 has no such sketch: there they are always counted exactly.
 """
 
@@ -88,12 +88,12 @@ _DRAWN = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Options(MessageChoice):
-    """Which messages are counted, and by what."""
+    """Options of the report."""
 
     top: int = option(
         "top",
         parsing.number(1, 1000),
-        "How many values of each kind are shown.",
+        "Number of values of each kind that are shown.",
         example="50",
         default=20,
         metavar="N",
@@ -109,7 +109,7 @@ class Options(MessageChoice):
     exact: int = option(
         "exact",
         parsing.number(0, 2**53),
-        "Up to how many messages values are counted exactly.",
+        "Number of messages up to which values are counted exactly.",
         example="1000000",
         default=50_000_000,
         metavar="N",
@@ -117,14 +117,14 @@ class Options(MessageChoice):
 
 
 class Skew(NamedTuple):
-    """How even some numbers are; `share` is that of the greatest, of all of them."""
+    """The skew of some counts; `share` is the fraction of the greatest one."""
 
     variation: float
     share: float
 
 
 def skew_of(counts: Sequence[int]) -> Skew:
-    """The coefficient of variation, and the greatest share; 0 and 0 of nothing."""
+    """Return the coefficient of variation, and the greatest share; 0 and 0 without counts."""
     total = sum(counts)
     if not total:
         return Skew(0.0, 0.0)
@@ -134,7 +134,7 @@ def skew_of(counts: Sequence[int]) -> Skew:
 
 
 def by_queue(messages: "DataFrame") -> "DataFrame":
-    """A row per queue that has messages: topic, brokerName, queueId, messages, bytes."""
+    """Return a row per queue that has messages: topic, brokerName, queueId, messages, bytes."""
     from pyspark.sql import functions as f
 
     return messages.groupBy("topic", "brokerName", "queueId").agg(
@@ -143,7 +143,7 @@ def by_queue(messages: "DataFrame") -> "DataFrame":
 
 
 def valued(messages: "DataFrame", property_name: str | None = None) -> "DataFrame":
-    """A row for each value that a message has: topic, of (keys, tags, …), value, size."""
+    """Return a row for each value that a message has: topic, of (keys, tags, …), value, size."""
     from pyspark.sql import functions as f
 
     properties = f.col("properties")
@@ -164,16 +164,17 @@ def valued(messages: "DataFrame", property_name: str | None = None) -> "DataFram
 
 
 def _named(kind: str) -> "Callable[[Column], Column]":
-    """Make a structure of a value, which says what it is a value of."""
+    """Return a function that builds a structure of a value and its kind."""
     from pyspark.sql import functions as f
 
     return lambda value: f.struct(f.lit(kind).alias("of"), value.alias("value"))
 
 
 def top_values(values: "DataFrame", top: int, *, exact: bool) -> "DataFrame":
-    """Of `valued` the values with most messages of each topic and kind: the columns of `VALUES`.
+    """Select from `valued` the values with most messages of each topic and kind: columns of
+    `VALUES`.
 
-    Where Spark has no sketch for it, before 4.1, they are counted exactly.
+    Before Spark 4.1, which has no sketch for it, they are counted exactly.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -233,10 +234,13 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
 def advice(
     counts: Sequence[int], brokers: int, hot: tuple[str, float] | None, several_keys: bool
 ) -> str:
-    """What to do about queues with so many messages. `hot` is the sharding key with most messages,
-    and its share of those that have one; `several_keys` whether there are others."""
+    """Return advice for queues with these counts. `hot` is the sharding key with most messages, and
+    its share of those that have one; `several_keys` tells whether there are others.
+    """
     if len(counts) == 1:
-        return "one queue: one consumer of a group gets everything; more queues let more work"
+        return (
+            "one queue: one consumer of a group gets everything; add queues to use more consumers"
+        )
     if not sum(counts):
         return "no messages"
     skew = skew_of(counts)
@@ -250,8 +254,8 @@ def advice(
         return "even"
     if hot is not None and several_keys:
         return (
-            "no sharding key is hot, but they fall on few queues: use keys of more different "
-            "values, or as many queues as keys spread well over"
+            "no sharding key is hot, but they fall on few queues: use keys with more different "
+            "values, or a number of queues over which keys spread well"
         )
     if empty:
         return (
@@ -259,8 +263,8 @@ def advice(
             "a value that has few different ones?"
         )
     if brokers > 1:
-        return "compare brokers: was one added lately, read-only or away for a while?"
-    return "producers choose queues by themselves: look at how they do"
+        return "compare brokers: was one added lately, read-only or unavailable for a while?"
+    return "producers choose queues by themselves: check how they do"
 
 
 def _topic_rows(queues: Table, values: Table) -> Iterable[tuple[object, ...]]:
@@ -292,7 +296,7 @@ def _with_shares(counted: Mapping[Queue, tuple[int, int]]) -> Table:
 
 
 def _queues(options: Options, cluster: ClusterAccess) -> dict[Queue, int]:
-    """All queues of the topics, and how many messages are in them at most."""
+    """Return all queues of the topics, each with the maximum number of its messages."""
     from mq.pipeline.cluster import Cluster
     from mq.pipeline.options import parse_options
 

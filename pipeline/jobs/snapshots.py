@@ -3,7 +3,7 @@
     day=2026-01-31/offsets-20260131T080000123Z-1f0c9a5e.parquet
 
 The day is that of UTC. A snapshot is one file, which appears whole, so that readers never see a
-part of one; those of Spark find the column `day` in the folder's name.
+part of one; Spark's readers take the column `day` from the folder's name.
 """
 
 import uuid
@@ -26,12 +26,12 @@ _TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 
 
 def folder_option(help: str) -> Any:
-    """A field: where the snapshots are."""
+    """Declare the folder of the snapshots."""
     return choice.folder_option(help, "/data/offsets")
 
 
 def layout_option(help: str) -> Any:
-    """A field: one of `LAYOUTS`."""
+    """Declare a choice of `LAYOUTS`."""
     return option(
         "layout",
         parsing.choice(*LAYOUTS),
@@ -45,7 +45,7 @@ def layout_option(help: str) -> Any:
 def write(spark: "SparkSession", frame: "DataFrame", folder: str, layout: str) -> str:
     """Add a snapshot, whose columns are those of `SCHEMA` with one time; returns the file's path.
 
-    Raises JobError if the folder cannot be written to.
+    Raises JobError if the folder is not writable.
     """
     times = frame.agg({"snapshotTime": "max"}).collect()[0][0]
     taken = datetime.now(UTC) if times is None else times.astimezone(UTC)
@@ -58,9 +58,9 @@ def write(spark: "SparkSession", frame: "DataFrame", folder: str, layout: str) -
 
 
 def read(spark: "SparkSession", folder: str, layout: str) -> "DataFrame":
-    """All snapshots in a folder, with the columns of `SCHEMA` and `day`.
+    """Return all snapshots in a folder, with the columns of `SCHEMA` and `day`.
 
-    Raises JobError for a folder that has none.
+    Raises JobError for a folder without any.
     """
     ending = f".{layout}"
     target = Folder(spark, folder)

@@ -1,16 +1,15 @@
-"""Folders for what jobs write, on whatever file system Spark reaches: file:, hdfs:, s3a:, ….
+"""Folders for the output of jobs, on any file system that Spark reaches: file:, hdfs:, s3a:, ….
 
-Spark knows how to get at them, with the settings and secrets that it was given; this asks it to,
-through the Java classes that it uses itself.
+Spark can access them, with its settings and secrets; this module uses the same Java classes.
 
-A file appears whole or not at all. Spark's readers do not see names that begin with `_` or `.`:
-what is being made has such a name, and gets its own by a rename. Object stores have no rename:
-there the file is copied, which shows it whole, too.
+A file appears whole or not at all. Spark's readers ignore names that begin with `_` or `.`: an
+unfinished file has such a name, and gets its own by a rename. Object stores have no rename: there
+the file is copied, which is atomic, too.
 
-Of two who make a file of the same name at the same time one has to fail. That is so where a rename
-is one step that replaces nothing (HDFS), with links (local folders), and in object stores that make
-an object only if it is not there (S3 with Hadoop 3.4.2 or later). Elsewhere it has to be said that
-nobody else writes.
+If two processes create a file of the same name at the same time, one must fail. This holds where a
+rename is one step that replaces nothing (HDFS), with links (local folders), and in object stores
+that create an object only if it is absent (S3 with Hadoop 3.4.2 or later). Elsewhere the user must
+declare that no other process writes.
 """
 
 import errno
@@ -29,18 +28,19 @@ if TYPE_CHECKING:
 
 
 _RENAMES_ONCE = ("hdfs", "webhdfs", "swebhdfs")  # one step, which replaces nothing
-# What Hadoop's file systems say they can, and are asked for, where a file is made at its close only
-# if there is none (Options.CreateFileOptionKeys).
+# The capability and option of Hadoop's file systems to create a file, when it is closed, only if it
+# is absent (Options.CreateFileOptionKeys).
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
-# What Hadoop's file systems raise is named by class, and by that of Java in its text alone.
+# Hadoop's file systems name the error by its class; errors of Java only in its text.
 _REFUSED = re.compile(r"AccessControl|AccessDenied|Permission denied")
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems without
+# file systems without links
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Folder:
-    """A folder, which need not be there yet. Names in it are relative, with `/`.
+    """A folder, which need not exist yet. Names in it are relative, with `/`.
 
-    Methods raise JobError for what the file system refuses.
+    Methods raise JobError if the file system fails.
     """
 
     def __init__(self, spark: "SparkSession", path: str) -> None:
@@ -61,7 +61,7 @@ class Folder:
         self.path: str = self._root.toString()
 
     def child(self, name: str) -> str:
-        """The whole path of a name."""
+        """Return the whole path of a name."""
         path: str = self._at(name).toString()
         return path
 
@@ -70,7 +70,7 @@ class Folder:
             return bool(self._files.exists(self._at(name)))
 
     def names(self, name: str = "") -> list[str]:
-        """What lies in a folder, sorted, without hidden names; nothing if it is not there."""
+        """Return the names in a folder, sorted, without hidden ones; none if it does not exist."""
         with _explained(self.path):
             if not self._files.exists(self._at(name)):
                 return []
@@ -78,7 +78,7 @@ class Folder:
         return sorted(each for each in found if not each.startswith("."))
 
     def files(self, name: str = "") -> list[str]:
-        """The data files in a folder and those below it, sorted, relative to `name`."""
+        """Return the data files in a folder and its subfolders, sorted, relative to `name`."""
         start = self.child(name)
         found = []
         with _explained(self.path):
@@ -101,14 +101,15 @@ class Folder:
                 stream.close()
 
     def require_one_writer(self) -> None:
-        """Raises JobError where two who make the same file may not see each other."""
+        """Raises JobError if the file system cannot detect two writers of the same file."""
         if self._scheme not in ("file", *_RENAMES_ONCE) and not self._makes_if_absent():
             raise self._unsafe()
 
     def write_new(self, name: str, content: bytes, *, alone: bool = False) -> bool:
-        """Write a file; False if there is one of that name, which then stays as it is.
+        """Write a file; False if there is one of that name, which then stays unchanged.
 
-        Raises JobError where that cannot be made sure, unless `alone` says that nobody else writes.
+        Raises JobError if this cannot be guaranteed, unless `alone` declares that no other process
+        writes.
         """
         with _explained(self.child(name)):
             if self._scheme not in ("file", *_RENAMES_ONCE) and self._makes_if_absent():
@@ -125,7 +126,7 @@ class Folder:
                 self._files.delete(self._at(hidden), False)
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another name, in a folder that is made if it is not there."""
+        """Rename a file, into a folder that is created if it is absent."""
         with _explained(self.child(source)):
             place = self._at(target)
             self._files.mkdirs(place.getParent())
@@ -133,7 +134,7 @@ class Folder:
                 raise FolderFailed(f"{self.child(source)} cannot be moved to {self.child(target)}")
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all that is in it."""
+        """Delete a file, or a folder with its contents."""
         with _explained(self.child(name)):
             self._files.delete(self._at(name), True)
 
@@ -149,10 +150,10 @@ class Folder:
             self.delete(staging)
 
     def write_whole(self, frame: "DataFrame") -> None:
-        """Write a frame as Parquet; the folder appears when all is there, in place of what it was.
+        """Write a frame as Parquet; the complete folder replaces the previous one.
 
-        What it was is moved aside for that, and deleted then: a kill between the two leaves it
-        beside, with a name that begins with `_replaced-`.
+        The previous folder is moved aside first, and deleted afterwards: a kill in between leaves
+        it next to the new one, with a name that begins with `_replaced-`.
         """
         beside = Folder(self._spark, self._root.getParent().toString())
         name, mark = self._root.getName(), uuid.uuid4().hex
@@ -179,9 +180,9 @@ class Folder:
 
     def _unsafe(self) -> JobError:
         return JobError(
-            f"{self.path}: with {self._scheme}: two runs at the same time cannot be told apart "
-            "there, and both would archive the same. See to it that only one runs, and say so: "
-            "--alone"
+            f"{self.path}: with {self._scheme}: two runs at the same time cannot be told apart, "
+            "and both would archive the same messages. Make sure that only one runs, and confirm "
+            "it with --alone"
         )
 
     def _makes_if_absent(self) -> bool:
@@ -197,7 +198,7 @@ class Folder:
             stream.write(bytearray(content))
             stream.close()
         except Py4JJavaError:
-            # Refused, or it was done and the answer was lost: what is there tells.
+            # It was refused, or the answer was lost: compare the file's contents.
             if not self._files.exists(self._at(name)):
                 raise
             return self.read(name) == content
@@ -205,7 +206,8 @@ class Folder:
 
     def _rename_new(self, source: str, target: str, alone: bool) -> bool:
         if self._scheme == "file":
-            # Java's rename looks first and replaces then; a link is made or refused at once.
+            # Java's rename checks first and replaces then; a link is created or refused in one
+            # step.
             try:
                 os.link(self._local(source), self._local(target))
                 return True
@@ -226,7 +228,7 @@ class Folder:
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Say in one line what a file system refuses."""
+    """Convert errors of a file system to JobErrors of one line."""
     from py4j.protocol import Py4JJavaError
 
     try:

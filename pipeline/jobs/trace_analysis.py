@@ -1,15 +1,16 @@
 """Report latencies, failures and retries per topic and group, from the traces of clients.
 
-Clients that trace write what they send and consume to a topic of its own. Of each topic and group:
-how long sends took; how long a message waited from the end of its send to its first delivery to a
-listener (it is stored shortly before that end); how long listeners took; and end to end, from the
-beginning of the send to the end of the first successful consumption, retries included. Percentiles
-are exact up to some ten thousand messages of a group, and beyond that off by 0.01 % of the ranks.
+Clients with tracing write what they send and consume to a topic of its own. For each topic and
+group: how long sends took; how long a message waited from the end of its send to its first delivery
+to a listener (it is stored shortly before that end); how long listeners took; and end to end, from
+the beginning of the send to the end of the first successful consumption, retries included.
+Percentiles are exact up to some ten thousand messages of a group, and beyond that off by 0.01 % of
+the ranks.
 
-Times are those of the clients' clocks: where a message was delivered before its send ended, the
-wait counts as 0 and is in the column "Clocks differ". A consumer's entries do not name the topic:
-it comes from the producer's, and is "(not traced)" where there are none in the time that was
-chosen. Deliveries without an end were underway, or their consumer died.
+Times are those of the clients' clocks: if a message was delivered before its send ended, the wait
+counts as 0 and is in the column "Clocks differ". A consumer's entries do not name the topic: it
+comes from the producer's entries, and is "(not traced)" if there are none in the chosen time.
+Deliveries without an end were in progress, or their consumer died.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ _DRAWN = 8
 
 
 def _latencies(name: str, title: str) -> tuple[Field, ...]:
-    """Columns for the percentiles and the greatest of some latencies, in ms."""
+    """Return columns for the percentiles and the maximum of some latencies, in ms."""
     return (
         *(number(f"{name}P{percent:g}", f"{title} {percent:g} % ms") for percent in _PERCENTS),
         number(f"{name}Max", f"{title} max ms"),
@@ -85,7 +86,7 @@ REPORTS = True
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Which traces."""
+    """Options of the report."""
 
     trace_topic: str = option(
         "trace-topic",
@@ -96,7 +97,7 @@ class Options:
         metavar="TOPIC",
     )
     expected_brokers: tuple[str, ...] = expected_brokers_option(
-        "Brokers that the topic has to be at: fail when one of them is down, which is not known "
+        "Brokers that the topic must be at: fail if one of them is down, which is not detected "
         "otherwise."
     )
     begin: int | None = time_option(
@@ -108,7 +109,7 @@ class Options:
 
 
 def sends(entries: "DataFrame") -> "DataFrame":
-    """A row per topic and producer group, with the columns of `SENDS`."""
+    """Return a row per topic and producer group, with the columns of `SENDS`."""
     from pyspark.sql import functions as f
 
     return (
@@ -124,7 +125,7 @@ def sends(entries: "DataFrame") -> "DataFrame":
 
 
 def deliveries(entries: "DataFrame") -> "DataFrame":
-    """A row for each delivery of a message to a listener.
+    """Return a row for each delivery of a message to a listener.
 
     Columns: topic, group, messageId, retryTimes, first (whether it is the message's first one to
     the group); in ms: wait (null unless first), clocksDiffer, cost (null without an end), success,
@@ -180,8 +181,9 @@ def deliveries(entries: "DataFrame") -> "DataFrame":
 
 
 def consumes(delivered: "DataFrame") -> "DataFrame":
-    """Of `deliveries` a row per topic and consumer group, with the columns of `CONSUMES`, and
-    `waitCurve`, the waits at the percentiles that are drawn."""
+    """Summarize `deliveries`: a row per topic and consumer group, with the columns of `CONSUMES`,
+    and `waitCurve`, the waits at the percentiles that are drawn.
+    """
     from pyspark.sql import functions as f
 
     once = delivered.groupBy("topic", "group", "messageId").agg(
@@ -211,7 +213,7 @@ def consumes(delivered: "DataFrame") -> "DataFrame":
 
 
 def outcomes(entries: "DataFrame") -> "DataFrame":
-    """How often consuming ended how, and transactions, by group: the columns of `OUTCOMES`."""
+    """Count the outcomes of consuming and of transactions, by group: the columns of `OUTCOMES`."""
     from pyspark.sql import functions as f
 
     names = f.create_map(
@@ -234,10 +236,11 @@ def outcomes(entries: "DataFrame") -> "DataFrame":
 
 
 def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
-    """Report. Raises JobError where there are no traces."""
+    """Report. Raises JobError if there are no traces."""
     from mq.pipeline.jobs.trace_entries import entries
 
-    chosen = {"topic": options.trace_topic, "failOnDamage": "false"}  # it is a malformed trace
+    # a damaged body is a malformed trace
+    chosen = {"topic": options.trace_topic, "failOnDamage": "false"}
     if options.expected_brokers:
         chosen["expectedBrokers"] = ",".join(options.expected_brokers)
     if options.begin is not None:
@@ -248,8 +251,8 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     kinds = {row.kind: row["count"] for row in rows.groupBy("kind").count().collect()}
     if not kinds.keys() - {"Malformed"}:
         raise JobError(
-            f"topic {options.trace_topic} has no traces in the time that was chosen: let clients "
-            "trace (Java: enableMsgTrace, mq: trace=True), and brokers with traceTopicEnable=true"
+            f"topic {options.trace_topic} has no traces in the chosen time: enable tracing in "
+            "clients (Java: enableMsgTrace, mq: trace=True), and traceTopicEnable=true in brokers"
         )
     counted = consumes(deliveries(rows)).persist()
     tables = [
@@ -297,7 +300,7 @@ def _page(tables: Sequence[Table], curves: dict[str, list[tuple[float, float]]])
 
 
 def _measured(name: str, value: "Column") -> list["Column"]:
-    """The columns of `_latencies`."""
+    """Return the columns of `_latencies`."""
     from pyspark.sql import functions as f
 
     each = [_percentile(value, percent).alias(f"{name}P{percent:g}") for percent in _PERCENTS]

@@ -16,8 +16,8 @@ from mq.client.trace.entries import (
     decode,
 )
 
-#: Times and costs in ms. Of kind: Pub, SubBefore, SubAfter, EndTransaction; or Malformed, whose
-#: other columns are null, for a trace that cannot be read to its end.
+#: Times and costs in ms. Of kind: Pub, SubBefore, SubAfter, EndTransaction; or Malformed, with all
+#: other columns null, for a trace that cannot be parsed completely.
 SCHEMA = (
     "kind string, timestamp bigint, `group` string, topic string, messageId string, "
     "requestId string, cost bigint, success boolean, retryTimes int, outcome int, state string"
@@ -42,12 +42,14 @@ _ARROW = pa.list_(
 
 
 def entries(traces: DataFrame) -> DataFrame:
-    """A row for each entry in the column `body` of trace messages, with the columns of `SCHEMA`."""
+    """Return a row for each entry in the column `body` of trace messages, with the columns of
+    `SCHEMA`.
+    """
     structure = ", ".join(part.replace(" ", ": ", 1) for part in SCHEMA.split(", "))
     kind = f"array<struct<{structure}>>"
     try:
         from pyspark.sql.pandas.functions import arrow_udf
-    except ImportError:  # Spark 4.0, which wants pandas for this
+    except ImportError:  # Spark 4.0, whose arrow_udf needs pandas
         found = traces.select("body").mapInArrow(_decoded, f"entries {kind}")
         return found.select(f.explode("entries").alias("entry")).select("entry.*")
     decoded = arrow_udf(decode_bodies, kind)  # type: ignore[call-overload]
@@ -60,7 +62,7 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def decode_bodies(bodies: pa.Array) -> pa.Array:
-    """The entries in each body, in a list of structures."""
+    """Return the entries of each body, as a list of structures."""
     return pa.array([_entries(bytes(body.as_buffer())) for body in bodies], _ARROW)
 
 

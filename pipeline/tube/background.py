@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for clients whose heartbeats go on while Spark is busy."""
+"""An event loop in a thread of its own, for clients that send heartbeats while Spark is busy."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """Begins when it is made; a context manager, or closed by `close`."""
+    """Starts when it is created; a context manager, or closed by `close`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -24,7 +24,7 @@ class Background:
         self.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something to its end, and return what it returns. Who is interrupted ends it."""
+        """Run a coroutine and return its result. An interruption of the caller cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -33,7 +33,9 @@ class Background:
             raise
 
     def iterate(self, source: AsyncGenerator[T, None], ahead: int) -> Generator[T, None, None]:
-        """What a source has, of which so many are taken ahead. Whoever stops early ends it."""
+        """Yield the items of a source, of which up to `ahead` are fetched in advance. The source is
+        closed if the caller stops early.
+        """
         taken: asyncio.Queue[tuple[T | None, BaseException | None]] = asyncio.Queue(ahead)
 
         async def take() -> None:
@@ -62,7 +64,7 @@ class Background:
             self.run(_end([taking]))
 
     def close(self) -> None:
-        """End what runs still, and the thread. Safe to call again."""
+        """Cancel the running tasks, and end the thread. Safe to call again."""
         if self._loop.is_closed():
             return
         self.run(_end_others())
@@ -77,7 +79,7 @@ async def _end_others() -> None:
 
 
 async def _end(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
-    """Cancel them, and wait until they have ended."""
+    """Cancel tasks, and wait until they have ended."""
     ended = [task for task in tasks if task is not None]
     for task in ended:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Batch reads: topics of TubeMQ as tables of what is in them when the query is planned."""
+"""Batch reads: tables of the messages that topics of TubeMQ hold when the query is planned."""
 
 from collections.abc import Iterator
 
@@ -16,10 +16,10 @@ from mq.pipeline.tube.reading import TubeTask, read
 
 
 class TubeBatchReader(DataSourceReader):
-    """Reads what is in the topics when the query is planned."""
+    """Reads the messages that the topics hold when the query is planned."""
 
     def __init__(self, options: TubeReadOptions, schema: StructType) -> None:
-        """Raises SchemaError for columns that messages have not."""
+        """Raises SchemaError for columns that messages do not have."""
         Table(schema, COLUMNS)
         self._options = options
         self._schema = schema

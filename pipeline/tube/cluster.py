@@ -1,7 +1,7 @@
-"""Cluster of a read from TubeMQ, as its driver asks it: partitions and their offsets.
+"""Access of a read's driver to a TubeMQ cluster: partitions and their offsets.
 
-Only who holds a partition hears of its offsets. The driver holds each for as long as the answer
-takes, while no task of its query does, and leaves the group where it was.
+Only the holder of a partition can query its offsets. The driver holds each one for the duration of
+the query, while no task of its query does, and does not change the group's offsets.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# What is asked again sooner has the same answer: Spark asks a query that waits a hundred times a
-# second where its topics end.
+# Answers are reused for this time: Spark asks a waiting query a hundred times a second for the ends
+# of its topics.
 _FRESH_SECONDS = 0.2
 
-# Other topics or filters than ours: those of this query before it was started again with others?
-# Spark ends its driver's process without a word, and masters forget that after half a minute.
+# Another client of the group has other topics or filters, possibly this query before a restart with
+# others: Spark kills its driver's process, and masters forget it after half a minute.
 _LEAVING = (Code.CLIENT_INCONSISTENT_TOPICSET, Code.CLIENT_INCONSISTENT_FILTERSET)
 _LEAVING_PAUSE = 1.0  # seconds
 
@@ -47,7 +47,7 @@ _SILENT = (ConnectError, RequestTimeout, BadAnswer)
 
 
 class TubeCluster:
-    """Asks; a context manager, or closed by `close`. What has failed is connected to anew."""
+    """Queries a cluster; a context manager, or closed by `close`. It reconnects after a failure."""
 
     def __init__(self, options: TubeReadOptions) -> None:
         self._options = options
@@ -58,7 +58,8 @@ class TubeCluster:
         self._begins: dict[str, int] = {}
         self._bounds: dict[Queue, Bounds] = {}
         self._asked: float | None = None
-        self._left_out: set[str] = set()  # partitions whose broker does not answer: it was logged
+        # partitions whose broker does not answer, which was logged
+        self._left_out: set[str] = set()
 
     def __enter__(self) -> "TubeCluster":
         return self
@@ -76,23 +77,26 @@ class TubeCluster:
                 background.close()
 
     def bounds(self) -> dict[Queue, Bounds]:
-        """The partitions of the topics that can be read, each with its bounds in the index.
+        """Return the readable partitions of the topics, each with its bounds in the index.
 
-        Raises OptionError for masters that do not answer and for what they refuse, BrokerDown for a
-        broker that does not answer, each after the retries of the options; where data may be lost
-        its partitions are left out instead. PartitionOccupied, if a partition is not free in time.
+        After the retries of the options it raises OptionError for masters that do not answer and
+        for what they refuse, and BrokerDown for a broker that does not answer; if data loss is
+        allowed, its partitions are left out instead. Raises PartitionOccupied if a partition is not
+        free in time.
         """
         if self._asked is None or time.monotonic() - self._asked >= _FRESH_SECONDS:
-            self._bounds = self._again(self._ask)
+            self._bounds = self._with_retries(self._ask)
             self._asked = time.monotonic()
         return dict(self._bounds)
 
     def place(self, offsets: Mapping[Queue, int]) -> None:
-        """Set the group to where a query begins. Raises as `bounds`."""
+        """Set the group's offsets to the start of a query. Raises what `bounds` raises."""
         keys = {TubePartition(*queue).key: at for queue, at in offsets.items()}
-        self._again(lambda last: self._each(keys, lambda key: self._place(key, keys[key]), last))
+        self._with_retries(
+            lambda last: self._each(keys, lambda key: self._place(key, keys[key]), last)
+        )
 
-    def _again(self, ask: Callable[[bool], Coroutine[Any, Any, T]]) -> T:
+    def _with_retries(self, ask: Callable[[bool], Coroutine[Any, Any, T]]) -> T:
         pause = self._options.retry_pause_ms / 1000
         tries_left = self._options.retries
         deadline = time.monotonic() + self._options.occupied_ms / 1000
@@ -105,15 +109,15 @@ class TubeCluster:
                 refused = self._refused(error)
                 self.close()
                 if getattr(error, "code", None) in _LEAVING and time.monotonic() < deadline:
-                    log.warning("waiting for members of an earlier query to be gone: %s", error)
+                    log.warning("waiting until members of an earlier query have left: %s", error)
                     time.sleep(_LEAVING_PAUSE)
                     continue
-                # Masters that never answered have the wrong address: they are not asked again.
+                # If masters never answered, the address is assumed to be wrong: no retry.
                 if refused is not None and not (tries_left and self._answered):
                     raise refused from None
                 if not tries_left:
                     raise
-                log.warning("TubeMQ: again in %g s: %s", pause, error)
+                log.warning("TubeMQ: retrying in %g s: %s", pause, error)
                 time.sleep(pause)
                 pause *= 2
                 tries_left -= 1
@@ -146,9 +150,9 @@ class TubeCluster:
     async def _each(
         self, keys: Iterable[str], work: Callable[[str], Coroutine[Any, Any, T]], last: bool
     ) -> dict[str, T]:
-        """Do something for partitions, side by side. Raises what one raises.
+        """Run a function for all partitions concurrently. Raises the error of any of them.
 
-        With `last` BrokerDown for brokers that do not answer, or they are left out.
+        With `last` it raises BrokerDown for brokers that do not answer, or leaves them out.
         """
         keys = list(keys)
         results = await asyncio.gather(*map(work, keys), return_exceptions=True)
@@ -164,16 +168,16 @@ class TubeCluster:
                 raise BrokerDown(partition.broker_name, partition.topic, str(result)) from None
             elif key not in self._left_out:
                 self._left_out.add(key)
-                log.warning("partition %s is left out: %s", key, result)
+                log.warning("skipping partition %s: %s", key, result)
         return found
 
     async def _bounds_of(self, key: str) -> Bounds:
-        """The oldest offset is asked for once: it is for those that begin there."""
+        """The oldest offset is queried once: it is for queries that begin there."""
         consumer = await self._joined()
         try:
             now = await hold(consumer, key, self._options)
             if now.most == UNDEFINED:
-                raise BadAnswer(key, "the broker does not say where the partition ends")
+                raise BadAnswer(key, "the broker did not return the end of the partition")
             if key not in self._begins:
                 await consumer.disconnect(key)
                 self._begins[key] = (await hold(consumer, key, self._options, 0)).offset
@@ -189,7 +193,7 @@ class TubeCluster:
         await consumer.disconnect(key)
 
     def _refused(self, error: MQError) -> OptionError | None:
-        """Which option is to blame for what a master says, or for its silence."""
+        """Return the error of the option that caused a master's refusal or silence."""
         kind = TubeReadOptions
         if isinstance(error, NotAuthenticated):
             return wrong(kind, "aclFile", str(error), KeyRefused)

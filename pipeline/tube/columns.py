@@ -1,4 +1,4 @@
-"""The columns of TubeMQ's messages as a table, and how each is made of a reply of a broker."""
+"""The columns of TubeMQ's messages as a table, and how each is built from a broker's reply."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -16,8 +16,9 @@ class Reply(NamedTuple):
 
     Attributes:
         key: of the partition.
-        begin: where the reply begins in the index.
-        exact: there is nothing but these messages from there on, so that each one's place is known.
+        begin: the start of the reply in the index.
+        exact: the index has only these messages from there on, so that the position of each is
+            known.
     """
 
     key: str
@@ -67,7 +68,7 @@ def _attribute(name: str) -> Maker:
 
 
 def _attributes(reply: Reply) -> pa.Array:
-    """Those of the application: the system's have columns of their own."""
+    """Return the application's attributes; those of the system have columns of their own."""
     pairs = [
         [item for item in message.attributes.items() if item[0] not in (MESSAGE_TYPE, MESSAGE_TIME)]
         if message.attribute_text

@@ -1,8 +1,8 @@
-"""Offsets of TubeMQ's partitions as options and checkpoints have them: {partition key: offset}.
+"""Offsets of TubeMQ's partitions in options and checkpoints: {partition key: offset}.
 
-An offset is a position in the index of a store, in bytes: of the index record of a message. All
-partitions of the store share the index, so that from a message of a partition to the next there may
-be any number of records.
+An offset is the position of a message's index record in the index of a store, in bytes. All
+partitions of the store share the index, so any number of records may be between two consecutive
+messages of a partition.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ INDEX_RECORD = 28  # bytes (DataStoreUtils.STORE_INDEX_HEAD_LEN)
 
 
 class TubePartition(Queue):
-    """A partition; `broker_name` is the number of its broker, `queue_id` that of the partition."""
+    """A partition; `broker_name` is the id of its broker, `queue_id` the id of the partition."""
 
     @classmethod
     def parse(cls, text: str) -> "TubePartition":
-        """Read a partition key. Raises ValueError for what is none."""
+        """Parse a partition key. Raises ValueError for a malformed one."""
         try:
             key = PartitionKey.parse(text)
         except MalformedText as error:
@@ -28,7 +28,7 @@ class TubePartition(Queue):
 
     @property
     def key(self) -> str:
-        """brokerId:topic:partitionId."""
+        """The partition key, brokerId:topic:partitionId."""
         return f"{self.broker_name}:{self.topic}:{self.queue_id}"
 
     def __str__(self) -> str:
@@ -36,12 +36,14 @@ class TubePartition(Queue):
 
 
 def to_keys(offsets: Mapping[Queue, int]) -> dict[str, int]:
-    """The form of checkpoints. Sorted: equal offsets are to be equal text."""
+    """Return the form of checkpoints, sorted so that equal offsets are equal text."""
     return {TubePartition(*queue).key: offsets[queue] for queue in sorted(offsets)}
 
 
 def from_keys(keys: object) -> Offsets:
-    """Read what `to_keys` made, or a user wrote. Raises ValueError that says what is wrong."""
+    """Parse what `to_keys` returned, or a user wrote. Raises ValueError that describes the
+    mistake.
+    """
     if not isinstance(keys, dict):
         raise ValueError("the whole is not an object")
     offsets: Offsets = {}

@@ -13,7 +13,7 @@ from mq.protocol.tube.errors import IllegalName, MalformedText
 from mq.protocol.tube.names import check_filter_items, check_group, check_topic
 from mq.protocol.tube.strings import parse_addresses
 
-Filters = tuple[tuple[str, tuple[str, ...]], ...]  # types by topic; "" for each topic
+Filters = tuple[tuple[str, tuple[str, ...]], ...]  # types by topic; "" for all topics
 
 
 def _masters(text: str) -> str:
@@ -77,12 +77,12 @@ class TubeReadOptions(ClientOptions, PlanOptions):
     occupied_ms: int = option("occupiedTimeoutMs", parsing.number(0, 86_400_000), "600000", 60_000)
 
     def subscription(self) -> dict[str, tuple[str, ...] | None]:
-        """The types that are wanted of each topic; None for all."""
+        """Return the requested types of each topic; None for all."""
         types = dict(self.filters)
         return {topic: types.get(topic, types.get("")) for topic in self.topics}
 
     def client_keywords(self) -> dict[str, Any]:
-        """Keywords of TubeConsumerOptions."""
+        """Return keywords of TubeConsumerOptions."""
         from mq.client.tube.credentials import TubeCredentials
 
         key = self.access_key
@@ -94,9 +94,9 @@ class TubeReadOptions(ClientOptions, PlanOptions):
 
 
 def parse_tube_options(given: Mapping[str, str]) -> TubeReadOptions:
-    """Read the options of a query, whatever the case of their names.
+    """Parse the options of a query, whatever the case of their names.
 
-    Raises OptionError that names the option and shows a right one.
+    Raises OptionError that names the option and shows a valid one.
     """
     options = read_declared(TubeReadOptions, given)
     if not options.masters:

@@ -1,8 +1,8 @@
-"""A group of its own, and its partitions: how the driver and the tasks of a query hold them.
+"""The query's own group, and its partitions: how the driver and the tasks of a query hold them.
 
-A broker lets one client of a group hold a partition. A task that died without a word holds its own
-until the broker has not heard of it for half a minute (consumerRegTimeoutMs): the one that is to do
-its work again waits for that.
+A broker lets one client of a group hold a partition. A killed task keeps its partition until its
+broker has received nothing from it for half a minute (consumerRegTimeoutMs); the task that repeats
+its work waits for that.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from mq.protocol.tube.codes import UNDEFINED, Code
 
 log = logging.getLogger(__name__)
 
-_OCCUPIED_PAUSE = 0.5  # seconds; the client itself asks brokers each five
+_OCCUPIED_PAUSE = 0.5  # seconds; the client itself queries brokers every five
 
 
 @asynccontextmanager
 async def member(options: TubeReadOptions) -> AsyncIterator[TubeBalanceConsumer]:
-    """A member of the query's group, which knows the partitions there are.
+    """Provide a member of the query's group, which knows the current partitions.
 
-    Raises what registering at a master, and asking it, raises.
+    Raises the errors of the registration at a master, and of its queries.
     """
     topics = options.subscription()
     made = TubeBalanceConsumer(options.masters, options.group, topics, **options.client_keywords())
@@ -38,14 +38,14 @@ async def member(options: TubeReadOptions) -> AsyncIterator[TubeBalanceConsumer]
 async def hold(
     consumer: TubeBalanceConsumer, key: str, options: TubeReadOptions, offset: int = UNDEFINED
 ) -> ConsumedOffset:
-    """Hold a partition; from an offset on, if one is given. Returns where it begins and ends.
+    """Hold a partition, from an offset on if one is given. Returns its start and end.
 
-    Raises PartitionOccupied if somebody else has it for longer than the options say, and what its
-    broker and connecting raise.
+    Raises PartitionOccupied if another client holds it for longer than the options allow, and the
+    errors of the connection and the broker.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + options.occupied_ms / 1000
-    told = False
+    logged = False
     while True:
         try:
             await consumer.connect(key, offset)
@@ -56,9 +56,9 @@ async def hold(
                 raise PartitionOccupied(
                     key, options.group, options.occupied_ms / 1000, str(error)
                 ) from None
-            if not told:
-                log.warning("%s: waiting for whoever has it: %s", key, error)
-                told = True
+            if not logged:
+                log.warning("%s: waiting until its holder releases it: %s", key, error)
+                logged = True
             await asyncio.sleep(_OCCUPIED_PAUSE)
         else:
             return consumer.current_offsets()[key]

@@ -1,14 +1,14 @@
-"""Read tasks: they hold their partition, and make record batches of the replies of its broker.
+"""Read tasks: they hold their partition, and build record batches from the replies of its broker.
 
-A reply says at which place of the index it begins, and its confirmation where it ends; of its
-messages none says where it is. Most replies lie in the range of the task. Of the one that goes past
-its end it has to be known which messages do:
+A reply states its start in the index, and its confirmation returns its end; the messages have no
+positions. Most replies are completely in the range of the task. If a reply extends past the end,
+the messages after the end must be identified:
 
-- if it has as many messages as index records, each one's place is known;
-- else the partition is read again from the end of the range: the first message that comes is the
-  first that is too much, and known by its id.
+- if it has as many messages as index records, the position of each is known;
+- otherwise the partition is read again from the end of the range: the first message that arrives is
+  the first after the end, and is recognized by its id.
 
-So what a range has is the same however often it is read, and wherever replies begin.
+So a range has the same messages however often it is read, and wherever replies begin.
 """
 
 import asyncio
@@ -38,17 +38,17 @@ from mq.protocol.tube.codes import Code
 
 log = logging.getLogger(__name__)
 
-_AHEAD = 2  # replies, of a megabyte at most each
-# Each partition waits for its turn, or a broker limits how fast it is read: no reason to give up.
+_AHEAD = 2  # replies, of at most a megabyte each
+# Each partition waits for its turn, or a broker limits its rate: no reason to give up.
 _WAITING = (
     Code.ALL_PARTITION_WAITING,
     Code.ALL_PARTITION_INUSE,
     Code.SERVER_CONSUME_SPEED_LIMIT,
 )
-# How long a broker may leave what it acknowledged in memory; Java's writes it after 20 s at most.
+# How long a broker may keep acknowledged messages in memory; Java's writes them after at most 20 s.
 _FLUSH_SECONDS = 60.0
-# What passes when we come anew: the broker has forgotten us, is being started, or has newer tokens.
-_PASSING = (
+# Errors that a reconnect may solve: the broker has forgotten us, is starting, or has newer tokens.
+_TRANSIENT = (
     Code.UNAUTHORIZED,
     Code.CERTIFICATE_FAILURE,
     Code.PARTITION_UNSUBSCRIBABLE,
@@ -58,19 +58,20 @@ _PASSING = (
 
 @dataclass
 class TubeTask(InputPartition):
-    """What one task reads. No range is what an empty topic has."""
+    """The range that one task reads. An empty topic has none."""
 
     whole: QueueRange | None
-    skip_absent: bool = True  # go on without a broker that stays away, where a loss does not fail
+    # continue without a broker that stays unavailable, if data loss is allowed
+    skip_absent: bool = True
 
 
 def read(
     options: TubeReadOptions, schema: StructType, task: TubeTask
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The messages of a task's range, in their order.
+    """Yield the messages of a task's range, in order.
 
-    Raises DataLoss for messages that are not there any more if that is to fail, PartitionOccupied,
-    and what a broker says that refuses.
+    Raises DataLoss for deleted messages if the options say so, PartitionOccupied, and the errors of
+    a broker that refuses.
     """
     table: Table[Maker] = Table(schema, COLUMNS)
     if task.whole is None:
@@ -99,10 +100,11 @@ class RangeReader:
         self._end = whole.end
         self._skip_absent = skip_absent
         self._failures = 0
-        self._waits_since: float | None = None  # the broker has not given what is there
+        # since when the broker has not returned existing messages
+        self._waits_since: float | None = None
 
     async def replies(self) -> AsyncGenerator[Reply, None]:
-        """The replies that have something of the range; iterate once."""
+        """Yield the replies with messages of the range; iterate once."""
         while self._at < self._end:
             try:
                 async with member(self._options) as consumer:
@@ -110,9 +112,9 @@ class RangeReader:
                         async for reply in replies:
                             yield reply
             except (ConnectError, RequestTimeout, BadAnswer, TubeError) as error:
-                if not _is_passing(error):
+                if not _is_transient(error):
                     raise
-                if not await self._try_again(error):
+                if not await self._retry(error):
                     return
 
     async def _replies(self, consumer: TubeBalanceConsumer) -> AsyncGenerator[Reply, None]:
@@ -136,14 +138,15 @@ class RangeReader:
             self._lose(self._at, min(found.offset, self._end))
             self._at = found.offset
         if 0 <= found.most < self._end:
-            # Whoever did not flush what it acknowledged has lost it with a crash.
+            # A broker that did not flush acknowledged messages loses them in a crash.
             self._lose(max(self._at, found.most), self._end, f"it ends at {found.most} now")
             self._end = found.most
 
     async def _pass_nothing(self, consumer: TubeBalanceConsumer, error: TubeError) -> None:
-        """The broker had nothing for us: how far did it look?
+        """Find out how far the broker searched when it had nothing for us.
 
-        Of what it has in memory only it may say the end, and not give it until that is written.
+        It may report an end that includes messages in its memory, and not return these until they
+        are written.
         """
         now = asyncio.get_running_loop().time()
         reached = (await consumer.ask_offset(self._key)).offset
@@ -157,13 +160,13 @@ class RangeReader:
             raise error
 
     async def _take(self, consumer: TubeBalanceConsumer, batch: TubeBatch) -> Reply:
-        """What of a reply is in the range. Behind it is where the next one begins."""
+        """Return the part of a reply that is in the range, and move on to the next reply."""
         address = self._key
         if batch.offset < self._at:
             raise BadAnswer(address, f"messages from {batch.offset} on, which is before {self._at}")
         reached = await consumer.confirm(batch)
         if reached <= batch.offset:
-            raise BadAnswer(address, f"messages from {batch.offset} on, to go on at {reached}")
+            raise BadAnswer(address, f"messages from {batch.offset} on, but next offset {reached}")
         if batch.offset > self._at:
             self._lose(self._at, min(batch.offset, self._end))
         messages = batch.messages
@@ -179,7 +182,7 @@ class RangeReader:
     async def _count_before_end(
         self, consumer: TubeBalanceConsumer, batch: TubeBatch, reached: int
     ) -> int:
-        """How many messages of a reply lie before the end of the range, which it goes past."""
+        """Count the messages of a reply before the end of the range, past which it extends."""
         if batch.offset >= self._end:
             return 0
         await consumer.disconnect(self._key)
@@ -189,7 +192,7 @@ class RangeReader:
             raise BadAnswer(self._key, text)
         while True:
             try:
-                behind = await consumer.get_message()
+                after = await consumer.get_message()
             except TubeError as error:
                 if error.code in _WAITING:
                     continue
@@ -198,7 +201,7 @@ class RangeReader:
                 if (await consumer.ask_offset(self._key)).offset >= reached:
                     return len(batch.messages)
                 continue
-            first = behind.messages[0].message_id
+            first = after.messages[0].message_id
             ids = [message.message_id for message in batch.messages]
             return ids.index(first) if first in ids else len(ids)
 
@@ -207,15 +210,17 @@ class RangeReader:
             fail = self._options.fail_on_data_loss
             report_gone(self._partition, begin, end, why, fail=fail)
 
-    async def _try_again(self, error: MQError) -> bool:
-        """Wait for a further try. Without one left: raise, or say what is not read and be False."""
+    async def _retry(self, error: MQError) -> bool:
+        """Pause before another attempt. If none is left, raise, or report the unread part and
+        return False.
+        """
         options = self._options
         self._failures += 1
         if self._failures > options.retries:
             if isinstance(error, NotAuthenticated):
                 raise error
             report_away(
-                f"{self._partition}, offset {self._at}: {self._failures} tries failed: {error}",
+                f"{self._partition}, offset {self._at}: {self._failures} attempts failed: {error}",
                 self._end,
                 error,
                 fail=options.fail_on_data_loss,
@@ -223,11 +228,11 @@ class RangeReader:
             )
             return False
         pause = options.retry_pause_ms / 1000 * 2 ** (self._failures - 1)
-        log.warning("%s, offset %d: again in %g s: %s", self._partition, self._at, pause, error)
+        log.warning("%s, offset %d: retrying in %g s: %s", self._partition, self._at, pause, error)
         await asyncio.sleep(pause)
         return True
 
 
-def _is_passing(error: MQError) -> bool:
-    """Whether the same may succeed a moment later."""
-    return not isinstance(error, TubeError) or error.retriable or error.code in _PASSING
+def _is_transient(error: MQError) -> bool:
+    """Whether a retry may succeed a moment later."""
+    return not isinstance(error, TubeError) or error.retriable or error.code in _TRANSIENT

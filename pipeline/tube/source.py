@@ -1,7 +1,7 @@
-"""The data source `tubemq`: what Spark makes of `format("tubemq")` and its options.
+"""The data source `tubemq`: the implementation of `format("tubemq")` and its options.
 
-Spark imports this for each query that it plans with any source in Python: what only queries of
-TubeMQ need is imported by them.
+Spark imports this module for each query that it plans with any source in Python, so modules that
+only queries of TubeMQ need are imported by them.
 """
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader

@@ -26,12 +26,12 @@ class TubeStreamReader(MicroBatches):
     step = INDEX_RECORD
 
     def __init__(self, options: TubeReadOptions, schema: StructType) -> None:
-        """Raises SchemaError for columns that messages have not."""
+        """Raises SchemaError for columns that messages do not have."""
         super().__init__(options)
         Table(schema, COLUMNS)
         self._options = options
         self._schema = schema
-        self._cluster: TubeCluster | None = None  # readers go to tasks, too, which have none
+        self._cluster: TubeCluster | None = None  # readers are also sent to tasks, which have none
 
     def _asked(self) -> TubeCluster:
         if self._cluster is None:
@@ -51,7 +51,7 @@ class TubeStreamReader(MicroBatches):
         return [TubeTask(each, skip_absent=False) for each in whole]
 
     def _to_json(
-        self, offsets: Mapping[Queue, int], lives: Mapping[Place, TopicGeneration]
+        self, offsets: Mapping[Queue, int], generations: Mapping[Place, TopicGeneration]
     ) -> Json:
         return dict(to_keys(offsets))
 

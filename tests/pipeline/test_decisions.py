@@ -264,7 +264,7 @@ def test_a_stream_without_the_id_of_its_query_fails_and_leaves_nothing(
     known, unknown = TaskCommit(0, str(uuid.uuid4())), TaskCommit(150, None, prepared)
     cases: list[list[WriterCommitMessage | None]] = [[unknown], [known, unknown]]
     for messages in cases:
-        with pytest.raises(CommitFailed, match="does not say which query"):
+        with pytest.raises(CommitFailed, match="does not report the query"):
             writer.commit(messages, 0)
     writer.abort([unknown], 0)
     with Transactions(options) as transactions:

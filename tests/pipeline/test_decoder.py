@@ -155,8 +155,8 @@ def test_a_body_that_cannot_be_decompressed_comes_as_it_is_stored_where_that_is_
     assert [row["body"] for row in rows] == [b"whole", DAMAGED[0], b"body"]
     errors = [row["bodyError"] for row in rows]
     assert errors[::2] == [None, None] and errors[1].startswith("the zlib body is ")
-    (told,) = caplog.messages
-    assert told.startswith(DAMAGED[1]) and told.endswith("as they are stored: 1 of 3")
+    (logged,) = caplog.messages
+    assert logged.startswith(DAMAGED[1]) and logged.endswith("as stored: 1 of 3")
 
 
 def test_a_body_that_there_is_no_memory_for_is_not_taken_for_damaged(

@@ -174,7 +174,7 @@ def ask(question: Callable[[Transactions], T], *replicas: dict[str, int], **opti
 
 def test_what_a_replica_has_not_got_yet_is_not_taken_for_missing() -> None:
     """It was committed once more when the master was back: a Java broker makes it visible twice."""
-    with pytest.raises(CommitFailed, match="is away: it cannot be asked what is visible"):
+    with pytest.raises(CommitFailed, match="is unavailable: unknown what is visible"):
         ask(lambda of: of._missing(PREPARED, {Queue("T", "a", 0): 9}), {"a": 1}, numRetries="0")
 
 
@@ -329,7 +329,7 @@ ID = "7F00000100002A9F0000000000000001"
 def test_an_answer_that_does_not_say_where_halves_are_fails_the_task(text: str) -> None:
     fields: dict[str, object] = {"msgId": text, "queueOffset": "5"}
     outgoing = Outgoing("T", None, 2, RequestCode.SEND_BATCH_MESSAGE, {}, b"", "", bytes(32))
-    with pytest.raises(CommitFailed, match="the broker does not say where it has a message"):
+    with pytest.raises(CommitFailed, match="the broker's reply lacks the position of a message"):
         Halves().add(outgoing, MessageQueue("T", "broker-a", 1), fields)
 
 

@@ -50,7 +50,7 @@ def test_the_access_key_of_a_file_is_read_and_not_shown(tmp_path: Path) -> None:
         ({"endingOffsets": '{"T": {"b": {"x": 1}}}'}, "option endingOffsets: 'x' of topic T"),
         ({"endingOffsets": '{"T": {"b": {"0": -3}}}'}, "option endingOffsets: the offset -3"),
         ({"startingTimestamp": "yesterday"}, "option startingTimestamp: 'yesterday' is neither"),
-        ({"startingTimestamp": "2026-01-01"}, "does not say of which time zone it is"),
+        ({"startingTimestamp": "2026-01-01"}, "has no time zone"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: 'maybe' is neither true nor false"),
         ({"pullBatchSize": "0"}, "option pullBatchSize: '0' is not a number from 1 to 100000"),
         ({"nameServer": "nowhere"}, "option nameServer: 'nowhere' is not host:port"),

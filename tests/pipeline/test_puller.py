@@ -180,7 +180,7 @@ def test_a_broker_that_comes_back_is_pulled_on_and_one_that_does_not_is_an_error
             segments = QueuePuller(session, pulled, QUICK).segments()
             got = bodies_of(iter([next(segments)]))
             broker.stop()
-            with pytest.raises(DataLoss, match=r"3 tries failed: .*the broker has to come back"):
+            with pytest.raises(DataLoss, match=r"3 attempts failed: .*start the broker"):
                 bodies_of(segments)
             broker.start()
             assert got[0] == (0, bodies[0])

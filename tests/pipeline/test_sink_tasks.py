@@ -205,7 +205,7 @@ def test_a_row_that_is_no_message_is_told(
         ("tags string", {}, "there is no column body"),
         ("body string", {"topic": ""}, "no topic: .*, or a column topic"),
         ("body string, queueId int, shardingKey string", {}, "by queueId or by shardingKey, not"),
-        ("body string, brokerName string", {}, "brokerName needs the column queueId"),
+        ("body string, brokerName string", {}, "brokerName also needs the column queueId"),
         ("body string, deliverAt timestamp", {"exactlyOnce": "true"}, "cannot be delayed"),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_broker_that_comes_back_gets_all_rows_and_one_that_does_not_is_an_erro
         assert len(ids) == 3000  # what is there twice has the same id twice
 
         writer = BatchWriter(parse_write_options({**given, "numRetries": "1"}), spark)
-        with pytest.raises(WriteFailed, match=r"rows for topic T: 2 tries failed: .*numRetries"):
+        with pytest.raises(WriteFailed, match=r"rows for topic T: 2 attempts failed: .*numRetries"):
             writer.write(batches(broker, comes_back=False))
         broker.start()
 
@@ -316,5 +316,5 @@ def test_a_broker_that_is_busy_for_a_moment_costs_a_task_a_moment_and_no_try(
 
     appender.refuse("test", refusal)
     writer = BatchWriter(parse_write_options({**given, "retryIntervalMs": "100"}), spark)
-    with pytest.raises(WriteFailed, match=r"1 tries failed: .*broker busy"):
+    with pytest.raises(WriteFailed, match=r"1 attempts failed: .*broker busy"):
         writer.write(batches(busy_at=-1))

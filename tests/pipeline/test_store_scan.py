@@ -65,8 +65,8 @@ def test_a_record_may_be_larger_than_a_chunk(
     [
         (0, r"a message of -?\d+ bytes where \d+ are left"),  # the size's highest bit
         (4, r"magic 0x\w+ is not that of a message"),
-        (28, r"it says that it belongs to offset -?\d+"),
-        (84, r"its parts do not make its size"),  # the length of the body
+        (28, r"its own offset in the log is -?\d+"),
+        (84, r"its parts do not add up to its size"),  # the length of the body
         (90, r"the checksum of the body is wrong"),
     ],
 )

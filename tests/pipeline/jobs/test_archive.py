@@ -238,7 +238,7 @@ Q = Queue("T", "b", 0)
         (50, 50, [], None),
         (100, 100, [], None),
         (4, 10, [(Q, 4, 10)], "the broker had deleted the messages from offset 4 to 10 before"),
-        (101, None, [], "ends at 100, but the archive has it up to 101: the topic was made anew"),
+        (101, None, [], "ends at 100, but the archive has it up to 101: the topic was recreated"),
     ],
 )
 def test_a_run_begins_where_the_archive_ends(

@@ -43,7 +43,7 @@ def test_a_topic_that_was_made_anew_and_has_grown_beyond_the_archive_is_told(
         outcome = run(spark, mq_session_broker, tmp_path, mq_topic)
         assert outcome.tables[0].rows == []
         (failure,) = outcome.failures
-        assert "was made anew; archive it to another folder" in failure
+        assert "was recreated; archive it to another folder" in failure
     assert archived(spark, tmp_path) == messages(5)
 
 

@@ -86,12 +86,12 @@ def test_an_offset_that_went_back_is_no_consumption(spark: "SparkSession") -> No
 
 
 def test_queues_that_stand_still_are_found(spark: "SparkSession") -> None:
-    table = lag_report.STANDING.collect(lag_report.standing_still(history(spark), 3600))
+    table = lag_report.STALLED.collect(lag_report.stalled_queues(history(spark), 3600))
     assert table.rows == [
         ("stuck", "Orders", "broker-a", 1, 5, 2405, milliseconds(0)),
         ("stuck", "Orders", "broker-a", 2, None, 3, milliseconds(0)),
     ]
-    (first, _) = lag_report.STANDING.collect(lag_report.standing_still(history(spark), 120)).rows
+    (first, _) = lag_report.STALLED.collect(lag_report.stalled_queues(history(spark), 120)).rows
     assert first[-1] == milliseconds(2)
 
 
@@ -123,5 +123,5 @@ def test_a_mistake_is_told_in_one_line(spark: "SparkSession", tmp_path: Path) ->
     snapshots.write(spark, snapshot(spark, 0, ("g", 0, 0, 1)), str(tmp_path), "json")
     with pytest.raises(JobError, match="it has snapshots as json: give --layout json"):
         report(spark, folder=str(tmp_path))
-    with pytest.raises(JobError, match="have nothing of what --groups"):
+    with pytest.raises(JobError, match="have nothing that --groups"):
         report(spark, folder=str(tmp_path), layout="json", groups="nobody")

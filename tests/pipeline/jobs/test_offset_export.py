@@ -140,7 +140,7 @@ def test_many_brokers_are_asked_by_executors(spark: "SparkSession", broker: Runn
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"groups": "nobody"}, "no consumer group has offsets of what --groups and --topics"),
+        ({"groups": "nobody"}, "no consumer group that --groups and --topics"),
         ({"cluster": "Other"}, "--cluster: there is no cluster Other; clusters are: DefaultC"),
         ({"layout": "orc"}, "--layout: 'orc' is none of parquet, csv, json"),
         ({"groups": ","}, "--groups: names nothing"),

@@ -204,7 +204,7 @@ def test_a_mistake_is_told_in_one_line(
     spark.range(1).write.parquet(str(tmp_path / "other"))
     with pytest.raises(JobError, match="has no column topic; a replay needs topic, brokerName"):
         run(spark, mq_session_broker, tmp_path / "other")
-    with pytest.raises(JobError, match="there is no topic Old: make it first"):
+    with pytest.raises(JobError, match="there is no topic Old: create it first"):
         run(spark, mq_session_broker, folder)
     with pytest.raises(JobError, match="has no messages that --topic, --only-queues"):
         run(spark, mq_session_broker, folder, topic="Nothing")

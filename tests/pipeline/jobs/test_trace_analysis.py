@@ -160,7 +160,7 @@ def test_the_traces_of_clients_are_reported(spark: "SparkSession", tmp_path: Pat
 
         fill(broker.name_server, TRACE_TOPIC, [b"\xff"])
         assert run(spark, broker).failures == ["1 traces cannot be read to their end"]
-        with pytest.raises(JobError, match="has no traces in the time that was chosen"):
+        with pytest.raises(JobError, match="has no traces in the chosen time"):
             run(spark, broker, end="1")
         from pyspark.errors import AnalysisException
 

@@ -129,7 +129,7 @@ def test_what_a_broker_says_to_have_and_never_gives_is_a_loss() -> None:
     async def scenario() -> None:
         async with peers(1, 2) as (broker, read):
             broker.plays(GET, refuse(GET, Code.NOT_FOUND))
-            with pytest.raises(DataLoss, match="offset 0: 1 tries failed"):
+            with pytest.raises(DataLoss, match="offset 0: 1 attempts failed"):
                 await read(56, numRetries="0")
             with pytest.raises(BrokerAway):
                 await read(56, numRetries="0", failOnDataLoss="false", skip_absent=False)
