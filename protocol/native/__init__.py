@@ -1,8 +1,8 @@
 """The native path: per buffer what the interpreter does per message. Optional.
 
-`native` is the compiled module; None where it was not built, or was built of other sources than
-those beside it, or where MQ_NATIVE=0 turns it off: `absent` says which. Then Python does the same,
-message by message. docs/decisions/0047 says what may cross the border.
+`native` is the compiled module; None if it was not built, was built from other sources
+than those next to it, or is turned off by MQ_NATIVE=0: `absent` is the reason. Python then does the
+same, message by message. docs/decisions/0047 describes the interface.
 """
 
 import os
@@ -13,9 +13,9 @@ from zlib import crc32
 
 
 def load(folder: Path) -> tuple[Any, str]:
-    """The module, and why it is not taken, in which case it is None.
+    """The module and "", or None and the reason.
 
-    ``folder`` has its sources in a checkout; an installed module has none beside it.
+    ``folder`` has its sources in a checkout; an installed module has none next to it.
     """
     if os.environ.get("MQ_NATIVE") == "0":
         return None, "MQ_NATIVE=0 turns it off"
@@ -40,5 +40,5 @@ def _text(source: Path) -> bytes | None:
 
 
 native, absent = load(Path(__file__).parent / "src")
-#: What it raises when it fails: a panic of Rust is no Exception.
+#: The exceptions of a failure: a panic of Rust is not an Exception.
 failures = () if native is None else (Exception, native.PanicException)

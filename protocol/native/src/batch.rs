@@ -13,7 +13,7 @@ pub fn is_prompt(text: &str) -> Option<bool> {
     found.has_only_wait_and_id().then_some(found.wait == "false")
 }
 
-/// The messages of a body. `None` if it is damaged, or Python has to look at one of them, as at one
+/// The messages of a body. `None` if it is damaged, or Python must process one of them, such as one
 /// that has a property of an unusual name.
 pub fn messages<'a>(body: &'a [u8], unusual: &[String]) -> Option<Vec<Sent<'a>>> {
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! The header of a request in RocketMQ's binary form, as far as the hot path reads it.
 //!
-//! It says the same as one in JSON (header.rs). What Python would refuse, or read otherwise than
-//! other readers may - a name twice, something behind the fields - is `None`.
+//! It says the same as one in JSON (header.rs). Input that Python would refuse, or read otherwise than
+//! other readers may (a duplicate name, bytes after the fields) is `None`.
 
 use crate::fields::Fields;
 use crate::header::Header;

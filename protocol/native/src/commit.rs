@@ -1,4 +1,4 @@
-//! Commits: of halves to the messages that consumers see, each with the note beside it that its half
+//! Commits: of halves to the messages that consumers see, each with the note that its half
 //! has ended (daemons/broker/transactions/service.py).
 
 use pyo3::buffer::{PyBuffer, ReadOnlyCell};
@@ -29,7 +29,7 @@ pub struct CommitPath {
     /// The properties of a note, their length before them, and its tags code.
     note_properties: Vec<u8>,
     note_code: i64,
-    /// Names of properties for which Python has to look at a half.
+    /// Names of properties for which Python must process a half.
     unusual: Vec<String>,
     /// So many bytes more than body and properties of a half there has to be room for.
     spare: usize,
@@ -83,15 +83,15 @@ impl CommitPath {
         Ok(CommitPath { store_host, half_topic, note_properties, note_code, unusual, spare })
     }
 
-    /// Commit halves of a producer group, up to the first that Python has to look at. None if that
-    /// is the first of all.
+    /// Commit halves of a producer group, up to the first that Python must process. None if that
+    /// is the first.
     ///
     /// `halves` has of each, big-endian, the physical offset and that in the queue of halves, of
     /// which `entries` are some, with the offset of the first. `part` is what a file of the log has
     /// mapped, of which so many bytes may be read, with the physical offset of its first byte.
     /// `queues` has the queues that halves may be for, by topic and queue id as properties name them,
     /// and `notes` is that of the notes. `place` is the physical offset of the first record, the
-    /// memory where records are put, and the time. Those behind `most_bytes` of halves are not looked at.
+    /// memory where records are put, and the time. Halves after `most_bytes` are not processed.
     ///
     /// What is said of the mapping at `PullPath.answer` goes for this one.
     #[allow(clippy::too_many_arguments)]
@@ -145,7 +145,7 @@ impl CommitPath {
 }
 
 impl CommitPath {
-    /// The half that is in a record. `None` if Python has to look at it.
+    /// The half that is in a record. `None` if Python must process it.
     fn half<'a>(&self, bytes: &'a [u8], physical: i64, offset: i64) -> Option<Half<'a>> {
         let record = Record::read(bytes)?;
         let is_it = record.queue_id == 0
@@ -273,7 +273,7 @@ impl Log<'_> {
         if entry.physical_offset != physical {
             return None;
         }
-        // What is looked at and stored has to be the same.
+        // The checked and the stored bytes must be the same.
         to.clear();
         to.extend(record.iter().map(ReadOnlyCell::get));
         Some(())

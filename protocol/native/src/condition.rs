@@ -33,7 +33,7 @@ pub enum Condition {
     And(Vec<Condition>),
     Or(Vec<Condition>),
     Not(Box<Condition>),
-    /// A property where a condition is wanted: text is never true.
+    /// A property in place of a condition: text is never true.
     TextIsTrue(Operand),
     IsNull(Operand),
     Equal(Operand, Operand),
@@ -84,7 +84,7 @@ impl Found {
 /// The names of the properties in a filter.
 pub struct Names {
     sorted: Vec<Vec<u8>>,
-    /// Bytes that one begins with: of most properties this is all that is looked at.
+    /// Bytes that one begins with: most properties need no other check.
     first: [bool; 256],
 }
 

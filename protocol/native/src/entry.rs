@@ -2,7 +2,7 @@
 
 use crate::layout::{ENTRY_AT_RECORD_SIZE, ENTRY_AT_TAGS_CODE, ENTRY_SIZE};
 
-/// Where a record is, how large, and what the filter by tags looks at.
+/// Where a record is, how large, and the tags code for filters.
 pub struct Entry {
     pub physical_offset: i64,
     pub size: i32,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Most that are looked at: a send has fourteen.
+/// Maximum number of fields: a send has fourteen.
 const MOST: usize = 32;
 /// So many take less than a kilobyte, which the allocator keeps at hand.
 const USUAL: usize = 24;

@@ -1,4 +1,4 @@
-//! SQL92 filters: whether the properties of a message are what a consumer wants.
+//! SQL92 filters: whether the properties of a message match a subscription.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -25,8 +25,8 @@ impl Filter {
         Ok(Filter { names, root })
     }
 
-    /// Whether a message with these properties, as they are stored, is wanted. None if Python has
-    /// to look at them.
+    /// Whether a message with these stored properties matches. None if Python must
+    /// process them.
     #[pyo3(name = "matches")]
     fn matches_bytes(&self, stored: &[u8]) -> Option<bool> {
         self.matches(stored, &mut Found::default())

@@ -42,7 +42,7 @@ pub fn condition(form: &Bound<PyTuple>, names: &Names, depth: usize) -> PyResult
         "contains" => text_test(TextTest::Contains),
         "startswith" => text_test(TextTest::StartsWith),
         "endswith" => text_test(TextTest::EndsWith),
-        _ => Err(PyValueError::new_err(format!("{word} is no condition"))),
+        _ => Err(PyValueError::new_err(format!("{word} is not a condition"))),
     }
 }
 

@@ -41,7 +41,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What stands before a header and a body of so many bytes.
+/// The prefix of a frame with a header and a body of these sizes.
 pub fn prefix(header_size: usize, body_size: usize) -> [u8; FRAME_PREFIX] {
     let length = (FRAME_PREFIX - FRAME_LENGTH + header_size + body_size) as u32;
     let mut prefix = [0; FRAME_PREFIX];

@@ -42,7 +42,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A header for who passes it on with another opaque: what it says, and where that stands.
+/// A header that is forwarded with another opaque: its values and their positions.
 pub struct Outline<'a> {
     pub code: i64,
     pub flag: i64,
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
             rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
     }
 
-    /// The next byte that is no blank.
+    /// The next byte that is not a blank.
     fn next(&mut self) -> Option<u8> {
         self.skip_blanks();
         let byte = *self.text.as_bytes().get(self.at)?;
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         (self.next()? == wanted).then_some(())
     }
 
-    /// A name, without escapes as every client writes it, and the colon behind it.
+    /// A name, without escapes as every client writes it, and the colon after it.
     fn name(&mut self) -> Option<&'a str> {
         let rest = self.text.as_bytes().get(self.at..self.at + 4);
         if let Some([b'"', b'a'..=b'z', b'"', b':']) = rest {
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
         whole_number(&rest[..length])
     }
 
-    /// Goes behind a string or a number; says whether it is a string.
+    /// Skips a string or a number; returns whether it is a string.
     fn skip_scalar(&mut self) -> Option<bool> {
         self.skip_blanks();
         match self.text.as_bytes().get(self.at)? {

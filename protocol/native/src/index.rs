@@ -27,7 +27,7 @@ pub fn put_items(
     let number = items.len() / INDEX_PUT;
     let end = items_at + INDEX_ITEM * (count + number);
     if slots == 0 || count == 0 || items.len() % INDEX_PUT != 0 || end > data.len() {
-        return Err(PyValueError::new_err(format!("no room for {number} items behind {count}")));
+        return Err(PyValueError::new_err(format!("no room for {number} items after {count}")));
     }
     let (mut count, mut used) = (count, used);
     for item in items.chunks_exact(INDEX_PUT) {

@@ -83,7 +83,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
         SOURCES.iter().map(|(name, text)| (*name, crc32fast::hash(text))).collect();
     module.add("SOURCES", checksums)?;
     module.add("LAYOUT", layout::LAYOUT.to_vec())?;
-    // For those who go on without the library when it panics: it is no Exception.
+    // For callers that continue without the library after a panic, which is not an Exception.
     module.add("PanicException", module.py().get_type::<PanicException>())?;
     module.add_class::<send::SendPath>()?;
     module.add_class::<pull::PullPath>()?;

@@ -4,7 +4,7 @@
 pub enum Stop {
     /// Java cannot compare these values: the message is not wanted.
     NotComparable,
-    /// Python has to look at it.
+    /// Python must process it.
     Unknown,
 }
 

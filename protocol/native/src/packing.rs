@@ -13,7 +13,7 @@ use crate::room::Room;
 
 pub const LONGEST_PROPERTIES: usize = 32767;
 
-/// A message that is sent, with what is stored of its properties.
+/// A message to send, with its stored properties.
 pub struct Sent<'a> {
     pub body: &'a [u8],
     pub flag: i32,
@@ -21,13 +21,13 @@ pub struct Sent<'a> {
     pub properties: Properties<'a>,
 }
 
-/// What is the same for the messages of a request.
+/// The values common to the messages of a request.
 pub struct Shared<'a> {
     pub sys_flag: i32,
     pub reconsume_times: i32,
     pub born_timestamp: i64,
     pub born_host: [u8; HOST_SIZE],
-    /// What is put behind the properties of each, a separator before it.
+    /// Appended to the properties of each message, with a separator.
     pub added: &'a [u8],
 }
 

@@ -15,7 +15,7 @@ const LONGEST_ADDED: usize = 1024;
 /// What is to be appended; ids for the sender; of each message its unique id, empty without one.
 type Prepared<'py> = (Packed<'py>, Bound<'py, PyBytes>, Bound<'py, PyList>);
 
-/// Make the messages of a batch halves in their queue. None, if Python has to look at them: one has
+/// Make the messages of a batch halves in their queue. None, if Python must process them: one has
 /// a property with one of the `unusual` names, or properties that are longer than `longest`, or
 /// there is no room.
 ///

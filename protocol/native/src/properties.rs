@@ -4,7 +4,7 @@ use crate::room::Room;
 
 const MOST: usize = 32;
 
-/// What a broker looks at, empty where it is not there.
+/// The properties that a broker reads; empty if missing.
 #[derive(Default)]
 pub struct Properties<'a> {
     pub tags: &'a str,
@@ -60,7 +60,7 @@ impl<'a> Properties<'a> {
                 "UNIQ_KEY" => found.unique = value,
                 "WAIT" => {
                     found.wait = value;
-                    // The separator behind the first one, or that before any other.
+                    // The separator after the first one, or that before any other.
                     found.wait_at =
                         if at == 0 { (0, (end + 1).min(text.len())) } else { (at - 1, end) };
                 }
@@ -94,12 +94,12 @@ impl<'a> Properties<'a> {
     }
 }
 
-/// Whether a name makes a message one for Python to look at; others are stored as they are.
+/// Whether a name makes Python process a message; others are stored as they are.
 fn is_unusual(name: &str, unusual: &[String]) -> bool {
     name.starts_with("TIMER_D") || unusual.iter().any(|one| are_equal(one, name))
 }
 
-/// Mostly their lengths or beginnings tell, which costs less than to compare them.
+/// Lengths or prefixes usually differ, which costs less than a comparison.
 fn are_equal(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.as_bytes().first() == other.as_bytes().first() && one == other
 }

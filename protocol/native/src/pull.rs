@@ -11,15 +11,15 @@ use crate::layout::*;
 use crate::reply::{self, Pieces};
 use crate::stored;
 
-/// What pulls are answered: with messages, and where none of those looked at is wanted.
+/// Replies to pulls: with messages, and without a match.
 #[pyclass(frozen)]
 pub struct PullPath {
     found: Pieces,
     none_fits: Pieces,
 }
 
-/// The whole frame, the queue offset to go on at, messages, their bytes, and the physical offset
-/// behind the last.
+/// The whole frame, the next queue offset, messages, their bytes, and the physical offset
+/// after the last.
 pub type Answer<'py> = (Bound<'py, PyBytes>, i64, usize, usize, i64);
 
 /// What a file of the log has mapped, as bytes of which so many have been written, with the physical
@@ -42,8 +42,7 @@ pub struct Entries<'a> {
     pub offset: i64,
 }
 
-/// Part of the log, as a file has it mapped: of the bytes at `start` and behind it those that have
-/// been written.
+/// Part of the log, as a file has it mapped: the written bytes from `start` on.
 struct Log<'a> {
     bytes: &'a [ReadOnlyCell<u8>],
     start: i64,
@@ -68,17 +67,16 @@ impl PullPath {
     }
 
     /// The answer to a pull from entries of a queue, of which the first has the queue offset
-    /// `offset`. None if Python has to look at them.
+    /// `offset`. None if Python must process them.
     ///
     /// `wanted` has the codes of tags that are, none for all, and a filter by properties or None, with
     /// the bytes between body and properties of a record. `limits` are messages and bytes. `part`
     /// is what a file of the log has mapped, as bytes of which so many have been written, with the
     /// physical offset of its first. `bounds` are those of the queue.
     ///
-    /// The mapping can be neither deleted nor cut short meanwhile: a buffer of it is held, of which
-    /// Python closes none, what is taken off the disk stays readable as long as it is mapped, and
-    /// only starts shorten files. No other thread of the interpreter runs, and only what is behind
-    /// the end of what has been written changes.
+    /// The mapping cannot be closed or shortened meanwhile: a buffer of it is held, deleted files
+    /// stay readable while they are mapped, and only starts shorten files. No other thread of the
+    /// interpreter runs, and only bytes after the written end change.
     #[allow(clippy::too_many_arguments)]
     fn answer<'py>(
         &self,
@@ -92,7 +90,7 @@ impl PullPath {
         bounds: (i64, i64),
         opaque: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Answer<'py>>> {
-        // One that is longer than any client writes it is no mistake of ours.
+        // One that is longer than any client writes it is not an error of this code.
         let Ok(opaque) = opaque.extract::<i64>() else { return Ok(None) };
         let (codes, filter) = &wanted;
         let filter = filter.as_ref().map(|(filter, between)| (&**filter, *between));
@@ -143,8 +141,8 @@ impl PullPath {
     }
 }
 
-/// What is wanted of some entries, all of it looked at. `None` if one of them is not what it should
-/// be, or lies elsewhere: only Python knows how to go on then.
+/// The matching records of some entries, each checked. `None` if one of them is invalid or in
+/// another file: only Python can continue then.
 fn find(entries: &Entries, wish: &Wish, log: &Log) -> Option<Found> {
     let mut found = Found::default();
     let mut end = 0;

@@ -1,4 +1,4 @@
-//! Pulls whose headers say what one of before has said, but for offsets and opaque.
+//! Pulls whose headers equal an earlier one, except for offsets and opaque.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -60,7 +60,7 @@ impl PullReader {
     }
 }
 
-/// The answer to a pull of what has been prefetched, if that lies within its queue as it is now.
+/// The answer to a pull from prefetched entries, if its offset is among thems queue as it is now.
 fn prefetched<'py>(
     plan: &Bound<'py, PyAny>,
     offset: i64,

@@ -55,10 +55,10 @@ pub fn pack(message: &Message, size: usize, place: &Place, room: &mut Room) {
     room.put(message.body);
 }
 
-/// Raises ValueError for a host of a store that is no IPv4 address with its port.
+/// Raises ValueError for a store host that is not an IPv4 address with its port.
 pub fn check_host(host: &[u8]) -> PyResult<()> {
     if host.len() == HOST_SIZE {
         return Ok(());
     }
-    Err(PyValueError::new_err("the store's host is no IPv4 address"))
+    Err(PyValueError::new_err("the store's host is not an IPv4 address"))
 }

@@ -1,7 +1,7 @@
 //! What a snode passes on: sends of its clients, from frames to frames, and their answers back.
 //!
 //! A request gets an opaque of its own, below zero, which Python's requests on the same connection
-//! never have; by it the answer finds its client again. Bodies are copied and never looked at.
+//! never have; by it the answer finds its client again. Bodies are copied and never read.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::frame::{self, Frame};
 use crate::header::Outline;
 use crate::layout::*;
 
-/// Fields with which Python is to look at a request: other names of its enode, what only a snode
+/// Fields with which Python must look up a request: other names of its enode, what only a snode
 /// may say, and a signature, which is of the fields as they are.
 const UNUSUAL: [&str; 6] = ["o", "p", "bname", "enodeName", "Signature", "AccessKey"];
 /// About what a request takes that is at an enode, besides its body, as in Python.
@@ -28,7 +28,7 @@ struct Waiting {
     began: f64,
 }
 
-/// What comes back to one client.
+/// The answers for one client.
 struct Answers {
     frames: Vec<u8>,
     count: usize,
@@ -63,7 +63,7 @@ impl Relay {
     }
 
     /// Take plain sends to one enode from `data`, from a position on, up to the first frame that is
-    /// none. `added` are extension fields, a comma behind each; `alone` is the enode of those that
+    /// none. `added` are extension fields, each followed by a comma; `alone` is the enode of those that
     /// name none; what is for topics that are `pushed` is for Python. `None` if there is none.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (data, position, channel, added, wanted, now, alone=None, pushed=vec![]))]
@@ -83,8 +83,8 @@ impl Relay {
         let (mut at, mut out, mut count, mut owed) = (position, Vec::new(), 0, 0);
         while let Some(frame) = Frame::at(data, at, self.most_frame) {
             let Some(outline) = Outline::read(frame.header) else { break };
-            // Of one that is one-way Python makes one that is answered: else nobody would know when
-            // it is done with.
+            // Python turns a one-way request into one with an answer: otherwise its end would be unknown,
+            // and so its memory.
             if outline.code != SEND_V2 || outline.flag & (RESPONSE | ONE_WAY) != 0 {
                 break;
             }
@@ -177,7 +177,7 @@ impl Relay {
         self.waiting.remove(&opaque).map(settled)
     }
 
-    /// Those that began before a time, or all, which nobody will answer any more.
+    /// Removes requests that started before a time, or all, because they will not be answered.
     #[pyo3(signature = (before=None))]
     fn give_up(&mut self, before: Option<f64>) -> Vec<Settled> {
         let late = |one: &Waiting| before.map_or(true, |time| one.began <= time);

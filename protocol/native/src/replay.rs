@@ -93,13 +93,13 @@ pub fn read_records<'py>(
     (at, touched, PyBytes::new(py, &items), messages, timestamp)
 }
 
-/// The size of the record at the begin of bytes; `None` if it is not whole, or another thing.
+/// The size of the record at the start of bytes; `None` if it is incomplete or not a record.
 fn size_of(data: &[u8]) -> Option<usize> {
     let size = usize::try_from(int(data, AT_SIZE)?).ok()?;
     (int(data, AT_MAGIC)? == MAGIC && size >= SMALLEST_RECORD && size <= data.len()).then_some(size)
 }
 
-/// What a record says. `None` if Python has to look at it.
+/// What a record says. `None` if Python must process it.
 fn read(data: &[u8], physical: i64) -> Option<Record<'_>> {
     let sys_flag = int(data, AT_SYS_FLAG)?;
     let kind = sys_flag & TRANSACTION_MASK;
@@ -137,7 +137,7 @@ fn read(data: &[u8], physical: i64) -> Option<Record<'_>> {
     })
 }
 
-/// The queue of a record, if it goes on where that is; `None` if Python has to look.
+/// The queue of a record, if the record is its next one; `None` if Python must look.
 fn target_of<'t, 'a>(
     targets: &'t mut Vec<Target<'a>>,
     record: &Record<'a>,

@@ -18,7 +18,7 @@ pub fn check(pieces: &Pieces) -> PyResult<()> {
     Err(PyValueError::new_err("a reply has four gaps"))
 }
 
-/// Appends a frame but for its body, of which only the size is told.
+/// Appends a frame without its body, whose size is given.
 pub fn push_head(to: &mut Vec<u8>, pieces: &Pieces, values: [&[u8]; GAPS], body_size: usize) {
     let size = pieces.iter().map(Vec::len).sum::<usize>()
         + values.iter().map(|value| value.len()).sum::<usize>();

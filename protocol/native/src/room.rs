@@ -5,7 +5,7 @@ use std::cell::Cell;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
-/// Such memory, filled from its begin, and where in the log what is put there will be.
+/// Such memory, filled from its start, and its position in the log.
 pub struct Room<'a> {
     cells: &'a [Cell<u8>],
     start: i64,
@@ -22,7 +22,7 @@ impl<'a> Room<'a> {
         self.cells.len() - self.used
     }
 
-    /// The physical offset of what is put next.
+    /// The physical offset of the next record.
     pub fn position(&self) -> i64 {
         self.start + self.used as i64
     }

@@ -12,21 +12,21 @@ use crate::filter::Filter;
 use crate::layout::*;
 use crate::stored;
 
-/// A queue whose messages are looked at, and where its entries point at.
+/// A queue whose messages are filtered, and the log that its entries point to.
 struct Records<'a> {
     file: &'a [ReadOnlyCell<u8>],
     queue_id: i32,
-    /// Behind head and body of a record: its topic, and the length of the properties.
+    /// After head and body of a record: its topic, and the length of the properties.
     between: usize,
 }
 
-/// Look for messages that a filter lets through among some entries, the first of which has an
-/// index, as long as they point into one file of the log, mapped in `view`, that begins at `base`,
-/// and at records as they usually are.
+/// Search entries, the first of which has an index, for messages that match a filter, while they
+/// point into one file of the log, mapped in `view` from `base` on, and at records in their usual
+/// form.
 ///
-/// At most `wanted` are taken, so large together, though one in any case. Returns the ranges in
-/// which they lie, as physical offset and size; how many they are; their bytes; how many entries
-/// have been looked at; whether there may be more in those behind: Python goes on there.
+/// At most `wanted` are taken, so large together, though one in any case. Returns the ranges of
+/// the log with them, as physical offset and size; their number; their bytes; how many entries
+/// were scanned; whether later entries may have more: Python continues there.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn select<'py>(

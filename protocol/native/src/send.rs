@@ -27,7 +27,7 @@ pub struct SendPath {
     most_frame: usize,
     /// The property that each message gets, a separator before it.
     added: Vec<u8>,
-    /// Names of properties for which Python has to look at a message, or at one of a batch.
+    /// Names of properties for which Python must process a message, or at one of a batch.
     unusual: Vec<String>,
     unusual_in_batch: Vec<String>,
     store_host: Vec<u8>,
@@ -87,7 +87,7 @@ impl SendPath {
         batch_reply: Pieces,
     ) -> PyResult<Self> {
         let Some((name, _)) = added.split_once('\u{1}') else {
-            return Err(PyValueError::new_err("what is added is no property"));
+            return Err(PyValueError::new_err("the addition is not a property"));
         };
         record::check_host(&store_host)?;
         reply::check(&reply)?;
@@ -109,7 +109,7 @@ impl SendPath {
     /// `queues` has the queues by topic and queue id, both as they stand in a header; `start` is the
     /// physical offset of the first record, and `room` the memory where records are put. What is
     /// `relayed` says in the field `o` where it was sent from, else it was from `born_host`. Returns
-    /// None if there is none, else: the position behind the last; what is to be appended; the
+    /// None if there is none, else: the position after the last; the data to append; the
     /// replies, and those that do not wait for an fsync.
     #[allow(clippy::too_many_arguments)]
     fn take<'py>(
@@ -147,7 +147,7 @@ impl SendPath {
     /// is none.
     ///
     /// Each of `sends` is a frame, where it was sent from, and who is answered. Returns None if there is none,
-    /// else as `take`: how many; what is to be appended; the replies, each with who gets it.
+    /// else as `take`: how many; the data to append; the replies, each with its receiver.
     #[allow(clippy::too_many_arguments)]
     fn take_each<'py>(
         &self,
@@ -187,7 +187,7 @@ impl<'a, 'py> Work<'a, 'py> {
         Work { queues, targets: Vec::new(), room, place, output, replies }
     }
 
-    /// Puts the messages of a request; says whether it did, or Python is to look at it.
+    /// Stores the messages of a request; returns whether it did, or Python must process it.
     fn take(&mut self, path: &SendPath, request: &Request) -> PyResult<bool> {
         let Some(target) = find_target(&mut self.targets, self.queues, &request.header)? else {
             return Ok(false);
@@ -236,7 +236,7 @@ impl SendPath {
             reconsume_times: header.reconsume_times()?,
             added: &self.added,
         };
-        // The flag of a batch is not looked at: its messages have their own.
+        // The flag of a batch is ignored: its messages have their own.
         let flag = if is_batch { 0 } else { header.flag()? };
         Some((Request { header, body, is_batch, flag, shared }, end))
     }
@@ -286,7 +286,7 @@ impl SendPath {
 }
 
 impl Replies {
-    /// Puts what there is into lists, for who gets it.
+    /// Moves the replies into lists by receiver.
     fn give<'py>(
         &mut self,
         sink: &Bound<'py, PyAny>,

@@ -63,7 +63,7 @@ pub struct SendHeader<'a> {
 }
 
 impl<'a> SendHeader<'a> {
-    /// The header of a frame. `None` if that is no send, or Python is to look at it.
+    /// The header of a frame. `None` if that is not a send, or Python must process it.
     pub fn of(frame: &Frame<'a>) -> Option<SendHeader<'a>> {
         let is_send = |code| matches!(code, SEND_V1 | SEND_V2 | SEND_BATCH);
         let header = if frame.is_binary {
@@ -77,8 +77,8 @@ impl<'a> SendHeader<'a> {
         (is_usual || found.is_complete()).then_some(found)
     }
 
-    /// Whether all is as it must be: of the rarer forms Python looks at what a send to a known
-    /// queue does not need, too.
+    /// Whether all fields are valid; in the rarer forms also those that a send to a known
+    /// queue does not need.
     fn is_complete(&self) -> bool {
         let names = self.names;
         let is_int = |name| self.header.number(name).is_some_and(|it| i32::try_from(it).is_ok());

@@ -22,7 +22,7 @@ pub fn properties(bytes: &[ReadOnlyCell<u8>], between: usize, to: &mut Vec<u8>) 
     }
     let body = usize::try_from(int(bytes, AT_BODY_LENGTH)).ok()?;
     let stored = bytes.get(HEAD_SIZE.checked_add(between)?.checked_add(body)?..)?;
-    // The file may be written while it is read: what is looked at twice is a copy.
+    // The file may be written while it is read: data that is read twice is copied.
     to.clear();
     to.extend(stored.iter().map(ReadOnlyCell::get));
     Some(())

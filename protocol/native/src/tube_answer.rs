@@ -16,8 +16,8 @@ const FRAME_TOKEN: u32 = 0xFF7F_F4FE;
 const CHUNK: usize = 8192;
 const MAX_CHUNKS: usize = 28 * 1024 * 1024 / CHUNK;
 
-/// What was found in a piece of the index: bytes that are done with, where the data ends that was
-/// looked at or -1, bytes of the records, whether the limit is reached, how many records, the spans
+/// The result for a piece of the index: processed bytes, the end of the data that was
+/// read or -1, bytes of the records, whether the limit is reached, how many records, the spans
 /// of the data that they are in, and how many records of the index are damaged.
 type Selection = (usize, i64, i64, bool, usize, Vec<(i64, i64)>, usize);
 
@@ -81,7 +81,7 @@ pub fn tube_select(
     (scanned, last, size, false, count, runs, bad)
 }
 
-/// A record's payload, and the varints before and behind it in its message.
+/// A record's payload, and the varints before and after it in its message.
 struct Message<'a> {
     payload: &'a [u8],
     before: Vec<u8>,
@@ -112,10 +112,10 @@ fn varint_size(number: usize) -> usize {
     size
 }
 
-/// Which records of a span are wanted: of a partition, and of filter items; all without one.
+/// The selected records of a span: a partition, and filter items; all without one.
 type Wanted = Option<(i32, Option<HashSet<i32>>)>;
 
-/// The wanted records of a span, each as a TransferedMessage; None if one of all is no record.
+/// The wanted records of a span, each as a TransferedMessage; None if one of them is not a record.
 fn messages<'a>(run: &'a [u8], wanted: &Wanted, found: &mut Vec<Message<'a>>) -> Option<()> {
     let mut rest = run;
     while !rest.is_empty() {
@@ -186,8 +186,8 @@ impl Chunks<'_> {
 
 /// The frame that answers a get with the wanted records in `runs`, and how many there are.
 ///
-/// `headers` are the first two messages of an answer, `before` and `behind` what the answer has
-/// before and behind its messages. None if a record is no record, or the frame would be too long.
+/// `headers` are the first two messages of an answer, `before` and `behind` the bytes of the answer
+/// before and after its messages. None if a record is invalid, or the frame would be too long.
 #[pyfunction]
 #[pyo3(signature = (runs, wanted, serial, headers, method, before, behind))]
 #[allow(clippy::too_many_arguments)]

@@ -57,7 +57,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether the attributes say that a message is of a type that is wanted; the first that does holds.
+/// Whether the attributes have a selected message type; the first type counts.
 fn is_wanted(attributes: &[u8], wanted: &HashSet<Vec<u8>>) -> bool {
     let kind = attributes.split(|byte| *byte == b',').find_map(|item| {
         let value = item.strip_prefix(MESSAGE_TYPE)?.strip_prefix(b"=")?;
@@ -72,7 +72,7 @@ fn is_wanted(attributes: &[u8], wanted: &HashSet<Vec<u8>>) -> bool {
 /// `wanted` are the types of messages that are, as UTF-8; `None` for all. Returns three tuples: the
 /// fields of the answer in the order of their numbers, but for the messages; the messages in a list,
 /// each as `(topic, body, id, flag, attributes)`, alone in its place; and the bytes of their bodies,
-/// how many were damaged, and how many not wanted. `None` for what Python had better look at: what
+/// how many were damaged, and how many not wanted. `None` for what Python should process: what
 /// lacks a field, or cannot be read.
 #[pyfunction]
 #[pyo3(signature = (data, topic, wanted))]

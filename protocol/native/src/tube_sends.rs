@@ -98,7 +98,7 @@ impl<'a> Send<'a> {
     }
 }
 
-/// A text of what has neither control characters nor blanks but spaces, and is in ASCII: of the others
+/// A text in ASCII without control characters and without blanks except spaces: of other characters
 /// Python takes more for blank.
 fn plain(bytes: &[u8]) -> Option<&str> {
     text(bytes).filter(|text| text.bytes().all(|byte| (0x20..0x7f).contains(&byte)))

@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         Some(found)
     }
 
-    /// The number of the next field, and its value. `None` for what Python had better look at.
+    /// The number of the next field, and its value. `None` for what Python should process.
     pub fn field(&mut self) -> Option<(u64, Value<'a>)> {
         let tag = self.varint()?;
         let number = tag >> 3;
