@@ -1,4 +1,4 @@
-"""What a busy machine takes longer for than what is sent may take."""
+"""Longer timeouts than sends may take, for busy machines."""
 
 import pytest
 
@@ -8,5 +8,6 @@ from tests.daemons.peer import PATIENCE
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another broker takes without an answer in time is sent again: it would come twice."""
+    """A message without a timely reply from another broker is sent again, and would arrive
+    twice."""
     monkeypatch.setattr(escape, "SEND_SECONDS", PATIENCE)

@@ -1,5 +1,6 @@
-"""A set with a slave that acts, and another broker of the cluster, under a name server: all in this
-process, on free ports."""
+"""A replica set with an acting slave, and another broker of the cluster, under a name server: all
+in this process, on free ports.
+"""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,19 +26,19 @@ ACTS = {
     "brokerHeartbeatInterval": "200",
     "syncBrokerMemberGroupPeriod": "100",
 }
-# Of a master that is to go before it delivers anything, however slow the machine is. What it leaves
-# is due at once where the levels are shorter.
+# Settings of a master that must stop before it delivers anything, however slow the machine is. With
+# shorter levels its messages are due at once.
 LONG = {"messageDelayLevel": "1h 2h 3h"}
 
 
 def name_server(root: Path) -> AbstractAsyncContextManager[NameServer]:
-    """One that shows slaves as masters, and tells who has the lowest id."""
+    """A name server that shows slaves as masters, and reports the lowest id."""
     shows = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
     return membership.name_server(root, **shows)
 
 
 class Cluster:
-    """Makes its brokers, each with a store of its own under ``root``."""
+    """Creates the brokers, each with a store below ``root``."""
 
     def __init__(self, root: Path, names: NameServer) -> None:
         self.root = root
@@ -51,7 +52,7 @@ class Cluster:
         return self._broker(f"slave-{number}", {**ACTS, **role, **settings})
 
     def other(self, **settings: str) -> Broker:
-        """A broker of another set."""
+        """A broker of another replica set."""
         return self._broker("other", {"brokerName": OTHER, **settings})
 
     def _broker(self, store: str, settings: Mapping[str, str]) -> Broker:
@@ -60,7 +61,7 @@ class Cluster:
         return Broker(settings_of(self.root / store, **{**fixed, **settings}))
 
     async def shows(self, broker: Broker, number: int = MASTER_ID, name: str = SET) -> None:
-        """Wait until the name server has a broker by an id."""
+        """Wait until the name server knows a broker by an id."""
         brokers = self.names.routes.brokers
         await until(
             lambda: name in brokers and brokers[name].broker_addrs.get(number) == broker.address
@@ -74,7 +75,7 @@ async def cluster(root: Path) -> AsyncIterator[Cluster]:
 
 
 async def is_copied(slave: Broker, master: Broker) -> None:
-    """Wait until a slave has the log of its master, and what that had beside it."""
+    """Wait until a slave has the log of its master, and the other data of the master."""
     await caught_up(slave, master)
     synchronize = slave.metadata.synchronize
     assert synchronize is not None
@@ -83,7 +84,7 @@ async def is_copied(slave: Broker, master: Broker) -> None:
 
 
 async def sees(slave: Broker, *others: Broker) -> None:
-    """Wait until a slave knows that these live, and nobody else."""
+    """Wait until a slave knows that these brokers are alive, and no others."""
     members = slave.acting.members
     assert members is not None
     wanted = {one.settings.broker.broker_id: one.address for one in (slave, *others)}
@@ -132,6 +133,6 @@ def bodies(broker: Broker, topic: str = TOPIC) -> list[bytes]:
 
 
 async def have(broker: Broker, count: int, topic: str = TOPIC) -> list[bytes]:
-    """Wait until a broker has so many messages of a topic."""
+    """Wait until a broker has this many messages of a topic."""
     await until(lambda: len(bodies(broker, topic)) >= count)
     return bodies(broker, topic)

@@ -1,4 +1,4 @@
-"""A slave that acts, and a disk that gives errors."""
+"""An acting slave whose disk fails."""
 
 import asyncio
 import errno
@@ -17,7 +17,7 @@ SHORT = {"messageDelayLevel": "1s 2s 3s", "transactionCheckInterval": "600000"}
 
 
 @pytest.mark.parametrize("errors", [1, 1_000_000])
-def test_a_half_that_cannot_be_read_at_first_is_not_passed_over_and_holds_up_nothing_else(
+def test_a_temporarily_unreadable_half_is_not_skipped_and_blocks_no_other(
     errors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = 0

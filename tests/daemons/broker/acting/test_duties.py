@@ -1,5 +1,6 @@
-"""What a slave does while it acts: timed messages, transactions, popped messages, offsets; and what
-its master finds when it is back."""
+"""The duties of an acting slave: timed messages, transactions, popped messages, offsets; and the
+state that its master finds on its return.
+"""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
 
 
-def test_a_timed_message_comes_once_through_another_broker(tmp_path: Path) -> None:
+def test_a_timed_message_is_delivered_once_through_another_broker(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
@@ -86,7 +87,7 @@ def commit_of(check: CheckTransactionStateRequestHeader, producer: TransactionPe
     return Command(RequestCode.END_TRANSACTION, fields)
 
 
-def test_what_was_popped_and_is_not_acknowledged_comes_again_at_another_broker(
+def test_an_unacknowledged_popped_message_is_redelivered_at_another_broker(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -117,7 +118,7 @@ def test_what_was_popped_and_is_not_acknowledged_comes_again_at_another_broker(
         asyncio.run(script())
 
 
-def test_groups_go_on_where_they_were_at_the_acting_slave(tmp_path: Path) -> None:
+def test_groups_continue_at_their_offsets_of_the_acting_slave(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
             async with brokers.master() as master:

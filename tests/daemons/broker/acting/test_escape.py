@@ -1,4 +1,4 @@
-"""Messages on their way to other brokers: what cannot go now waits, what arrives arrives once."""
+"""Messages in flight to other brokers: undeliverable ones wait, and delivered ones arrive once."""
 
 import asyncio
 from pathlib import Path
@@ -22,10 +22,10 @@ from tests.daemons.peer import Peer
 from tests.waiting import until
 
 SHORT = {"messageDelayLevel": "1s 2s 3s"}
-COUNT = 100  # more than are on their way at once
+COUNT = 100  # more than are in flight at once
 
 
-def test_what_no_other_broker_takes_waits_until_one_does(tmp_path: Path) -> None:
+def test_a_message_waits_until_another_broker_accepts_it(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave(1, **SHORT) as slave:
             async with brokers.master(**LONG) as master:
@@ -43,7 +43,7 @@ def test_what_no_other_broker_takes_waits_until_one_does(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("is_body", [True, False])
-def test_no_more_waits_than_memory_is_given_for(
+def test_waiting_messages_are_limited_by_memory(
     is_body: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of bodies and of properties."""
@@ -79,7 +79,7 @@ def test_no_more_waits_than_memory_is_given_for(
     asyncio.run(script())
 
 
-def test_many_that_are_due_at_once_come_once_each(tmp_path: Path) -> None:
+def test_many_messages_due_at_once_are_delivered_once_each(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
@@ -90,7 +90,7 @@ def test_many_that_are_due_at_once_come_once_each(tmp_path: Path) -> None:
                     await is_copied(slave, master)
                 await acts(slave)
                 await until(lambda: len(bodies(other)) > COUNT // 4)
-                # In the middle of it the master comes back, and does the rest.
+                # In the middle of it the master returns, and delivers the rest.
                 async with brokers.master(**SHORT) as master:
                     await until(lambda: len(bodies(other)) + len(bodies(master)) > COUNT)
                     found = [one for one in bodies(other) + bodies(master) if one != b"topic"]
@@ -99,8 +99,9 @@ def test_many_that_are_due_at_once_come_once_each(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_a_retry_is_not_buried_on_its_way(tmp_path: Path) -> None:
-    """How often a group tries is its consumer's to say, who gave the message back to the master."""
+def test_a_forwarded_retry_does_not_become_a_dead_letter(tmp_path: Path) -> None:
+    """The consumer, which sent the message back to the master, decides how often its group
+    retries."""
     times = {"b": "%RETRY%G", "j": "40", "l": "100", "i": "DELAY\x011"}
 
     async def script() -> None:

@@ -1,4 +1,4 @@
-"""What a message looks like that goes to another broker."""
+"""The form of a message that is forwarded to another broker."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def header(outgoing: ForwardedMessage, sent: StoredMessage) -> SendMessageReques
     return SendMessageRequestHeaderV2.decode(command.fields)
 
 
-def test_what_has_waited_is_not_delayed_again_nor_made_a_half() -> None:
+def test_a_delivered_message_is_neither_delayed_again_nor_made_a_half() -> None:
     sent = message(
         "Orders", SysFlag.TRANSACTION_COMMIT | SysFlag.COMPRESSED, DELAY="3", TRAN_MSG="true"
     )
@@ -44,12 +44,12 @@ def test_what_has_waited_is_not_delayed_again_nor_made_a_half() -> None:
     assert told.reconsume_times == 3
 
 
-def test_what_the_timer_has_delivered_loses_its_time() -> None:
+def test_a_message_delivered_by_the_timer_loses_its_time() -> None:
     times = {"TIMER_DELIVER_MS": "9", "TIMER_OUT_MS": "9", "TIMER_ENQUEUE_MS": "1"}
     assert delivered(message("Orders", **times)).properties == KEPT
 
 
-def test_what_is_rolled_goes_to_its_topic_with_its_time() -> None:
+def test_a_rolled_message_goes_to_its_topic_with_its_time() -> None:
     timed = rolled(message("rmq_sys_wheel_timer", TIMER_OUT_MS="8000", TIMER_DELIVER_MS="8500"))
     assert (timed.topic, timed.properties) == ("Orders", {**KEPT, "TIMER_DELIVER_MS": "8500"})
     soon = message("rmq_sys_wheel_timer", TIMER_OUT_MS="3000", TIMER_DELAY_SEC="3")
@@ -62,7 +62,9 @@ def test_what_is_rolled_goes_to_its_topic_with_its_time() -> None:
 
 
 @pytest.mark.parametrize("properties", [{}, {"TIMER_OUT_MS": "1", "TIMER_DEL_UNIQKEY": "T+u"}])
-def test_what_has_no_time_or_takes_another_back_is_not_rolled(properties: dict[str, str]) -> None:
+def test_a_message_without_a_time_or_that_withdraws_another_is_not_rolled(
+    properties: dict[str, str],
+) -> None:
     with pytest.raises(NoTarget):
         rolled(message("rmq_sys_wheel_timer", **properties))
 
@@ -75,7 +77,7 @@ def test_a_half_is_a_half_of_its_topic_again() -> None:
 
 
 @pytest.mark.parametrize("real", ["", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "a/b"])
-def test_what_belongs_nowhere_goes_nowhere(real: str) -> None:
+def test_a_message_without_a_target_is_not_forwarded(real: str) -> None:
     with pytest.raises(NoTarget):
         half(message("RMQ_SYS_TRANS_HALF_TOPIC", REAL_TOPIC=real))
     with pytest.raises(NoTarget):

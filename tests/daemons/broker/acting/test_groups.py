@@ -1,4 +1,4 @@
-"""Where groups are, when a master comes back whose slave has acted."""
+"""Offsets of groups when a master returns whose slave was acting master."""
 
 import asyncio
 import threading
@@ -25,8 +25,8 @@ from tests.daemons.peer import Peer
 from tests.waiting import until
 
 
-def test_a_group_that_was_reset_before_its_master_went_stays_reset(tmp_path: Path) -> None:
-    """The slave's copy is older, and further."""
+def test_a_group_reset_before_its_master_went_down_stays_reset(tmp_path: Path) -> None:
+    """The slave's copy is older, and ahead."""
 
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
@@ -46,7 +46,7 @@ def test_a_group_that_was_reset_before_its_master_went_stays_reset(tmp_path: Pat
     asyncio.run(script())
 
 
-def test_a_master_hears_of_a_slave_that_was_started_again_and_does_not_act_yet(
+def test_a_master_learns_of_a_restarted_slave_that_is_not_acting_yet(
     tmp_path: Path,
 ) -> None:
     short = {"messageDelayLevel": "1s"}
@@ -76,10 +76,10 @@ def test_a_master_hears_of_a_slave_that_was_started_again_and_does_not_act_yet(
     asyncio.run(script())
 
 
-def test_a_slave_does_not_begin_to_act_while_it_takes_over_a_copy(
+def test_a_slave_does_not_start_acting_while_it_applies_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was saved of it last would stand for a copy, and the master be told of nothing."""
+    """The last save would count as a copy, and nothing would be reported to the master."""
     goes_on, writes = threading.Event(), threading.Event()
 
     def write_slowly(path: Path, data: bytes) -> None:

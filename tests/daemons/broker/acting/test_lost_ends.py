@@ -1,4 +1,4 @@
-"""A master that comes back without the end of its log, and a slave that has it."""
+"""A master that returns without the end of its log, and a slave that has it."""
 
 import asyncio
 import shutil
@@ -17,10 +17,10 @@ from tests.daemons.broker.replication.pair import caught_up
 SHORT = {"messageDelayLevel": "1s 2s 3s"}
 
 
-def test_what_a_master_had_delivered_and_lost_is_delivered_though_its_slave_has_seen_it(
+def test_deliveries_that_a_master_lost_are_repeated_although_its_slave_knows_them(
     tmp_path: Path,
 ) -> None:
-    """The slave's copy says that it was: in the log of the master it is waiting still."""
+    """The slave's copy says that it was delivered, but in the master's log it is still waiting."""
 
     async def script() -> None:
         async with cluster(tmp_path) as brokers:
@@ -33,7 +33,7 @@ def test_what_a_master_had_delivered_and_lost_is_delivered_though_its_slave_has_
                     await is_copied(slave, master)
                     assert slave.delivery.delayed.offsets == {1: 1}
                 await acts(slave)
-                # A power cut took what had been written since.
+                # A power failure lost the later records.
                 shutil.rmtree(tmp_path / "master")
                 shutil.copytree(tmp_path / "kept", tmp_path / "master")
                 async with brokers.master(**SHORT) as master:
@@ -43,7 +43,7 @@ def test_what_a_master_had_delivered_and_lost_is_delivered_though_its_slave_has_
     asyncio.run(script())
 
 
-def test_what_comes_behind_a_lost_end_is_delivered_by_a_slave_whose_copy_was_beyond_it(
+def test_messages_after_a_lost_end_are_delivered_by_a_slave_whose_copy_was_past_it(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:

@@ -1,4 +1,6 @@
-"""How a broker of a set is known to name servers, and hears of the others and of its master."""
+"""How a broker of a replica set registers at name servers, and learns about the others and its
+master.
+"""
 
 import asyncio
 from pathlib import Path
@@ -32,7 +34,7 @@ from tests.daemons.peer import Peer
 from tests.waiting import until
 
 
-def test_a_slave_that_acts_is_known_with_its_topics_and_shows_that_it_lives(tmp_path: Path) -> None:
+def test_an_acting_slave_registers_its_topics_and_sends_heartbeats(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
             await brokers.shows(slave, 1)
@@ -47,7 +49,7 @@ def test_a_slave_that_acts_is_known_with_its_topics_and_shows_that_it_lives(tmp_
     asyncio.run(script())
 
 
-def test_clients_are_shown_the_acting_slave_in_the_place_of_the_master(tmp_path: Path) -> None:
+def test_clients_see_the_acting_slave_in_place_of_the_master(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
             async with brokers.master() as master:
@@ -105,7 +107,7 @@ async def announce(port: int, host: str, account: Account | None = None) -> None
     assert (reply.code, reply.fields) == (ResponseCode.SUCCESS, {})
 
 
-def test_a_slave_makes_way_for_a_master_that_comes_and_follows_it(tmp_path: Path) -> None:
+def test_a_slave_makes_way_for_a_starting_master_and_follows_it(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
             await acts(slave)
@@ -117,7 +119,7 @@ def test_a_slave_makes_way_for_a_master_that_comes_and_follows_it(tmp_path: Path
     asyncio.run(script())
 
 
-def test_who_names_a_master_elsewhere_is_not_believed(tmp_path: Path) -> None:
+def test_an_announcement_of_a_master_elsewhere_is_ignored(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
             await acts(slave)
@@ -128,7 +130,7 @@ def test_who_names_a_master_elsewhere_is_not_believed(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_a_slave_that_may_not_act_follows_nobody_who_says_so_itself(tmp_path: Path) -> None:
+def test_a_slave_that_may_not_act_ignores_announcements(tmp_path: Path) -> None:
     async def script() -> None:
         plain = {"enableSlaveActingMaster": "false"}
         async with cluster(tmp_path) as brokers, brokers.slave(1, **plain) as slave:
@@ -138,7 +140,7 @@ def test_a_slave_that_may_not_act_follows_nobody_who_says_so_itself(tmp_path: Pa
     asyncio.run(script())
 
 
-def test_with_access_control_only_a_master_that_was_named_is_believed(tmp_path: Path) -> None:
+def test_with_access_control_only_a_registered_master_is_followed(tmp_path: Path) -> None:
     guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
 
     async def script() -> None:

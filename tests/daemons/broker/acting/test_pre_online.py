@@ -1,4 +1,6 @@
-"""Before a broker is seen: it asks the others of its set, and waits for none of them for long."""
+"""The pre-online steps of a broker: it asks the others of its set, and waits for none of them for
+long.
+"""
 
 import asyncio
 import contextlib
@@ -28,7 +30,7 @@ from tests.waiting import until
 
 @asynccontextmanager
 async def silent_member() -> AsyncIterator[str]:
-    """The address of a broker that takes connections, and answers nothing."""
+    """The address of a broker that accepts connections, and answers nothing."""
 
     writers: list[asyncio.StreamWriter] = []
 
@@ -48,7 +50,7 @@ async def silent_member() -> AsyncIterator[str]:
                 await writer.wait_closed()
 
 
-def test_a_slave_that_does_not_answer_holds_up_its_master_but_not_for_long(
+def test_a_silent_slave_delays_its_master_for_a_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pre_online, "PATIENCE", 0.2)
@@ -67,10 +69,10 @@ def test_a_slave_that_does_not_answer_holds_up_its_master_but_not_for_long(
     assert "but does not report its progress: its deliveries are repeated" in caplog.text
 
 
-def test_what_a_slave_delivers_while_its_master_waits_for_another_one_comes_once(
+def test_deliveries_of_a_slave_while_its_master_waits_for_another_are_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not make way for ever, and has been asked long ago then."""
+    """It stops acting for a limited time, and was asked long before that ends."""
     monkeypatch.setattr(pre_online, "PATIENCE", 4.0)
     monkeypatch.setattr(pre_online, "FRESH_SECONDS", 0.2)
     monkeypatch.setattr(service, "WAY_SECONDS", 0.5)
@@ -111,7 +113,7 @@ def test_what_a_slave_delivers_while_its_master_waits_for_another_one_comes_once
         asyncio.run(script())
 
 
-def test_a_master_that_is_to_ask_nobody_starts_at_once(
+def test_a_master_without_slaves_to_ask_starts_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pre_online, "ASK_SECONDS", 60.0)
@@ -127,7 +129,7 @@ def test_a_master_that_is_to_ask_nobody_starts_at_once(
     asyncio.run(script())
 
 
-def test_a_slave_is_seen_when_the_log_of_its_master_comes(tmp_path: Path) -> None:
+def test_a_slave_registers_when_the_log_of_its_master_arrives(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.master() as master:
             await brokers.shows(master)
@@ -143,9 +145,7 @@ def test_a_slave_is_seen_when_the_log_of_its_master_comes(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("told", "taken"), [(1000, 2000), (3000, 3000)])
-def test_of_two_timers_a_master_believes_the_one_that_is_further(
-    told: int, taken: int, tmp_path: Path
-) -> None:
+def test_a_master_continues_the_timer_that_is_ahead(told: int, taken: int, tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
             own, other = (tmp_path / name / "config" / FILE_NAME for name in ("master", "slave-1"))

@@ -1,4 +1,4 @@
-"""A slave acts as the master of its set while that is gone: what waits is delivered, once."""
+"""A slave is acting master while its master is down: waiting messages are delivered, once."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from tests.daemons.peer import Peer
 SHORT = {"messageDelayLevel": "1s 2s 3s"}
 
 
-def test_what_is_delayed_comes_once_through_another_broker(tmp_path: Path) -> None:
+def test_a_delayed_message_is_delivered_once_through_another_broker(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")  # it has the topic
@@ -51,7 +51,7 @@ def test_what_is_delayed_comes_once_through_another_broker(tmp_path: Path) -> No
     asyncio.run(script())
 
 
-def test_a_slave_that_is_started_again_while_it_acts_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_acting_slave_continues_after_a_restart(tmp_path: Path) -> None:
     async def script() -> None:
         later = {"messageDelayLevel": "1s 2s 3h"}  # its second message waits for its next start
         async with cluster(tmp_path) as brokers, brokers.other() as other:
@@ -74,7 +74,7 @@ def test_a_slave_that_is_started_again_while_it_acts_goes_on_where_it_was(tmp_pa
     asyncio.run(script())
 
 
-def test_a_slave_whose_master_never_said_how_far_it_was_delivers_nothing(tmp_path: Path) -> None:
+def test_a_slave_that_does_not_know_its_masters_progress_delivers_nothing(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
@@ -98,14 +98,16 @@ def delivers() -> bool:
 
 
 def forget_copies(slave: Broker) -> None:
-    """Of a slave that has stopped."""
+    """For a slave that has stopped."""
     for name in ("delayOffset.json", "delayOffset.json.bak"):
         (slave.stores.messages.root / "config" / name).unlink(missing_ok=True)
 
 
 @answered.by_broker(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
-def test_a_notice_has_a_slave_ask_at_once(tmp_path: Path) -> None:
-    """The name server sends NOTIFY_MIN_BROKER_ID_CHANGE; the slave itself would ask much later."""
+def test_a_notice_makes_a_slave_poll_at_once(tmp_path: Path) -> None:
+    """The name server sends NOTIFY_MIN_BROKER_ID_CHANGE; without it the slave would poll much
+    later.
+    """
 
     async def script() -> None:
         async with cluster(tmp_path) as brokers:
@@ -119,7 +121,7 @@ def test_a_notice_has_a_slave_ask_at_once(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_without_a_way_out_what_is_due_waits_for_the_master(tmp_path: Path) -> None:
+def test_without_remote_escape_deliveries_wait_for_the_master(tmp_path: Path) -> None:
     async def script() -> None:
         stays = {**SHORT, "enableRemoteEscape": "false"}
         async with cluster(tmp_path) as brokers, brokers.other() as other:
@@ -136,7 +138,7 @@ def test_without_a_way_out_what_is_due_waits_for_the_master(tmp_path: Path) -> N
     asyncio.run(script())
 
 
-def test_who_watches_sees_that_a_slave_acts(tmp_path: Path) -> None:
+def test_metrics_show_that_a_slave_is_acting(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave() as slave:
             await acts(slave)
@@ -152,7 +154,7 @@ def test_who_watches_sees_that_a_slave_acts(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_of_two_slaves_the_one_with_the_lower_id_acts(tmp_path: Path) -> None:
+def test_the_slave_with_the_lower_id_acts(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave(2) as second:
             async with brokers.slave(1) as first:
@@ -166,7 +168,7 @@ def test_of_two_slaves_the_one_with_the_lower_id_acts(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_a_slave_that_hears_its_master_does_not_act_though_no_name_server_knows_it(
+def test_a_slave_does_not_act_while_its_masters_log_arrives(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -184,7 +186,7 @@ def test_a_slave_that_hears_its_master_does_not_act_though_no_name_server_knows_
 
 
 async def stays(holds: Callable[[], bool]) -> bool:
-    """Whether something is so, and still behind some turns of the loop."""
+    """Whether a condition holds, and still does after some turns of the event loop."""
     for _ in range(20):
         if not holds():
             return False

@@ -1,4 +1,4 @@
-"""What no other broker takes, and what waits behind it."""
+"""Messages that no other broker accepts, and those that wait after them."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ AT_ONCE = 4
 COUNT = 12
 
 
-def test_behind_a_half_that_cannot_go_only_a_few_go_and_are_open_at_the_master_too(
+def test_after_an_undeliverable_half_only_a_few_are_sent_and_stay_open_at_the_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(duties, "_AT_ONCE", AT_ONCE)
@@ -37,7 +37,7 @@ def test_behind_a_half_that_cannot_go_only_a_few_go_and_are_open_at_the_master_t
                     await is_copied(slave, master)
                 await acts(slave)
                 await have(other, AT_ONCE - 1, HALF)
-                await asyncio.sleep(1)  # more would go meanwhile
+                await asyncio.sleep(1)  # more would be sent meanwhile
                 await asyncio.sleep(2)
                 async with brokers.master(**NEVER) as master:
                     await sees(slave, master)

@@ -1,5 +1,6 @@
-"""What was made at the master last, and its slave has not copied: topics and groups. The log has
-messages for them."""
+"""Topics and groups that were created at the master last, and not copied by its slave, whose log
+has messages for them.
+"""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +35,7 @@ def test_a_delayed_message_for_a_young_topic_is_delivered(tmp_path: Path) -> Non
             async with brokers.slave(1, **SHORT) as slave:
                 async with brokers.master(**{**SHORT, **LONG}) as master:
                     await is_copied(slave, master)
-                    end_copying()  # as if all that follows happens within ten seconds
+                    end_copying()  # as if everything below happened within ten seconds
                     async with Peer(master.port) as peer:
                         await create_topic(peer, "Young")
                     await send(master, b"delayed", "Young", DELAY="1")
@@ -46,7 +47,7 @@ def test_a_delayed_message_for_a_young_topic_is_delivered(tmp_path: Path) -> Non
     asyncio.run(script())
 
 
-def test_what_a_young_group_has_popped_comes_again(tmp_path: Path) -> None:
+def test_messages_popped_by_a_new_group_are_redelivered(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             async with brokers.slave() as slave:

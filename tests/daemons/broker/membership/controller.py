@@ -1,7 +1,7 @@
 """A controller that a test scripts: it answers as one of Java 5.5.0 does, from memory.
 
-What it does is DLedgerController and ReplicasInfoManager without Raft: it leads, alone. A broker
-lives from its first heartbeat until the connection ends over which that came.
+It does the work of DLedgerController and ReplicasInfoManager without Raft: it is the leader, alone.
+A broker is alive from its first heartbeat until the connection of that heartbeat ends.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ R = ResponseCode
 
 @dataclass
 class Heard:
-    """What the heartbeats of a broker have said last."""
+    """The content of a broker's last heartbeat."""
 
     channel: Channel
     epoch: int
@@ -50,8 +50,8 @@ class Set:
 class ScriptedController:
     """`async with ScriptedController() as controller`; `close` and `open` are its death and return.
 
-    ``asked`` has the codes of all requests but heartbeats. Of the codes in ``mute`` it does what is
-    asked and answers nothing; those in ``refuses`` are refused with the code there.
+    ``asked`` has the codes of all requests except heartbeats. Requests with a code in ``mute`` are
+    carried out without a reply; those in ``refuses`` are refused with the code there.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class ScriptedController:
         await listener.__aenter__()
 
     async def close(self) -> None:
-        """Its connections end, and nobody lives for it; what it was told to keep it keeps."""
+        """Close its connections, after which no broker is alive; it keeps its stored state."""
         listener, self._listener = self._listener, None
         if listener is not None:
             for one in self.sets.values():
@@ -93,7 +93,7 @@ class ScriptedController:
         return f"127.0.0.1:{self.port}"
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds of what it was told."""
+        """Wait until a condition on its state holds."""
         async with asyncio.timeout(PATIENCE):
             while not holds():
                 self.changed.clear()
@@ -111,7 +111,7 @@ class ScriptedController:
 
         return call
 
-    # who leads ----------------------------------------------------------------------------------
+    # leadership ----------------------------------------------------------------------------------
 
     @serves(RequestCode.CONTROLLER_GET_METADATA_INFO)
     def metadata(self, command: Command, channel: Channel) -> Command:
@@ -219,11 +219,11 @@ class ScriptedController:
         if there.master != asked.master_broker_id:
             raise Refused(R.CONTROLLER_INVALID_MASTER, "another one is master")
         if there.epoch != asked.master_epoch:
-            raise Refused(R.CONTROLLER_FENCED_MASTER_EPOCH, "an epoch of before")
+            raise Refused(R.CONTROLLER_FENCED_MASTER_EPOCH, "an old epoch")
         if there.members_epoch != wanted.sync_state_set_epoch:
-            raise Refused(R.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, "a set of before")
+            raise Refused(R.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, "an old set")
         if not wanted.sync_state_set <= there.ids.keys():
-            raise Refused(R.CONTROLLER_INVALID_REPLICAS, "nobody has such an id")
+            raise Refused(R.CONTROLLER_INVALID_REPLICAS, "no broker has such an id")
         if not wanted.sync_state_set <= there.alive.keys():
             raise Refused(R.CONTROLLER_BROKER_NOT_ALIVE, "it does not live")
         there.members, there.members_epoch = wanted.sync_state_set, there.members_epoch + 1
@@ -260,8 +260,9 @@ class ScriptedController:
     # elections ----------------------------------------------------------------------------------
 
     def choose(self, name: str, asking: int | None = None, *, designated: bool = False) -> bool:
-        """Elect a master, and say so to those that live. With ``designated`` it is the one that is
-        asking, whatever it has."""
+        """Elect a master, and notify the living brokers. With ``designated`` it is the one that
+        asks, whatever its log has.
+        """
         there = self.sets[name]
         able = [one for one in there.members if one in there.alive]
         if asking is not None and (there.epoch == 0 or designated):

@@ -1,4 +1,4 @@
-"""Brokers of a set in this process, under a controller that a test scripts."""
+"""Brokers of a replica set in this process, under a controller that a test scripts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,13 +18,13 @@ from tests.interop.ports import free_port
 from tests.waiting import until
 
 NAME = "broker-a"
-# What the master of a set answers to a send that it has stored.
+# The answer of the set's master to a stored message.
 STORED = (
     ResponseCode.SUCCESS,
     ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
-# A lease of a moment, for masters that are to lose it.
+# A very short lease, for masters that must lose it.
 BRIEF = {
     "controllerHeartBeatTimeoutMills": "400",
     "brokerHeartbeatInterval": "50",
@@ -95,7 +95,7 @@ def _role(member: ControlledBroker) -> tuple[bool, int, str]:
 
 
 async def code_of_send(broker: Broker, body: bytes = b"hello") -> ResponseCode:
-    """What a broker answers to a message."""
+    """The answer of a broker to a message."""
     async with Peer(broker.port) as peer:
         return ResponseCode((await send(peer, body)).code)
 

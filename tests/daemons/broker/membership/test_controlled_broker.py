@@ -1,4 +1,6 @@
-"""Brokers whose role controllers decide: how they join, what they become, what they do without."""
+"""Brokers whose role is assigned by controllers: how they join, which role they take, and how they
+run without controllers.
+"""
 
 import asyncio
 import logging
@@ -61,9 +63,9 @@ def test_the_first_is_master_the_second_its_slave_and_routes_show_it(tmp_path: P
     asyncio.run(play())
 
 
-def test_another_is_elected_and_both_change_sides_at_once(tmp_path: Path) -> None:
+def test_another_master_is_elected_and_both_change_roles_at_once(tmp_path: Path) -> None:
     async def play() -> None:
-        # Nobody looks by the clock: the notice has them look.
+        # No broker polls: only the notice makes them ask.
         rare = {"syncBrokerMetadataPeriod": "60000"}
         async with (
             ScriptedController() as controller,
@@ -78,7 +80,7 @@ def test_another_is_elected_and_both_change_sides_at_once(tmp_path: Path) -> Non
             began = time.monotonic()
             assert controller.choose(NAME, 2, designated=True)
             new = await is_master(second, 2)
-            assert time.monotonic() - began < 30  # half the time by the clock
+            assert time.monotonic() - began < 30  # half the polling time
             assert await code_of_send(new, b"after") in STORED
             follower = await is_slave(first, new.address)
             await caught_up(follower, new)
@@ -90,7 +92,7 @@ def test_another_is_elected_and_both_change_sides_at_once(tmp_path: Path) -> Non
     asyncio.run(play())
 
 
-def test_a_slave_whose_master_is_gone_asks_though_nobody_tells_it(tmp_path: Path) -> None:
+def test_a_slave_without_its_master_polls_without_a_notice(tmp_path: Path) -> None:
     async def play() -> None:
         rare = {"syncBrokerMetadataPeriod": "60000", "allAckInSyncStateSet": "true"}
         async with ScriptedController() as controller:
@@ -132,7 +134,7 @@ def test_nothing_listens_until_a_controller_answers(
     asyncio.run(play())
 
 
-def test_a_start_that_waits_for_controllers_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+def test_a_start_that_waits_for_controllers_can_be_stopped(tmp_path: Path) -> None:
     async def play() -> None:
         member = member_of(tmp_path, "127.0.0.1:1")
         asyncio.get_running_loop().call_later(0.1, member.stop_starting)
@@ -158,7 +160,7 @@ def test_a_start_that_is_killed_before_an_answer_gets_the_same_id_at_the_next(
 ) -> None:
     async def play() -> None:
         async with ScriptedController() as controller:
-            controller.mute.add(lost)  # it does what it is asked, and the answer does not come
+            controller.mute.add(lost)  # carried out, without a reply
             killed = member_of(tmp_path, controller)
             entering = asyncio.create_task(killed.__aenter__())
             await controller.until(lambda: lost in controller.asked)
@@ -174,7 +176,7 @@ def test_a_start_that_is_killed_before_an_answer_gets_the_same_id_at_the_next(
     asyncio.run(play())
 
 
-def test_brokers_that_come_at_the_same_moment_get_different_ids(tmp_path: Path) -> None:
+def test_brokers_that_apply_at_the_same_moment_get_different_ids(tmp_path: Path) -> None:
     async def play() -> None:
         async with ScriptedController() as controller:
             members = [member_of(tmp_path, controller, name) for name in ("one", "two", "three")]
@@ -202,7 +204,7 @@ def test_the_store_of_another_broker_is_refused(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_port_that_is_taken_ends_the_first_start(tmp_path: Path) -> None:
+def test_a_port_in_use_ends_the_first_start(tmp_path: Path) -> None:
     async def play() -> None:
         async with ScriptedController() as controller:
             member = member_of(tmp_path, controller)
@@ -215,7 +217,7 @@ def test_a_port_that_is_taken_ends_the_first_start(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_member_that_was_forgotten_says_so_and_joins_when_its_id_is_moved_away(
+def test_a_removed_member_reports_it_and_joins_when_its_id_is_moved_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play() -> None:
@@ -225,7 +227,7 @@ def test_a_member_that_was_forgotten_says_so_and_joins_when_its_id_is_moved_away
         ):
             await is_master(member)
             there = controller.sets[NAME]
-            there.ids = {7: ("127.0.0.1:1", "c")}  # cleanBrokerMetadata, and others came
+            there.ids = {7: ("127.0.0.1:1", "c")}  # cleanBrokerMetadata, and other brokers came
             there.next_id = 8
             there.master, there.epoch = 0, 5
             await until(lambda: "do not know broker id 1" in member.member.problem)
@@ -241,7 +243,7 @@ def test_a_member_that_was_forgotten_says_so_and_joins_when_its_id_is_moved_away
     assert sum("do not know broker id 1" in record.message for record in caplog.records) == 1
 
 
-def test_a_broker_that_cannot_take_its_role_is_dead_to_the_controllers_until_it_can(
+def test_a_broker_that_cannot_take_its_role_withdraws_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controlled_broker, "FIRST_PAUSE", 0.3)
@@ -269,7 +271,7 @@ def test_a_broker_that_cannot_take_its_role_is_dead_to_the_controllers_until_it_
 
 
 @answered.by_broker(RequestCode.EXCHANGE_BROKER_HA_INFO)
-def test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not(tmp_path: Path) -> None:
+def test_a_master_reports_its_replication_address_and_a_slave_does_not(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
             ScriptedController() as controller,
@@ -288,7 +290,7 @@ def test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not(tmp_path
     asyncio.run(play())
 
 
-def test_a_slave_tells_where_the_log_of_its_master_ended_when_that_began(tmp_path: Path) -> None:
+def test_a_slave_reports_the_end_of_its_masters_log_at_the_election(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
             ScriptedController() as controller,
@@ -311,7 +313,7 @@ def test_a_slave_tells_where_the_log_of_its_master_ended_when_that_began(tmp_pat
     asyncio.run(play())
 
 
-def test_of_a_store_and_its_copy_one_is_master(tmp_path: Path) -> None:
+def test_only_one_of_a_store_and_its_copy_is_master(tmp_path: Path) -> None:
     async def play() -> None:
         brief = {"syncBrokerMetadataPeriod": "100"}
         async with (
@@ -332,7 +334,7 @@ def test_of_a_store_and_its_copy_one_is_master(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_master_looks_often_enough_to_stay_one(tmp_path: Path) -> None:
+def test_a_master_polls_often_enough_to_keep_its_lease(tmp_path: Path) -> None:
     async def play() -> None:
         rare = {**BRIEF, "syncBrokerMetadataPeriod": "60000"}
         async with (
@@ -356,7 +358,7 @@ def test_a_master_looks_often_enough_to_stay_one(tmp_path: Path) -> None:
         asyncio.run(play())
 
 
-def test_a_broker_that_has_not_started_shows_controllers_what_is_on_its_disk(
+def test_a_broker_that_has_not_started_reports_the_log_position_on_its_disk(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -377,7 +379,7 @@ def test_a_broker_that_has_not_started_shows_controllers_what_is_on_its_disk(
 
 
 @answered.by_broker(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
-def test_a_notice_has_a_broker_ask_and_is_not_believed(tmp_path: Path) -> None:
+def test_a_notice_makes_a_broker_poll_and_its_content_is_ignored(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
             ScriptedController() as controller,
@@ -397,10 +399,10 @@ def test_a_notice_has_a_broker_ask_and_is_not_believed(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_master_whose_machine_died_lets_one_be_elected_that_has_what_it_lost(
+def test_a_master_whose_machine_crashed_withdraws_for_a_replica_with_its_lost_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back before the controllers have missed it, and keeps its epoch."""
+    """It returns before the controllers have noticed, and keeps its epoch."""
     all_ack = {"allAckInSyncStateSet": "true"}
 
     async def play() -> None:
@@ -426,7 +428,9 @@ def test_a_master_whose_machine_died_lets_one_be_elected_that_has_what_it_lost(
     asyncio.run(play())
 
 
-def test_a_master_whose_machine_died_goes_on_where_nobody_else_is_in_sync(tmp_path: Path) -> None:
+def test_a_master_whose_machine_crashed_continues_if_no_other_member_is_in_sync(
+    tmp_path: Path,
+) -> None:
     async def play() -> None:
         async with ScriptedController() as controller:
             async with member_of(tmp_path, controller, allAckInSyncStateSet="true") as first:

@@ -1,4 +1,6 @@
-"""A set with access control: what members and controllers may ask, and what is lost without it."""
+"""A set with access control: what members and controllers may request, and the effects without
+permission.
+"""
 
 import asyncio
 import logging
@@ -15,7 +17,7 @@ from tests.daemons.broker.replication.pair import caught_up
 from tests.daemons.broker.store.stores import put
 
 
-def test_members_that_sign_replicate_and_fail_over_though_no_notice_is_let_in(
+def test_members_that_sign_replicate_and_fail_over_although_notices_are_rejected(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -48,7 +50,7 @@ def test_members_that_sign_replicate_and_fail_over_though_no_notice_is_let_in(
     asyncio.run(play())
 
 
-def test_a_slave_that_may_not_ask_its_master_says_so(
+def test_a_slave_without_permission_at_its_master_reports_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play() -> None:

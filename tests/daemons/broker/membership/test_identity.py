@@ -1,4 +1,4 @@
-"""The id of a broker: Java's files, and what a killed start leaves of them."""
+"""The id of a broker: Java's files, and their state after a killed start."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_both_files_are_as_java_writes_them(tmp_path: Path) -> None:
     assert [path.name for path in store.iterdir()] == ["brokerIdentity"]
 
 
-def test_what_was_refused_is_applied_for_no_more(tmp_path: Path) -> None:
+def test_a_refused_id_is_not_applied_for_again(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     files.apply(APPLIED)
     files.drop_application()
@@ -39,7 +39,7 @@ def test_what_was_refused_is_applied_for_no_more(tmp_path: Path) -> None:
     assert list((tmp_path / "store").iterdir()) == []
 
 
-def test_a_start_killed_before_the_application_went_removes_it(tmp_path: Path) -> None:
+def test_an_application_left_by_a_killed_start_is_removed(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     files.apply(Application(9, "other;1"))
     (tmp_path / "store" / "brokerIdentity").write_bytes(b"DefaultCluster#broker-a#3")
@@ -59,7 +59,7 @@ def test_a_start_killed_before_the_application_went_removes_it(tmp_path: Path) -
         (b"\xff\xfe\x00#\x80", "does not contain an id assigned by controllers"),
     ],
 )
-def test_what_is_not_this_brokers_id_is_refused_with_a_reason(
+def test_an_invalid_or_foreign_id_is_refused_with_a_reason(
     content: bytes, reason: str, tmp_path: Path
 ) -> None:
     files = files_in(tmp_path)

@@ -1,4 +1,4 @@
-"""What the answers of controllers say of a set, also of those that leave much out."""
+"""Parsing of controllers' answers about a set, including incomplete ones."""
 
 import pytest
 
@@ -41,6 +41,6 @@ def test_a_set_without_a_master_has_none() -> None:
         (MASTER, b'{"syncStateSet":"all"}'),
     ],
 )
-def test_what_cannot_be_read_is_refused(fields: dict[str, str], body: bytes) -> None:
+def test_an_invalid_answer_is_refused(fields: dict[str, str], body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         ReplicaSet.looked_up(answer(fields, body))

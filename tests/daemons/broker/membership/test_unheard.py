@@ -1,4 +1,4 @@
-"""Masters that controllers do not hear, or answer: what they may still take, and say."""
+"""Masters without contact to controllers: which messages they may still accept and acknowledge."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.daemons.stopped_time import stopped_monotonic
 from tests.waiting import until
 
 
-def test_a_master_without_controllers_takes_nothing_that_could_be_lost(tmp_path: Path) -> None:
+def test_a_master_without_controllers_accepts_no_message_that_could_be_lost(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
             ScriptedController() as controller,
@@ -41,17 +41,17 @@ def test_a_master_without_controllers_takes_nothing_that_could_be_lost(tmp_path:
             assert await code_of_send(alone) not in STORED
             assert "takes no messages" not in member.ready_text()
             await controller.open()
-            again = await is_master(member, 1)  # nobody else was elected meanwhile
+            again = await is_master(member, 1)  # no other master was elected meanwhile
             assert await code_of_send(again) in STORED
 
     with stopped_monotonic() as passed:
         asyncio.run(play())
 
 
-def test_a_master_that_is_late_to_see_that_its_lease_is_over_acknowledges_nothing_meanwhile(
+def test_a_master_that_notices_late_that_its_lease_is_over_acknowledges_nothing_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that has stood still: what came before it looks is served first."""
+    """As after a suspension: requests received before the check are served first."""
     monkeypatch.setattr("mq.daemons.broker.membership.member.WATCH_SECONDS", 3600.0)
 
     async def play() -> None:
@@ -80,10 +80,10 @@ def test_a_master_that_is_late_to_see_that_its_lease_is_over_acknowledges_nothin
         asyncio.run(play())
 
 
-def test_who_was_master_may_not_answer_once_another_is_though_that_one_is_alone(
+def test_a_former_master_may_not_answer_after_an_election_although_the_new_one_is_alone(
     tmp_path: Path,
 ) -> None:
-    """The set of the new master, which is learned first, says nothing of the old one's."""
+    """The set of the new master, which is learned first, says nothing about the old one's."""
 
     async def play() -> None:
         async with (
@@ -113,7 +113,7 @@ def test_who_was_master_may_not_answer_once_another_is_though_that_one_is_alone(
     ],
     ids=["alone", "all acknowledge", "as Java"],
 )
-def test_a_master_without_controllers_goes_on_where_nothing_can_be_lost(
+def test_a_master_without_controllers_continues_if_nothing_can_be_lost(
     members: set[int], setting: dict[str, str], tmp_path: Path
 ) -> None:
     async def play() -> None:
@@ -135,7 +135,7 @@ def test_a_master_without_controllers_goes_on_where_nothing_can_be_lost(
     asyncio.run(play())
 
 
-def test_a_master_that_was_deposed_while_nobody_follows_takes_nothing(tmp_path: Path) -> None:
+def test_a_deposed_master_without_a_successor_accepts_no_message(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
             ScriptedController() as controller,
@@ -159,8 +159,9 @@ async def agrees_unheard(
     *,
     later: bool = False,
 ) -> None:
-    """A master asks for a slave to be in sync. The controller agrees, or will ``later``, and is
-    away before it has said so."""
+    """A master requests that a slave join the sync state set. The controller agrees, or will
+    ``later``, and disappears before it has answered.
+    """
     role, there = member.member.role, controller.sets[NAME]
     assert role is not None
     there.ids[2] = ("127.0.0.1:1", "c")
@@ -176,10 +177,12 @@ async def agrees_unheard(
         await asking
 
 
-def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
+def test_a_master_that_does_not_know_whether_a_slave_joined_does_not_count_as_alone(
     tmp_path: Path,
 ) -> None:
-    """The controllers elect the slave if they have agreed, and hear of the master no more."""
+    """The controllers elect the slave if they have agreed, and do not hear from the master any
+    more.
+    """
 
     async def play() -> None:
         async with (
@@ -194,10 +197,10 @@ def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
     asyncio.run(play())
 
 
-def test_a_master_whose_controllers_have_not_confirmed_a_set_may_not_be_alone(
+def test_a_master_with_an_unconfirmed_set_does_not_count_as_alone(
     tmp_path: Path,
 ) -> None:
-    """They refuse as failed what they may have done, or do later."""
+    """They refuse a request as failed that they may have carried out, or will later."""
 
     async def play() -> None:
         async with (
@@ -217,10 +220,10 @@ def test_a_master_whose_controllers_have_not_confirmed_a_set_may_not_be_alone(
     asyncio.run(play())
 
 
-def test_a_master_is_told_too_soon_that_a_set_is_as_it_was_and_may_not_be_alone(
+def test_an_early_report_of_an_unchanged_set_does_not_count(
     tmp_path: Path,
 ) -> None:
-    """The controllers may still agree to what it asked for, and it cannot hear of it then."""
+    """The controllers may still agree to its request, and it cannot learn of that then."""
 
     async def play() -> None:
         async with (

@@ -1,4 +1,4 @@
-"""A consumer that pops, made of bare requests."""
+"""A consumer that pops with bare requests."""
 
 import asyncio
 import base64
@@ -17,18 +17,18 @@ from tests.daemons.peer import Peer
 TOPIC = "Popped"
 GROUP = "G"
 RETRY = "%RETRY%G_Popped"
-POLL = {"pollTime": "20000"}  # of a pop that waits for what comes
+POLL = {"pollTime": "20000"}  # of a pop that waits for messages
 
 
 async def fill(peer: Peer, count: int, queues: int = 1, tag: str = "a") -> None:
-    """Make the topic and send so many messages, "0", "1" and so on, to its queues in turn."""
+    """Create the topic and send messages "0", "1" and so on to its queues in turn."""
     await create_topic(peer, TOPIC, queues)
     for number in range(count):
         await send(peer, TOPIC, b"%d" % number, number % queues, f"TAGS\x01{tag}")
 
 
 class Popped:
-    """A message with the receipt that the client would make for it (MQClientAPIImpl)."""
+    """A message with the receipt that the client would create for it (MQClientAPIImpl)."""
 
     def __init__(self, message: StoredMessage, reply: Command, broker: str) -> None:
         self.message = message
@@ -73,7 +73,7 @@ class PopConsumer:
         return await self.peer.ask(RequestCode.POP_MESSAGE, self.header(**fields))
 
     async def pop(self, **fields: str) -> list[Popped]:
-        """What there is, or comes within pollTime."""
+        """Pop available messages, or those that arrive within pollTime."""
         reply = await self.ask(**fields)
         if reply.code == ResponseCode.POLLING_TIMEOUT:
             return []

@@ -10,7 +10,8 @@ from mq.client.machine import files
 
 
 def refuse_one(monkeypatch: pytest.MonkeyPatch, having: bytes) -> asyncio.Event:
-    """Have the next write of something fail, and none behind it; the event tells that it has."""
+    """Make the next write of something fail, and no later one; the event is set when it has
+    failed."""
     real = os.pwrite
     failed = asyncio.Event()
 

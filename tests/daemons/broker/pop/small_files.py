@@ -1,4 +1,4 @@
-"""A log of small files, and how to leave little room in one."""
+"""A log of small files, and a way to leave little room in one."""
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.store.layout import END_OF_FILE_ROOM
@@ -10,7 +10,7 @@ FILLER = "Filler"
 
 
 async def leave_room(peer: Peer, broker: Broker, size: int) -> None:
-    """Fill the log's file until there is room for so many bytes and the blank."""
+    """Fill the log's file until there is room for the given bytes and the blank."""
     log = broker.stores.messages.log
     before = log.position
     await send(peer, FILLER, b"")

@@ -1,4 +1,4 @@
-"""Acknowledgements that come together are written together, and each is answered."""
+"""Acknowledgements that arrive together are written together, and each is answered."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.waiting import until
 
 
 async def acknowledged_at_once(consumer: PopConsumer, popped: list[Popped]) -> list[ResponseCode]:
-    """What each is answered, of acknowledgements that come in one buffer."""
+    """The answers to acknowledgements that arrive in one buffer."""
     frames = [
         encode(Command(RequestCode.ACK_MESSAGE, consumer.names(one), opaque=number))
         for number, one in enumerate(popped)
@@ -36,7 +36,7 @@ def revive_records(broker: Broker) -> int:
     return sum(store.max_offset(points.topic, number) for number in range(8))
 
 
-def test_those_of_one_pop_are_one_record_which_a_start_reads(tmp_path: Path) -> None:
+def test_acknowledgements_of_one_pop_are_one_record_which_a_start_reads(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
@@ -53,7 +53,7 @@ def test_those_of_one_pop_are_one_record_which_a_start_reads(tmp_path: Path) -> 
     asyncio.run(script())
 
 
-def test_those_of_several_pops_are_a_record_each_and_who_asks_twice_is_answered_twice(
+def test_acknowledgements_of_several_pops_are_a_record_each_and_each_is_answered(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -68,7 +68,7 @@ def test_those_of_several_pops_are_a_record_each_and_who_asks_twice_is_answered_
     run(tmp_path, script)
 
 
-def test_very_many_are_not_one_record(tmp_path: Path) -> None:
+def test_very_many_acknowledgements_are_not_one_record(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 2)
         popped = await consumer.pop()
@@ -81,7 +81,7 @@ def test_very_many_are_not_one_record(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_those_that_a_failing_disk_does_not_store_are_refused_and_may_come_again(
+def test_acknowledgements_that_the_disk_does_not_store_are_refused_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -100,7 +100,7 @@ def test_those_that_a_failing_disk_does_not_store_are_refused_and_may_come_again
     run(tmp_path, script)
 
 
-def test_each_is_told_why_a_store_takes_nothing(tmp_path: Path) -> None:
+def test_each_acknowledgement_gets_the_refusal_of_the_store(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 2)
         popped = await consumer.pop()
@@ -117,10 +117,12 @@ def test_each_is_told_why_a_store_takes_nothing(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_one_that_is_refused_does_not_let_be_hidden_what_another_acknowledges(
+def test_a_refused_acknowledgement_does_not_undo_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would come again, though who acknowledged it first is told that it does not."""
+    """It would be redelivered, though the consumer that acknowledged it first was told that it is
+    not.
+    """
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)

@@ -1,4 +1,4 @@
-"""The revive topic: how far it has to be read at a start, and records that are none."""
+"""The revive topic: how far a start has to read it, and invalid records."""
 
 import asyncio
 import errno
@@ -47,7 +47,7 @@ def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
                 (more,) = await consumer.pop()
                 assert (await consumer.ack(more)).code == ResponseCode.SUCCESS
             assert lasting.offset == 0
-            assert revive_offset(broker) == -1  # nothing before its check point is done with
+            assert revive_offset(broker) == -1  # nothing before its check point is done
             async with asyncio.timeout(PATIENCE):
                 while revive_offset(broker) < 13:
                     broker.services.pop.points.changed.set()
@@ -62,7 +62,7 @@ def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
     asyncio.run(after())
 
 
-def test_groups_are_where_they_popped_to_although_the_offsets_file_is_older(
+def test_groups_are_advanced_to_their_last_pops_if_the_offsets_file_is_older(
     tmp_path: Path,
 ) -> None:
     offsets = tmp_path / "config" / "consumerOffset.json"
@@ -88,10 +88,10 @@ def test_groups_are_where_they_popped_to_although_the_offsets_file_is_older(
     asyncio.run(after())
 
 
-def test_check_points_are_on_the_disk_before_it_is_saved_where_their_group_is(
+def test_check_points_are_on_the_disk_before_the_offsets_of_their_group_are_saved(
     tmp_path: Path,
 ) -> None:
-    """A power cut took the check points alone, and what was popped never came again."""
+    """A power failure lost the check points alone, and their messages were never redelivered."""
 
     async def script() -> None:
         seldom = {"flushIntervalCommitLog": "3600000"}
@@ -107,8 +107,8 @@ def test_check_points_are_on_the_disk_before_it_is_saved_where_their_group_is(
     asyncio.run(script())
 
 
-def test_a_group_that_pops_is_in_its_file_before_it_is_given_anything(tmp_path: Path) -> None:
-    """A start behind a kill let its check points go: what was acknowledged came again."""
+def test_a_popping_group_is_saved_before_it_gets_messages(tmp_path: Path) -> None:
+    """A start after a kill dropped its check points: acknowledged messages were redelivered."""
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -148,7 +148,7 @@ def test_pops_do_not_try_to_save_groups_while_that_fails(
                 for _ in range(50):
                     assert await consumer.pop() == []
                 assert 1 <= tries <= 10
-            # Another change is tried at once, and with it what could not be saved.
+            # Another change is saved at once, together with the one that could not be saved.
             other = PopConsumer(peer, broker, "H")
             await other.pop()
             saved = json.loads((tmp_path / "config" / "subscriptionGroup.json").read_bytes())
@@ -157,7 +157,7 @@ def test_pops_do_not_try_to_save_groups_while_that_fails(
     asyncio.run(script())
 
 
-def test_a_group_that_was_set_back_pops_again_what_was_acknowledged(tmp_path: Path) -> None:
+def test_a_group_that_was_reset_pops_acknowledged_messages_again(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
@@ -175,7 +175,7 @@ def test_a_group_that_was_set_back_pops_again_what_was_acknowledged(tmp_path: Pa
     asyncio.run(after())
 
 
-def test_records_that_are_none_are_passed_over(tmp_path: Path) -> None:
+def test_invalid_records_are_skipped(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
@@ -197,7 +197,7 @@ def test_records_that_are_none_are_passed_over(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path) -> None:
+def test_messages_popped_by_a_deleted_group_or_topic_are_not_redelivered(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
@@ -212,10 +212,12 @@ def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path
     asyncio.run(script())
 
 
-def test_a_topic_that_is_deleted_passes_over_nothing_that_a_slave_has_ended_to_act_upon(
+def test_a_deletion_skips_no_check_point_after_a_slave_has_stopped_acting(
     tmp_path: Path,
 ) -> None:
-    """It had forgotten its check points then: when it acted again, they were behind it for good."""
+    """It had forgotten its check points by then: when it was acting master again, it never read
+    them.
+    """
 
     async def script() -> None:
         async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
@@ -242,7 +244,7 @@ def test_acknowledgements_without_check_points_are_kept_up_to_a_limit(
             popped = await consumer.pop()
             points = broker.services.pop.points
             now = time.time_ns() // 1_000_000
-            for late in range(10):  # of pops that never were
+            for late in range(10):  # of pops that never happened
                 for one in popped:
                     start, _, *rest = one.receipt.split(" ")
                     one.receipt = " ".join((start, str(now + 2**40 + late), *rest))
@@ -254,7 +256,7 @@ def test_acknowledgements_without_check_points_are_kept_up_to_a_limit(
     asyncio.run(main())
 
 
-def test_what_is_kept_as_it_was_put_is_what_a_start_reads_from_the_records(tmp_path: Path) -> None:
+def test_check_points_in_memory_equal_those_that_a_start_reads(tmp_path: Path) -> None:
     states = []
 
     def note(broker: Broker) -> None:
@@ -278,7 +280,7 @@ def test_what_is_kept_as_it_was_put_is_what_a_start_reads_from_the_records(tmp_p
             assert (await consumer.ack_all(hidden[1:])).code == ResponseCode.SUCCESS
             ended = await consumer.pop(maxMsgNums="2", queueId="0")
             assert (await consumer.ack_all(ended)).code == ResponseCode.SUCCESS
-            early = popped[0]  # of a check point that has not come
+            early = popped[0]  # of a check point that has not arrived
             start, _, *rest = early.receipt.split(" ")
             early.receipt = " ".join((start, str(time.time_ns() // 1_000_000 + 1), *rest))
             assert (await consumer.ack(early)).code == ResponseCode.SUCCESS
@@ -293,11 +295,11 @@ def test_what_is_kept_as_it_was_put_is_what_a_start_reads_from_the_records(tmp_p
     (kept, orphans), (kept_later, orphans_later) = states
     assert len(kept) == 2 and len(orphans) == 1
     assert kept == kept_later
-    # With those of check points that ended, which lie before what is read again.
+    # Including ended check points, which are before the ones that are read again.
     assert all(orphans_later[key] == orphan for key, orphan in orphans.items())
 
 
-def test_a_record_in_the_place_of_one_that_was_refused_is_read_itself(
+def test_a_record_in_place_of_a_refused_one_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both would have the same offsets."""
@@ -323,10 +325,11 @@ def test_a_record_in_the_place_of_one_that_was_refused_is_read_itself(
     asyncio.run(script())
 
 
-def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could_be_shown(
+def test_an_unconfirmed_message_is_redelivered_although_it_was_due_before_it_was_readable(
     tmp_path: Path,
 ) -> None:
-    """Of a set, whose master has been killed: nothing is confirmed before another one has it."""
+    """In a replica set whose master was killed: nothing is confirmed before another replica has
+    it."""
     killed = tmp_path / "killed"
 
     async def main() -> None:
@@ -342,7 +345,7 @@ def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could
                 )
                 as_of_a_kill(killed / "1")
         controllers = ScriptedControllers((1, 2))
-        controllers.gate.clear()  # the other is waited for
+        controllers.gate.clear()  # the other replica is waited for
         async with (
             set_master(killed, controllers, **ONE_QUEUE) as broker,
             Peer(broker.port) as peer,
@@ -359,7 +362,7 @@ def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could
     asyncio.run(main())
 
 
-def test_a_master_stops_though_no_other_broker_has_the_check_points_of_a_pop(
+def test_a_master_stops_although_no_replica_has_the_check_points_of_a_pop(
     tmp_path: Path,
 ) -> None:
     """It waited for them until it was killed, and could not become a slave, either."""
@@ -373,7 +376,7 @@ def test_a_master_stops_though_no_other_broker_has_the_check_points_of_a_pop(
         ):
             async with set_slave(tmp_path, broker):
                 await fill(peer, 1)
-                controllers.gate.clear()  # from now on the other is waited for
+                controllers.gate.clear()  # from now on the other replica is waited for
             consumer = PopConsumer(peer, broker)
             popping = asyncio.create_task(consumer.pop())
             await until(lambda: broker.services.pop._pop._running)

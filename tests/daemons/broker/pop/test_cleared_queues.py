@@ -1,5 +1,6 @@
-"""Queues that are cleaned when all their messages are gone by age: they begin at offset 0 again,
-and so do their groups."""
+"""Queues that are cleaned when all their messages have expired: they restart at offset 0, and so do
+their groups.
+"""
 
 import asyncio
 import os
@@ -21,7 +22,7 @@ LONG_AGO = 1_000_000_000
 
 
 async def clean_what_is_expired(broker: Broker, peer: Peer) -> None:
-    """Have all messages that are there deleted by age, and their queues cleaned."""
+    """Let all messages expire, and their queues be cleaned."""
     await create_topic(peer, "Other", 1)
     for _ in range(4):  # more than a file
         await send(peer, "Other", bytes(20_000), 0)
@@ -37,10 +38,10 @@ async def clean_what_is_expired(broker: Broker, peer: Peer) -> None:
 
 @pytest.mark.parametrize("in_order", ["true", "false"])
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_what_comes_next_is_given_to_who_had_others_out_there(
+def test_new_messages_are_delivered_to_a_group_with_old_ones_in_flight(
     tmp_path: Path, in_order: str, is_killed: bool
 ) -> None:
-    """The group passed it over, and old receipts acknowledged it."""
+    """The group skipped it, and old receipts acknowledged it."""
     killed, copy = tmp_path / "killed", tmp_path / "copy"
     old: list[Popped] = []
 
@@ -68,7 +69,9 @@ def test_what_comes_next_is_given_to_who_had_others_out_there(
         run(copy, after, **SMALL)
 
 
-def test_it_is_given_to_a_group_that_had_acknowledged_all_of_before(tmp_path: Path) -> None:
+def test_new_messages_are_delivered_to_a_group_that_had_acknowledged_all_old_ones(
+    tmp_path: Path,
+) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 3)
         for one in await consumer.pop():
@@ -81,11 +84,12 @@ def test_it_is_given_to_a_group_that_had_acknowledged_all_of_before(tmp_path: Pa
     run(tmp_path, script, **SMALL)
 
 
-def test_a_check_point_that_is_written_again_while_queues_are_cleaned_brings_nothing_back(
+def test_a_check_point_rewritten_while_queues_are_cleaned_restores_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counted if its queue was not among the first: it gave what came there next once more, and
-    a start put the group behind that."""
+    """It counted if its queue was not among the first: the next message there was redelivered, and
+    a start advanced the group past it.
+    """
     monkeypatch.setattr(retention, "_QUEUES_A_TURN", 1)
     monkeypatch.setattr(revival, "_OLDEST", 0)
 

@@ -1,4 +1,4 @@
-"""What is popped by a clock that is ahead comes again in time when the clock is right again."""
+"""Messages popped by a clock that is ahead are redelivered in time when the clock is corrected."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.daemons.set_clock import DAY, set_clock
 WAITING = {"pollTime": "20000"}
 
 
-def test_a_message_that_was_popped_comes_again_after_its_invisible_time(tmp_path: Path) -> None:
+def test_a_popped_message_is_redelivered_after_its_invisible_time(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         with set_clock() as given:
@@ -27,7 +27,7 @@ def test_a_message_that_was_popped_comes_again_after_its_invisible_time(tmp_path
     run(tmp_path, script)
 
 
-def test_it_comes_again_behind_a_start_too(tmp_path: Path) -> None:
+def test_a_popped_message_is_redelivered_after_a_restart_too(tmp_path: Path) -> None:
     async def main() -> None:
         with set_clock() as given:
             given.ahead = DAY
@@ -44,7 +44,7 @@ def test_it_comes_again_behind_a_start_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_a_queue_in_order_is_not_blocked_for_longer(tmp_path: Path, is_held: bool) -> None:
+def test_an_ordered_queue_is_not_blocked_for_longer(tmp_path: Path, is_held: bool) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         ordered = {"order": "true", "queueId": "0", "invisibleTime": "300"}

@@ -1,4 +1,4 @@
-"""What is out of a group that is deleted with its offsets."""
+"""Messages in flight of a group that is deleted with its offsets."""
 
 import asyncio
 import errno
@@ -21,10 +21,10 @@ CODE = RequestCode.DELETE_SUBSCRIPTIONGROUP
 FULL = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
 
 
-def test_a_deletion_whose_ends_the_store_does_not_take_is_refused_and_they_are_tried_again(
+def test_a_deletion_whose_ends_are_refused_fails_and_the_ends_are_retried(
     tmp_path: Path,
 ) -> None:
-    """Behind a kill a group made anew got again what it had acknowledged."""
+    """After a kill a new group of that name got messages again that it had acknowledged."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         points = broker.services.pop.points
@@ -49,10 +49,10 @@ def test_a_deletion_whose_ends_the_store_does_not_take_is_refused_and_they_are_t
     run(tmp_path, script)
 
 
-def test_what_a_disk_refuses_again_and_again_is_due_once_and_ends_when_it_does_not(
+def test_a_repeatedly_refused_check_point_is_due_once_and_ends_when_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each refusal had it due once more: a disk that was full for a day filled the memory."""
+    """Each refusal made it due once more: a disk that was full for a day filled the memory."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         points = broker.services.pop.points
@@ -80,7 +80,7 @@ def test_what_a_disk_refuses_again_and_again_is_due_once_and_ends_when_it_does_n
 def test_very_many_check_points_end_some_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each ended in the turn of the deletion, and nobody had theirs."""
+    """All ended in the turn of the deletion, and no other client was served."""
     killed, copy = tmp_path / "killed", tmp_path / "copy"
     monkeypatch.setattr(deleted_groups, "_AT_ONCE", 2)
 
@@ -115,7 +115,7 @@ def test_very_many_check_points_end_some_at_a_time(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_behind_a_kill_a_check_point_that_was_on_its_way_moves_no_group_made_anew(
+def test_after_a_kill_a_check_point_in_flight_advances_no_recreated_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """Whether it is put for the first time or, as an old one, again."""
@@ -151,14 +151,14 @@ def test_behind_a_kill_a_check_point_that_was_on_its_way_moves_no_group_made_ane
     run(copy, after)
 
 
-def test_a_deletion_of_a_group_says_that_what_it_popped_is_not_stored_yet(
+def test_a_deletion_of_a_group_reports_that_its_check_points_are_not_stored_yet(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         points = broker.services.pop.points
         await fill(peer, 2)
         await consumer.pop()
-        for revive in points._queues.values():  # as while no slave has confirmed what is there
+        for revive in points._queues.values():  # as while no slave has confirmed the records
             revive.position -= 1
         reply = await peer.ask(CODE, DELETIONS[CODE])
         assert reply.code == ResponseCode.SYSTEM_ERROR

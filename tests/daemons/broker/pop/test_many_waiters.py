@@ -1,4 +1,4 @@
-"""Very many pops that wait do not keep all others from being served."""
+"""Very many suspended pops do not block all other clients."""
 
 import asyncio
 from pathlib import Path
@@ -19,12 +19,13 @@ from tests.waiting import until
 
 
 @pytest.mark.parametrize("what", ["consumerGroup", "queueId"])
-def test_very_many_that_go_on_looking_do_some_at_a_time(
+def test_very_many_searching_waiters_are_served_some_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Else all groups, or those of one that wait for different queues, would look in one turn of
-    the loop, for as long as that takes: for a hundred queues 0.24 s. And with each message again:
-    fifty groups took 0.08 s of each."""
+    """Otherwise all groups, or those of one group that wait for different queues, would search in
+    one turn of the event loop: 0.24 s for a hundred queues. And again with each message: fifty
+    groups took 0.08 s of each.
+    """
     monkeypatch.setattr(popper, "_MAX_SCANS", 1)
     monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(waiters, "_SOON", 0.5)
@@ -57,15 +58,17 @@ def test_very_many_that_go_on_looking_do_some_at_a_time(
             for _ in range(3):
                 assert (await other.receive()).code == ResponseCode.SUCCESS
             assert sum(in_turn) == 3
-            assert max(in_turn) < 3  # one of a timer, and one of a message, may meet
+            assert max(in_turn) < 3  # the turns of a timer and of a message may coincide
 
     run(tmp_path, script)
 
 
-def test_very_many_that_each_find_something_behind_much_that_is_not_for_them_do_some_at_a_time(
+def test_very_many_waiters_with_long_searches_are_served_some_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hundred pops of one group looked for 0.27 s in one turn of the loop, one after another."""
+    """A hundred pops of one group searched for 0.27 s in one turn of the event loop, one after
+    another.
+    """
     monkeypatch.setattr(message_finder, "MOST_SCANNED", 4)
     monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
 
@@ -99,15 +102,15 @@ def test_very_many_that_each_find_something_behind_much_that_is_not_for_them_do_
             await send(peer, TOPIC, b"not theirs", 0)
             for _ in range(3):
                 assert (await other.receive()).code == ResponseCode.SUCCESS
-            assert max(in_turn) < 3  # one of a timer, and one of a message, may meet
+            assert max(in_turn) < 3  # the turns of a timer and of a message may coincide
 
     run(tmp_path, script)
 
 
-def test_very_many_that_wait_in_order_are_not_asked_as_often_as_they_are_when_their_queue_is_free(
+def test_ordered_waiters_are_not_all_served_for_each_of_them_when_their_queue_is_unblocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each had all of them asked again, and for seconds nobody else was served."""
+    """Each had all of them served again, and for seconds no other client was."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         in_order = {"order": "true", "queueId": "0", **POLL}
@@ -136,10 +139,12 @@ def test_very_many_that_wait_in_order_are_not_asked_as_often_as_they_are_when_th
     run(tmp_path, script)
 
 
-def test_those_that_wait_for_a_queue_that_is_out_in_order_are_not_all_asked_with_each_message(
+def test_waiters_of_a_blocked_queue_are_not_all_served_with_each_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a thousand, each message took 0.07 s of the loop. The attempt that has it out is."""
+    """With a thousand, each message took 0.07 s of the event loop. The attempt with the messages in
+    flight is served.
+    """
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         in_order = {"order": "true", **POLL}

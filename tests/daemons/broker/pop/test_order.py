@@ -1,4 +1,4 @@
-"""Ordered pops: a queue gives nothing more before what is out is acknowledged."""
+"""Ordered pops: a queue delivers nothing more before the messages in flight are acknowledged."""
 
 import asyncio
 import shutil
@@ -44,7 +44,9 @@ def numbers(popped: list[Popped]) -> list[int]:
     return [int(one.body) for one in popped]
 
 
-def test_the_next_messages_come_when_those_that_are_out_are_acknowledged(tmp_path: Path) -> None:
+def test_the_next_messages_are_delivered_when_those_in_flight_are_acknowledged(
+    tmp_path: Path,
+) -> None:
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 5)
         first = await consumer.in_order()
@@ -60,12 +62,13 @@ def test_the_next_messages_come_when_those_that_are_out_are_acknowledged(tmp_pat
         assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 2
         assert (await consumer.ack_all(second)).code == ResponseCode.SUCCESS
         assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 4
-        assert (await consumer.ack(second[0])).code == ResponseCode.SUCCESS  # asked twice: well
+        # a repeated request succeeds
+        assert (await consumer.ack(second[0])).code == ResponseCode.SUCCESS
 
     run(tmp_path, script)
 
 
-def test_what_is_not_acknowledged_comes_again_with_its_count(tmp_path: Path) -> None:
+def test_an_unacknowledged_message_is_redelivered_with_its_count(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 3)
         with stopped_time():
@@ -78,26 +81,26 @@ def test_what_is_not_acknowledged_comes_again_with_its_count(tmp_path: Path) -> 
         assert again.fields["msgOffsetInfo"] == "0 0 1,2"
         assert again.fields["orderCountInfo"] == "0 qo0%1 1;0 0 0"
         reply = await consumer.ack(first[1])
-        assert reply.code == ResponseCode.NO_MESSAGE  # of a pop that is over
+        assert reply.code == ResponseCode.NO_MESSAGE  # of a pop whose messages are due again
 
     run(tmp_path, script)
 
 
-def test_the_same_attempt_is_given_the_same_again_at_once(tmp_path: Path) -> None:
+def test_the_same_attempt_gets_the_same_messages_again_at_once(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 3)
         assert numbers(await consumer.in_order(attemptId="one")) == [0, 1]
         assert await consumer.in_order(attemptId="two") == []
         reply = await consumer.ask(order="true", maxMsgNums="2", queueId="0", attemptId="one")
         assert reply.fields["msgOffsetInfo"] == "0 0 0,1"
-        assert reply.fields["orderCountInfo"] == "0 0 0"  # what older SDKs look for
+        assert reply.fields["orderCountInfo"] == "0 0 0"  # older SDKs read only this
 
     run(tmp_path, script)
 
 
 @pytest.mark.parametrize("later", [200, 0])
-def test_a_message_may_be_asked_for_again_at_another_time(tmp_path: Path, later: int) -> None:
-    """At once, too: nobody was woken for that."""
+def test_the_redelivery_time_of_a_message_can_be_changed(tmp_path: Path, later: int) -> None:
+    """At once, too: no suspended pop was woken for that."""
 
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 1)
@@ -129,7 +132,7 @@ def test_an_acknowledgement_is_on_the_disk_when_it_is_answered(tmp_path: Path) -
     run(tmp_path, script)
 
 
-def test_what_is_out_stays_out_over_a_restart(tmp_path: Path) -> None:
+def test_messages_in_flight_stay_in_flight_over_a_restart(tmp_path: Path) -> None:
     async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 2)
         popped = await consumer.in_order(count=1)
@@ -145,8 +148,8 @@ def test_what_is_out_stays_out_over_a_restart(tmp_path: Path) -> None:
     run(tmp_path, after)
 
 
-def test_what_was_acknowledged_before_a_kill_is_not_out_any_more(tmp_path: Path) -> None:
-    """The file that says what is out was older: the group went back, and all came again."""
+def test_messages_acknowledged_before_a_kill_are_not_in_flight_any_more(tmp_path: Path) -> None:
+    """The file of messages in flight was older: the group went back, and all were redelivered."""
     killed, copy = tmp_path / "killed", tmp_path / "copy"
 
     async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
@@ -171,7 +174,7 @@ def test_what_was_acknowledged_before_a_kill_is_not_out_any_more(tmp_path: Path)
     run(copy, after)
 
 
-def test_an_acknowledgement_does_not_undo_a_reset_that_came_behind_its_pop(tmp_path: Path) -> None:
+def test_an_acknowledgement_does_not_undo_a_reset_after_its_pop(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 6)
         offsets = broker.stores.offsets
@@ -191,7 +194,9 @@ def test_an_acknowledgement_does_not_undo_a_reset_that_came_behind_its_pop(tmp_p
 
 
 @pytest.mark.parametrize("reset_before", [False, True])
-def test_nor_does_one_behind_a_restart(tmp_path: Path, reset_before: bool) -> None:
+def test_an_acknowledgement_after_a_restart_does_not_undo_a_reset(
+    tmp_path: Path, reset_before: bool
+) -> None:
     out: list[Popped] = []
 
     async def reset(peer: Peer) -> None:
@@ -222,7 +227,7 @@ def test_nor_does_one_behind_a_restart(tmp_path: Path, reset_before: bool) -> No
 async def pop_behind_what_is_passed_over(
     peer: Peer, consumer: OrderedConsumer, taken: list[Popped]
 ) -> None:
-    """Pop message 2 of three, behind one that is acknowledged and one that is not for the group."""
+    """Pop message 2 of three, after one that is acknowledged and one that does not match."""
     await fill(peer, 1)
     (first,) = await consumer.in_order()
     assert (await consumer.ack(first)).code == ResponseCode.SUCCESS
@@ -239,10 +244,12 @@ async def moves_its_group(
     assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 3
 
 
-def test_what_was_out_before_a_kill_moves_its_group_though_it_had_passed_over_others_before_that(
+def test_messages_in_flight_before_a_kill_advance_their_group_past_skipped_ones(
     tmp_path: Path,
 ) -> None:
-    """Its offset was saved less often than what is out, and looked as if it had been put back."""
+    """Its offset was saved less often than its messages in flight, and looked as if it had been
+    reset.
+    """
     killed, copy = tmp_path / "killed", tmp_path / "copy"
 
     async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
@@ -255,10 +262,10 @@ def test_what_was_out_before_a_kill_moves_its_group_though_it_had_passed_over_ot
     run(copy, partial(moves_its_group, taken))
 
 
-def test_so_does_it_where_another_group_was_being_deleted_when_the_kill_came(
+def test_messages_in_flight_advance_their_group_after_a_kill_during_another_deletion(
     tmp_path: Path,
 ) -> None:
-    """A deletion saved what is out, and the offsets behind that."""
+    """A deletion saved the messages in flight, and the offsets after that."""
     killed, copy = tmp_path / "killed", tmp_path / "copy"
 
     async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
@@ -278,11 +285,12 @@ def test_so_does_it_where_another_group_was_being_deleted_when_the_kill_came(
     run(copy, partial(moves_its_group, taken))
 
 
-def test_nothing_is_out_of_a_group_whose_deletion_a_kill_cut_short(
+def test_nothing_is_in_flight_for_a_group_whose_deletion_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its offsets were gone, and what was out was not: the group made anew got nothing, and old
-    receipts put it behind what it had not been given."""
+    """Its offsets were deleted, but its messages in flight were not: a new group of that name got
+    nothing, and old receipts advanced it past messages that it had not received.
+    """
     killed, copy = tmp_path / "killed", tmp_path / "copy"
     out: list[Popped] = []
 
@@ -309,10 +317,10 @@ def test_nothing_is_out_of_a_group_whose_deletion_a_kill_cut_short(
     run(copy, after)
 
 
-def test_what_was_out_and_was_lost_in_a_power_cut_does_not_acknowledge_what_comes_in_its_place(
+def test_old_receipts_do_not_acknowledge_messages_in_place_of_lost_ones(
     tmp_path: Path,
 ) -> None:
-    """The file that says what is out was on the disk before the messages."""
+    """The file of messages in flight was on the disk before the messages."""
     store, cut, again = (tmp_path / name for name in ("store", "cut", "again"))
     out: list[Popped] = []
 
@@ -326,7 +334,7 @@ def test_what_was_out_and_was_lost_in_a_power_cut_does_not_acknowledge_what_come
             await broker.services.pop.save()
             log = broker.stores.messages.log
             flushed = log.flushed
-            copy_as_killed(store, cut)  # what the disk has
+            copy_as_killed(store, cut)  # the state of the disk
             for number in (2, 3):
                 await send(peer, TOPIC, b"%d" % number)
             out.extend(await consumer.in_order())
@@ -338,7 +346,7 @@ def test_what_was_out_and_was_lost_in_a_power_cut_does_not_acknowledge_what_come
     async def between(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         for number in (20, 30):
             await send(peer, TOPIC, b"%d" % number)
-        copy_as_killed(cut, again)  # before what is out is saved the next time
+        copy_as_killed(cut, again)  # before the messages in flight are saved again
 
     async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         for one in out:
@@ -350,11 +358,12 @@ def test_what_was_out_and_was_lost_in_a_power_cut_does_not_acknowledge_what_come
     run(again, after)
 
 
-def test_what_is_out_is_saved_as_it_is_and_nobody_waits_for_that(
+def test_messages_in_flight_are_saved_without_blocking_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With very many out the broker served nobody else while they were put into words, and none
-    while they were written."""
+    """With very many in flight, the broker served no other client while they were encoded, and no
+    pop while they were written.
+    """
     path = tmp_path / "config" / "consumerOrderInfo.json"
     served = threading.Event()
     in_time: list[bool] = []
@@ -394,10 +403,10 @@ def test_what_is_out_is_saved_as_it_is_and_nobody_waits_for_that(
     run(tmp_path, script)
 
 
-def test_no_turn_of_the_loop_goes_over_all_that_is_out_when_that_is_saved(
+def test_a_save_does_not_process_all_messages_in_flight_in_one_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What had been put into words in steps was gathered in one: of 200,000 queues 0.2 to 0.4 s."""
+    """The parts encoded in steps were joined at once: 0.2 to 0.4 s for 200,000 queues."""
     monkeypatch.setattr(time_slices, "STEP_SECONDS", 0)
     path = tmp_path / "consumerOrderInfo.json"
     table = {f"T@G{number}": {0: OrderInfo(offsets=[number])} for number in range(20)}
@@ -427,7 +436,7 @@ def test_no_turn_of_the_loop_goes_over_all_that_is_out_when_that_is_saved(
     assert max(turns.values()) == 1
 
 
-def test_a_group_that_is_put_on_while_messages_are_out_goes_on_from_there(tmp_path: Path) -> None:
+def test_a_group_reset_forward_while_messages_are_in_flight_continues_there(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 5)
         out = await consumer.in_order(count=4)
@@ -440,10 +449,10 @@ def test_a_group_that_is_put_on_while_messages_are_out_goes_on_from_there(tmp_pa
     run(tmp_path, script)
 
 
-def test_queues_that_begin_anew_are_looked_for_among_what_is_out_of_their_topics(
+def test_restarted_queues_are_searched_in_their_own_topics_only(
     tmp_path: Path,
 ) -> None:
-    """With 200,000 queues out each forty that were cleaned took 0.13 s of the loop."""
+    """With 200,000 queues in flight, every forty cleaned ones took 0.13 s of the event loop."""
 
     class Cleared(set[tuple[str, int]]):
         def __init__(self, *queues: tuple[str, int]) -> None:

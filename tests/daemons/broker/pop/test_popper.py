@@ -1,4 +1,5 @@
-"""Where a group is while it pops: each message is given out once, and comes again if need be."""
+"""The position of a group while it pops: each message is delivered once, and redelivered if
+needed."""
 
 import asyncio
 import base64
@@ -24,10 +25,10 @@ from tests.daemons.stopped_time import stopped_time
 from tests.waiting import until
 
 
-def test_what_is_popped_twice_in_a_millisecond_from_one_place_all_comes_again(
+def test_two_pops_of_one_place_in_a_millisecond_are_both_redelivered(
     tmp_path: Path,
 ) -> None:
-    """The group was put back in between: of the second pop nothing came again."""
+    """The group was reset in between: of the second pop nothing was redelivered."""
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -47,7 +48,7 @@ def test_what_is_popped_twice_in_a_millisecond_from_one_place_all_comes_again(
     asyncio.run(script())
 
 
-def test_of_two_queues_the_one_that_needs_a_later_time_is_left_for_the_next_pop(
+def test_a_queue_that_needs_a_later_pop_time_is_left_for_the_next_pop(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -68,7 +69,7 @@ def test_of_two_queues_the_one_that_needs_a_later_time_is_left_for_the_next_pop(
 
 
 async def make_up_acknowledgements(broker: Broker, peer: Peer, first: int, count: int) -> None:
-    """Of the first message, as popped at so many times that follow each other."""
+    """Acknowledgements of the first message, as popped at many consecutive times."""
     acks = [
         BatchAck(
             consumer_group=GROUP,
@@ -90,9 +91,10 @@ async def make_up_acknowledgements(broker: Broker, peer: Peer, first: int, count
     await until(lambda: broker.services.pop.points._orphaned == count)
 
 
-def test_a_message_is_not_hidden_much_longer_than_was_asked_for(tmp_path: Path) -> None:
+def test_a_message_is_not_invisible_much_longer_than_requested(tmp_path: Path) -> None:
     """Acknowledgements that a client has made up hid it for as many milliseconds more, 100,000 at
-    most, and each such request sought for as long: 0.2 s."""
+    most, and each such request searched for as long: 0.2 s.
+    """
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -112,11 +114,12 @@ def test_a_message_is_not_hidden_much_longer_than_was_asked_for(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("poll", [{}, POLL])
-def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(
+def test_a_message_that_needs_a_far_later_pop_time_is_left_for_a_later_pop(
     tmp_path: Path, poll: dict[str, str]
 ) -> None:
-    """Acknowledgements that a client has made up hid it as much longer, and the pop sought long.
-    One that waited was not asked again, though the time came."""
+    """Acknowledgements that a client has made up hid it for as much longer, and the pop searched
+    long. A suspended pop was not served again when the time came.
+    """
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -139,10 +142,12 @@ def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(
     asyncio.run(script())
 
 
-def test_who_is_woken_while_a_check_point_begins_a_log_file_gets_what_lies_behind_it(
+def test_a_pop_woken_while_a_check_point_starts_a_log_file_gets_the_following_messages(
     tmp_path: Path,
 ) -> None:
-    """What is put before it is stored then, and wakes those that wait: they got the same."""
+    """The check point makes the store write earlier records, which wakes suspended pops: they got
+    the same messages.
+    """
 
     async def script() -> None:
         async with (
@@ -174,7 +179,7 @@ def test_who_is_woken_while_a_check_point_begins_a_log_file_gets_what_lies_behin
                 Command(RequestCode.SEND_MESSAGE_V2, header, b"3", opaque=100),
                 Command(RequestCode.POP_MESSAGE, consumer.header(), opaque=101),
             ]
-            # Read in one turn of the loop: the message is not stored before the pop comes.
+            # In one turn of the event loop: the message is not stored before the pop arrives.
             peer.writer.write(b"".join(map(encode, commands)))
             replies = [await peer.receive() for _ in commands]
             (popped,) = [reply for reply in replies if reply.opaque == 101]
@@ -186,11 +191,12 @@ def test_who_is_woken_while_a_check_point_begins_a_log_file_gets_what_lies_behin
     asyncio.run(script())
 
 
-def test_what_is_popped_while_the_disk_is_slow_is_given_out_once(
+def test_a_message_popped_while_the_disk_is_slow_is_delivered_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its check point is in the log. It was put back, and came again with each pop that was told
-    so."""
+    """Its check point is in the log. The group was put back, and got it again with each pop that
+    received that error.
+    """
 
     async def script() -> None:
         settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "100"}
@@ -209,10 +215,11 @@ def test_what_is_popped_while_the_disk_is_slow_is_given_out_once(
     asyncio.run(script())
 
 
-def test_what_is_acknowledged_while_the_disk_is_slow_does_not_come_again(
+def test_a_message_acknowledged_while_the_disk_is_slow_is_not_redelivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its check point was due when it could be read, and the acknowledgement could not be yet."""
+    """Its check point was due when it could be read, and the acknowledgement could not be read
+    yet."""
 
     async def script() -> None:
         settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "1000"}
@@ -235,11 +242,12 @@ def test_what_is_acknowledged_while_the_disk_is_slow_does_not_come_again(
         asyncio.run(script())
 
 
-def test_a_pop_of_all_queues_looks_at_what_is_not_for_it_for_some_time_only(
+def test_a_pop_of_all_queues_searches_for_a_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looked so long at each, and nobody else was served: for 16 queues 0.04 s, and with a
-    filter by properties 0.26 s."""
+    """It searched this long in each queue, and no other client was served: 0.04 s for 16 queues,
+    and 0.26 s with a filter by properties.
+    """
     monkeypatch.setattr(popper, "TURN_SECONDS", -1.0)
 
     async def script() -> None:

@@ -56,13 +56,13 @@ def test_acknowledgements_are_written_with_what_java_reads() -> None:
     assert (one.tags, read_ack(one)) == ("ack", (key, [101]))
     assert one.body.startswith(b'{"ao":101,')
     several = ack_record(key, [100, 105], 3, 1700000060000, "C", HOST)
-    for each in (one, several):  # what is put together by hand is what the declaration says
+    for each in (one, several):  # the hand-written encoding equals the declared one
         assert AckBody.decode(each.body).encode() == each.body
     assert (several.tags, several.body) == ("bAck", BATCH)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"t":1}', b"[]", b'{"t":"T","c":"G","d":"x"}'])
-def test_what_is_no_check_point_is_refused(body: bytes) -> None:
+def test_an_invalid_check_point_is_refused(body: bytes) -> None:
     with pytest.raises((ValueError, RemoteProtocolError)):
         PopCheckPoint.read(record(body, "ck"))
 

@@ -1,4 +1,4 @@
-"""What is popped and not acknowledged comes again: how much of it at a time."""
+"""Popped messages that are not acknowledged are redelivered, a limited number at a time."""
 
 import asyncio
 import errno
@@ -19,11 +19,12 @@ from tests.waiting import until
 @pytest.mark.parametrize(
     ("limit", "value", "most"), [("_MAX_BYTES", 2, 2), ("TURN_SECONDS", 0.0, 1)]
 )
-def test_messages_that_are_due_at_once_come_again_some_in_each_turn(
+def test_messages_due_at_once_are_redelivered_some_in_each_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float, most: int
 ) -> None:
-    """256 check points with as many megabytes as a pop gives came in one turn, and one write; or
-    with 8,192 small messages, for half a second."""
+    """256 check points with as many megabytes as a pop delivers were revived in one turn, and one
+    write; or with 8,192 small messages, for half a second.
+    """
     monkeypatch.setattr(revival, limit, value)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -54,7 +55,7 @@ def test_messages_that_are_due_at_once_come_again_some_in_each_turn(
     run(tmp_path, script)
 
 
-def test_one_that_cannot_be_revived_now_does_not_hold_up_those_that_one_turn_had_no_time_for(
+def test_a_check_point_that_cannot_be_revived_now_does_not_delay_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(revival, "_MAX_BYTES", 2)
@@ -73,10 +74,10 @@ def test_one_that_cannot_be_revived_now_does_not_hold_up_those_that_one_turn_had
     run(tmp_path, script)
 
 
-def test_very_many_that_have_ended_and_are_due_at_once_are_let_go_of_some_at_a_time(
+def test_very_many_ended_check_points_are_removed_some_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """300,000 took 0.7 s without a turn for anybody. One behind them comes again all the same."""
+    """300,000 took 0.7 s in one turn. A later one is redelivered nevertheless."""
     monkeypatch.setattr(check_points, "_MOST_ENDED", 2)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -96,11 +97,12 @@ def test_very_many_that_have_ended_and_are_due_at_once_are_let_go_of_some_at_a_t
     run(tmp_path, script)
 
 
-def test_those_that_cannot_be_read_do_not_hold_up_what_is_due_behind_them(
+def test_unreadable_check_points_do_not_delay_later_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a read of the disk that takes longer than a turn, each was tried for ten seconds before
-    the next one was."""
+    """With a disk read that takes longer than a turn, each was retried for ten seconds before the
+    next one.
+    """
     monkeypatch.setattr(revival, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(revival, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(revival, "MOST_ATTEMPTS", 10**9)

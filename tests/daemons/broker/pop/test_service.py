@@ -1,4 +1,5 @@
-"""What is out of a topic or a group that is deleted: nothing of it counts for one made anew."""
+"""Messages in flight of a deleted topic or group: they do not count for a new one of the same
+name."""
 
 import asyncio
 import errno
@@ -24,7 +25,7 @@ CODES = pytest.mark.parametrize("code", DELETIONS)
 
 
 async def make_anew(peer: Peer, code: RequestCode) -> None:
-    """Delete the topic, or the group, and make it again; the topic then has eight messages."""
+    """Delete the topic, or the group, and create it again; the topic then has eight messages."""
     assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
     if code == RequestCode.DELETE_TOPIC_IN_BROKER:
         await create_topic(peer, TOPIC, 1)
@@ -33,7 +34,7 @@ async def make_anew(peer: Peer, code: RequestCode) -> None:
 
 
 @CODES
-def test_what_was_out_in_order_neither_blocks_nor_moves_the_group_made_anew(
+def test_old_ordered_messages_in_flight_neither_block_nor_advance_a_recreated_group(
     tmp_path: Path, code: RequestCode
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -50,7 +51,7 @@ def test_what_was_out_in_order_neither_blocks_nor_moves_the_group_made_anew(
 
 
 @CODES
-def test_a_kill_does_not_bring_back_what_was_out_in_order(
+def test_a_kill_does_not_restore_ordered_messages_in_flight(
     tmp_path: Path, code: RequestCode
 ) -> None:
     killed, copy = tmp_path / "killed", tmp_path / "copy"
@@ -70,7 +71,7 @@ def test_a_kill_does_not_bring_back_what_was_out_in_order(
 
 
 @CODES
-def test_what_was_out_does_not_come_again_to_the_group_made_anew(
+def test_messages_in_flight_are_not_redelivered_to_a_recreated_group(
     tmp_path: Path, code: RequestCode
 ) -> None:
     """With messages of the new topic: they have the old one's offsets."""
@@ -89,7 +90,7 @@ def test_what_was_out_does_not_come_again_to_the_group_made_anew(
 
 
 @CODES
-def test_a_kill_does_not_bring_back_what_was_out(tmp_path: Path, code: RequestCode) -> None:
+def test_a_kill_does_not_restore_messages_in_flight(tmp_path: Path, code: RequestCode) -> None:
     killed, copy = tmp_path / "killed", tmp_path / "copy"
 
     async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -109,7 +110,7 @@ def test_a_kill_does_not_bring_back_what_was_out(tmp_path: Path, code: RequestCo
 
 
 @CODES
-def test_a_deletion_says_that_what_was_out_in_order_cannot_be_saved_and_is_done_all_the_same(
+def test_a_deletion_reports_that_ordered_messages_in_flight_cannot_be_saved_and_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: RequestCode
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -138,10 +139,10 @@ def test_a_deletion_says_that_what_was_out_in_order_cannot_be_saved_and_is_done_
     run(tmp_path, script)
 
 
-def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no_group(
+def test_a_pop_in_flight_to_the_disk_during_a_deletion_advances_no_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group began in the new topic where the pop had left it in the old one."""
+    """The group started in the new topic where the pop had left it in the old one."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         points = broker.services.pop.points
@@ -166,7 +167,7 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
 
 @contextmanager
 def stuck_queue(monkeypatch: pytest.MonkeyPatch, root: Path) -> Iterator[None]:
-    """Queue 1 of the topic cannot be taken off the disk in here."""
+    """Queue 1 of the topic cannot be deleted from the disk in here."""
     remove = files.remove_tree
 
     def stuck(folder: Path) -> None:
@@ -179,11 +180,12 @@ def stuck_queue(monkeypatch: pytest.MonkeyPatch, root: Path) -> Iterator[None]:
         yield
 
 
-def test_a_topic_of_which_a_queue_cannot_be_taken_off_the_disk_begins_anew_all_the_same(
+def test_a_topic_with_a_queue_that_cannot_be_deleted_restarts_nevertheless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its other queues were gone, and their groups beyond what came there next. What they had out
-    came again as that."""
+    """Its other queues were deleted, and their groups were past the next messages there. Their
+    messages in flight were redelivered as those.
+    """
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         code, offsets = RequestCode.DELETE_TOPIC_IN_BROKER, broker.stores.offsets
@@ -200,10 +202,10 @@ def test_a_topic_of_which_a_queue_cannot_be_taken_off_the_disk_begins_anew_all_t
     run(tmp_path, script)
 
 
-def test_its_groups_do_not_pass_over_what_comes_there_next_behind_a_kill(
+def test_its_groups_skip_no_new_message_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The deletion was refused before it had saved that the offsets are gone."""
+    """The deletion was refused before the removal of the offsets was saved."""
     killed, copy = tmp_path / "killed", tmp_path / "copy"
 
     async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -229,7 +231,7 @@ def test_its_groups_do_not_pass_over_what_comes_there_next_behind_a_kill(
     run(copy, after)
 
 
-def test_nor_do_they_where_the_deletion_could_not_be_noted_and_the_queues_were_cleaned_then(
+def test_its_groups_skip_no_new_message_if_the_deletion_failed_and_queues_were_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed, copy = tmp_path / "killed", tmp_path / "copy"

@@ -39,7 +39,7 @@ def test_a_message_whose_new_check_point_is_refused_keeps_the_old_one(
     asyncio.run(script())
 
 
-def test_a_message_that_is_refused_as_it_comes_again_is_tried_again(
+def test_a_redelivery_that_is_refused_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script() -> None:

@@ -15,7 +15,7 @@ from tests.daemons.peer import Peer
 ONE = {"maxMsgNums": "1", "invisibleTime": "3000"}
 
 
-def test_a_start_passes_over_an_unreadable_check_point(
+def test_a_start_skips_an_unreadable_check_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.daemons.broker.pop.check_points.MOST_ATTEMPTS", 2)

@@ -1,4 +1,4 @@
-"""Pops that wait: who is given what comes, once, and how a wait ends."""
+"""Suspended pops: which of them gets a message, once, and how a wait ends."""
 
 import asyncio
 import errno
@@ -34,8 +34,10 @@ PULL |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeou
 PULL |= {"subscription": "*", "subVersion": "0"}
 
 
-def test_a_pop_whose_check_point_begins_a_file_is_answered_once(tmp_path: Path) -> None:
-    """That stores what was put before it, and wakes the pop in the middle of its answer."""
+def test_a_pop_whose_check_point_starts_a_file_is_answered_once(tmp_path: Path) -> None:
+    """It makes the store write earlier records, which wakes the pop in the middle of its own
+    answer.
+    """
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         async with Peer(broker.port) as other:
@@ -53,7 +55,7 @@ def test_a_pop_whose_check_point_begins_a_file_is_answered_once(tmp_path: Path) 
 
 
 @answered.by_broker(RequestCode.POLLING_INFO)
-def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Path) -> None:
+def test_the_first_suspended_pop_gets_the_message(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 2)
         async with Peer(broker.port) as second_peer:
@@ -73,10 +75,10 @@ def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Pa
     run(tmp_path, script)
 
 
-def test_a_pop_that_waits_for_one_queue_gets_what_comes_there_behind_one_for_another_queue(
+def test_a_suspended_pop_for_one_queue_is_not_blocked_by_one_for_another(
     tmp_path: Path,
 ) -> None:
-    """Where the first had nothing left to get, nobody else was asked."""
+    """If the first had nothing left to get, no other pop was served."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 2)
@@ -93,10 +95,10 @@ def test_a_pop_that_waits_for_one_queue_gets_what_comes_there_behind_one_for_ano
     run(tmp_path, script)
 
 
-def test_who_waits_is_asked_though_one_before_it_has_a_queue_that_cannot_be_read(
+def test_a_suspended_pop_is_served_although_an_earlier_one_has_an_unreadable_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody behind it was, and where that came in a look for more, nobody ever again."""
+    """No pop after it was, and during a search for more none ever again."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 1)
@@ -106,7 +108,7 @@ def test_who_waits_is_asked_though_one_before_it_has_a_queue_that_cannot_be_read
             waiting = PopConsumer(third, broker).pop(queueId="0", **POLL)
             other = asyncio.create_task(waiting)
             await until_waiting(peer, 1, 0)
-            # The offset goes that tells where the group begins.
+            # Delete the offset at which the group starts.
             await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
             await create_topic(peer, TOPIC, 1)
 
@@ -122,10 +124,10 @@ def test_who_waits_is_asked_though_one_before_it_has_a_queue_that_cannot_be_read
     run(tmp_path, script)
 
 
-def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_it(
+def test_a_suspended_pop_continues_its_search_past_many_other_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waited for the next message that came, or for its end."""
+    """It waited for the next message to arrive, or for its end."""
     monkeypatch.setattr(popper, "_MAX_SCANS", 1)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -137,7 +139,7 @@ def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_
 
 
 @pytest.mark.parametrize("acknowledged", [True, False])
-def test_what_is_out_in_order_comes_again_to_one_that_waits_though_another_queue_was_free_before(
+def test_a_suspended_ordered_pop_gets_messages_again_although_another_queue_was_free_before(
     tmp_path: Path, acknowledged: bool
 ) -> None:
     """It was woken for the first of them alone."""
@@ -162,11 +164,12 @@ def test_what_is_out_in_order_comes_again_to_one_that_waits_though_another_queue
     run(tmp_path, script)
 
 
-def test_a_queue_that_is_free_by_the_time_a_pop_waits_for_that_is_looked_at_again(
+def test_a_queue_unblocked_before_a_pop_waits_for_it_is_searched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was out when the pop looked for something, and not when it asked for how long: nothing
-    woke the pop."""
+    """It was blocked when the pop searched, and not when it asked for how long: nothing woke the
+    pop.
+    """
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
@@ -188,7 +191,7 @@ def test_a_queue_that_is_free_by_the_time_a_pop_waits_for_that_is_looked_at_agai
     run(tmp_path, script)
 
 
-def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
+def test_a_suspended_pop_gets_messages_of_its_recreated_topic(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -205,7 +208,7 @@ def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
     run(tmp_path, script)
 
 
-def test_a_pop_that_waits_gets_what_is_in_a_queue_that_its_topic_gets(tmp_path: Path) -> None:
+def test_a_suspended_pop_gets_messages_of_an_added_queue(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         code = RequestCode.UPDATE_AND_CREATE_TOPIC
         header = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "1"}
@@ -222,7 +225,7 @@ def test_a_pop_that_waits_gets_what_is_in_a_queue_that_its_topic_gets(tmp_path: 
     run(tmp_path, script)
 
 
-def test_a_pop_that_waits_gets_what_another_had_taken_whose_check_point_is_refused(
+def test_a_suspended_pop_gets_messages_of_another_whose_check_point_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -241,7 +244,7 @@ def test_a_pop_that_waits_gets_what_another_had_taken_whose_check_point_is_refus
     run(tmp_path, script)
 
 
-def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> None:
+def test_a_wait_ends_empty_and_too_many_waiting_pops_are_refused(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 1)
         async with Peer(broker.port) as other:
@@ -262,7 +265,7 @@ def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> No
     run(tmp_path, script, popPollingSize="1")
 
 
-def test_a_pop_of_a_peer_that_did_not_read_for_a_while_is_answered_when_it_does(
+def test_a_pop_of_a_stalled_peer_is_answered_when_it_reads_again(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -287,7 +290,7 @@ def test_a_pop_of_a_peer_that_did_not_read_for_a_while_is_answered_when_it_does(
     run(tmp_path, script)
 
 
-def test_a_pop_that_waits_keeps_no_more_of_its_request_than_it_needs(tmp_path: Path) -> None:
+def test_a_suspended_pop_keeps_only_the_needed_part_of_its_request(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 0)
         fields = {**consumer.header(pollTime="60000"), "more": "x" * 1_000_000}

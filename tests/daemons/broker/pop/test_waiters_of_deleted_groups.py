@@ -1,4 +1,4 @@
-"""Pops that wait while their group is deleted: they end, and take nothing of what comes."""
+"""Suspended pops whose group is deleted: they end, and take no new messages."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from tests.daemons.peer import Peer
 from tests.waiting import until
 
 
-def test_a_pop_that_waits_for_a_group_that_is_deleted_is_given_nothing_of_what_comes(
+def test_a_suspended_pop_of_a_deleted_group_gets_no_new_message(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -38,7 +38,7 @@ def test_a_pop_that_waits_for_a_group_that_is_deleted_is_given_nothing_of_what_c
 
 @pytest.mark.parametrize("offsets", ["true", "false"])
 def test_the_waits_of_a_group_end_empty_when_it_is_deleted(tmp_path: Path, offsets: str) -> None:
-    """What came was taken by a pop whose group was not there: it never came again."""
+    """New messages were taken by a pop whose group did not exist: they were never redelivered."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 0)

@@ -1,4 +1,4 @@
-"""Pops that wait, and a log whose file ends behind what they are given."""
+"""Suspended pops, and a log whose file ends after their message."""
 
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode
@@ -15,7 +15,7 @@ QUESTION = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
 
 
 async def until_waiting(peer: Peer, count: int, queue_id: int = -1) -> None:
-    """Return once the broker says that so many pops wait for a queue, or for any."""
+    """Return when the broker reports this many suspended pops for a queue, or for any."""
 
     async def so_many() -> bool:
         fields = {**QUESTION, "queueId": str(queue_id)}
@@ -28,12 +28,12 @@ async def until_waiting(peer: Peer, count: int, queue_id: int = -1) -> None:
 async def held_before_the_end_of_a_file(
     broker: Broker, peer: Peer, consumer: PopConsumer, other: Peer
 ) -> None:
-    """A pop of `other` waits, opaque 7; the log's file has room for one message and no more."""
+    """A suspended pop of `other`, opaque 7; the log's file has room for one message."""
     log = broker.stores.messages.log
     before = log.position
     await send(peer, TOPIC, b"2", 0)
     size = log.position - before
-    await consumer.pop()  # what is there is out
+    await consumer.pop()  # all messages are in flight
     fields = consumer.header(pollTime="60000", bornTime=str(now()))
     other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=7)))
     await until_waiting(peer, 1)
@@ -41,7 +41,7 @@ async def held_before_the_end_of_a_file(
 
 
 def put_and_do_not_store(broker: Broker) -> None:
-    """As a send that came earlier in this turn of the loop."""
+    """As a send that arrived earlier in this turn of the event loop."""
     messages = broker.stores.messages
     host = bytes((127, 0, 0, 1, 0, 0, 0, 9))
     messages.appender.append(

@@ -1,4 +1,4 @@
-"""Members of a set that ask each other who they are."""
+"""Members of a replica set that require signatures of each other."""
 
 from pathlib import Path
 

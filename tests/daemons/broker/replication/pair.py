@@ -1,4 +1,4 @@
-"""Masters and slaves in this process, and peers on the port of replication that a test scripts."""
+"""Masters and slaves in this process, and scripted peers of the replication port."""
 
 import asyncio
 import struct
@@ -35,7 +35,7 @@ def settings_of(root: Path, **changes: str) -> BrokerSettings:
 
 @asynccontextmanager
 async def master(root: Path, **settings: str) -> AsyncIterator[Broker]:
-    """A broker that slaves replicate from, ASYNC_MASTER unless told."""
+    """A broker that slaves replicate from, by default ASYNC_MASTER."""
     async with Broker(settings_of(root / "master", **settings)) as broker:
         yield broker
 
@@ -63,7 +63,7 @@ def ha_address(broker: Broker) -> str:
 
 
 async def caught_up(slave: Broker, its_master: Broker) -> None:
-    """Wait until a slave has all that its master has."""
+    """Wait until a slave has everything that its master has."""
     await until(lambda: end_of(slave) == end_of(its_master))
 
 
@@ -85,7 +85,7 @@ def content(log: CommitLog, begin: int | None = None) -> bytes:
 
 
 def entries(broker: Broker) -> Mapping[tuple[str, int], tuple[int, bytes]]:
-    """Of each queue its end, and its entries."""
+    """The end and the entries of each queue."""
     return {
         (queue.topic, queue.queue_id): (queue.readable, _entries(queue))
         for queue in broker.stores.messages.queues
@@ -116,7 +116,7 @@ async def send(
 
 
 class ScriptedSlave:
-    """A connection to a port of replication that says what a test wants."""
+    """A connection to a replication port that sends what a test wants."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -138,7 +138,7 @@ class ScriptedSlave:
             return offset, await self.reader.readexactly(size)
 
     async def is_closed(self) -> bool:
-        """Wait until the master has ended the connection; whether it did without a word."""
+        """Wait until the master has ended the connection; returns whether it sent nothing."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read(1) == b""

@@ -1,4 +1,4 @@
-"""Sets of brokers in this process, controllers and slaves that a test scripts."""
+"""Replica sets of brokers in this process, with scripted controllers and slaves."""
 
 import asyncio
 import struct
@@ -18,7 +18,7 @@ ALL_ACK = {"allAckInSyncStateSet": "true"}
 class ScriptedControllers:
     """Controllers that agree to everything at once, unless ``gate`` is cleared or ``failure`` set.
 
-    ``asked`` has what they were asked.
+    ``asked`` has the requests.
     """
 
     def __init__(self, members: Iterable[int] = (1,), epoch: int = 1) -> None:
@@ -54,7 +54,7 @@ async def set_master(
     /,
     **settings: str,
 ) -> AsyncIterator[Broker]:
-    """The master of a set; its store is below a folder that has its id as name."""
+    """The master of a set; its store is in a folder named after its id."""
     role = ControlledRole(
         broker_id=broker_id,
         is_master=True,
@@ -91,7 +91,7 @@ def set_slave(
 
 
 class ScriptedMember:
-    """A slave of a set, as the wire has it: this shares nothing with what it tests."""
+    """A slave of a set at the protocol level, independent of the tested code."""
 
     def __init__(self, port: int, broker_id: int = 2) -> None:
         self._port = port
@@ -107,7 +107,7 @@ class ScriptedMember:
     async def handshake(
         self, *, last_file: int = 0, learner: int = 0
     ) -> tuple[int, list[list[int]]]:
-        """Say who it is; returns where the master's log ends, and its epochs."""
+        """Send the handshake; returns the end of the master's log, and its epochs."""
         self.writer.write(struct.pack(">ihhq", 1, last_file, learner, self._id))
         async with asyncio.timeout(PATIENCE):
             state, size, end, last = struct.unpack(">iiqi", await self.reader.readexactly(20))
@@ -121,7 +121,7 @@ class ScriptedMember:
         self.writer.write(struct.pack(">iq", 2, offset))
 
     async def frame(self) -> tuple[int, tuple[int, int], int, bytes]:
-        """The next frame: its offset, its epoch, what is confirmed, its bytes."""
+        """The next frame: its offset, its epoch, the confirm offset, its bytes."""
         async with asyncio.timeout(PATIENCE):
             head = await self.reader.readexactly(36)
             state, size, offset, epoch, start, confirmed = struct.unpack(">iiqiqq", head)
@@ -141,7 +141,7 @@ class ScriptedMember:
 
 @asynccontextmanager
 async def empty_member(its_master: Broker, broker_id: int = 2) -> AsyncIterator[ScriptedMember]:
-    """A slave that has said who it is, and that it has nothing."""
+    """A slave that has sent its handshake, and that it is empty."""
     async with ScriptedMember(its_master.ha_master.port, broker_id) as slave:
         await slave.handshake()
         slave.say(0)
@@ -152,7 +152,7 @@ async def empty_member(its_master: Broker, broker_id: int = 2) -> AsyncIterator[
 async def asked_set(
     root: Path, controllers: ScriptedControllers, **settings: str
 ) -> AsyncIterator[tuple[Broker, Peer]]:
-    """The master of a set, which waits long for its slaves unless told, and one that asks it."""
+    """The master of a set, which waits long for its slaves by default, and a client of it."""
     changes = {"slaveTimeout": "20000", **settings}
     async with set_master(root, controllers, **changes) as first, Peer(first.port) as peer:
         yield first, peer
@@ -162,7 +162,7 @@ async def asked_set(
 async def followed_set(
     root: Path, controllers: ScriptedControllers, **settings: str
 ) -> AsyncIterator[tuple[Broker, Peer, ScriptedMember]]:
-    """The same with a slave of `empty_member`."""
+    """As above, with a slave of `empty_member`."""
     async with (
         asked_set(root, controllers, **settings) as (first, peer),
         empty_member(first) as slave,
@@ -176,12 +176,12 @@ def state_of(its_master: Broker) -> SyncState:
 
 
 def shown(broker: Broker, queue_id: int = 0) -> int:
-    """Where consumers see a queue end."""
+    """The end of a queue for consumers."""
     return broker.stores.messages.max_offset("Orders", queue_id)
 
 
 async def follow(slave: ScriptedMember) -> None:
-    """Acknowledge what comes, until cancelled."""
+    """Acknowledge received bytes, until cancelled."""
     while True:
         offset, *_, data = await slave.frame()
         if data:

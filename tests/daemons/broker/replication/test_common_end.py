@@ -1,4 +1,6 @@
-"""A slave whose log is not its master's: it cuts what its master never had, or refuses."""
+"""A slave whose log is not its master's: it truncates records that its master never had, or
+refuses.
+"""
 
 import asyncio
 import shutil
@@ -33,8 +35,9 @@ async def fill(port: int, text: str, count: int = 20) -> None:
                        properties=f"KEYS\x01{text}-{number}")  # fmt: skip
 
 
-def test_what_the_master_has_lost_is_cut_off_and_kept(tmp_path: Path) -> None:
-    """A power cut took the master's end, which its slave has; then it took other messages."""
+def test_records_that_the_master_has_lost_are_truncated_and_kept(tmp_path: Path) -> None:
+    """A power failure lost the master's end, which its slave has; then it accepted other
+    messages."""
 
     async def main() -> None:
         async with pair(tmp_path) as (first, slave):
@@ -92,12 +95,14 @@ def test_a_shorter_master_is_followed_from_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_slave_of_which_the_master_has_lost_all_begins_with_it_again(
+def test_a_slave_whose_whole_log_the_master_has_lost_starts_again(
     tmp_path: Path, is_known: bool
 ) -> None:
-    """An empty slave begins with its master's last file. A power cut takes that, and what came
-    before is all that the master is sure of: unless it knows, the slave's may be another's."""
-    port = {"listenPort": str(free_port())}  # a record has the address of who took it
+    """An empty slave starts with its master's last file. If a power failure loses that file, the
+    master is only sure of what came before: unless it knows its recovered end, the slave's log
+    may be another master's.
+    """
+    port = {"listenPort": str(free_port())}  # a record has the address of the broker that stored it
 
     async def main() -> None:
         async with master(tmp_path, **port) as first:
@@ -117,7 +122,7 @@ def test_a_slave_of_which_the_master_has_lost_all_begins_with_it_again(
         if is_known:
             checkpoint = Checkpoint(tmp_path / "master" / "checkpoint")
             checkpoint.load()
-            checkpoint.recovered_end = kept  # as a start behind a power cut notes it
+            checkpoint.recovered_end = kept  # as a start after a power failure records it
             checkpoint.save()
         async with master(tmp_path, **port) as first, slave_of(tmp_path, first) as slave:
             follower = slave.replication.slave
@@ -137,7 +142,7 @@ def test_a_slave_of_which_the_master_has_lost_all_begins_with_it_again(
     asyncio.run(main())
 
 
-def test_a_store_of_another_master_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_store_of_another_master_is_refused_and_unchanged(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path / "other") as other, slave_of(tmp_path, other) as slave:
             await fill(other.port, "theirs")
@@ -156,7 +161,7 @@ def test_a_store_of_another_master_is_refused_and_left_alone(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_a_slave_whose_next_file_the_master_has_deleted_says_so(tmp_path: Path) -> None:
+def test_a_slave_whose_next_file_the_master_has_deleted_reports_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair(tmp_path) as (first, slave):
             await fill(first.port, "old", 3)

@@ -1,4 +1,4 @@
-"""The wire of controller mode, in pieces of any size."""
+"""The protocol of controller mode, in pieces of any size."""
 
 import struct
 
@@ -23,7 +23,7 @@ SIZES = [1, 7, 9, 17, 1000]
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_a_slave_says_is_read_however_it_is_cut(size: int) -> None:
+def test_a_slaves_input_is_parsed_however_it_is_split(size: int) -> None:
     data = struct.pack(">ihhq", 1, 1, 0, 5) + b"".join(
         struct.pack(">iq", 2, offset) for offset in (0, 70)
     )
@@ -34,7 +34,7 @@ def test_what_a_slave_says_is_read_however_it_is_cut(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_a_master_sends_is_read_however_it_is_cut(size: int) -> None:
+def test_a_masters_output_is_parsed_however_it_is_split(size: int) -> None:
     hello = struct.pack(">iiqi", 1, 24, 90, 3) + struct.pack(">iqiq", 1, 0, 3, 60)
     frame = struct.pack(">iiqiqq", 2, 5, 60, 3, 60, 60) + b"bytes"
     beat = struct.pack(">iiqiqq", 2, 0, 65, 3, 60, 62)
@@ -64,12 +64,12 @@ def test_what_a_master_sends_is_read_however_it_is_cut(size: int) -> None:
         struct.pack(">iiqi", 1, 24, 90, 3) + struct.pack(">iqiq", 3, 0, 1, 60),
     ],
 )
-def test_what_no_master_sends_is_refused(data: bytes) -> None:
+def test_invalid_output_of_a_master_is_refused(data: bytes) -> None:
     with pytest.raises(BadFrame):
         list(MasterReader().read(data))
 
 
-def test_what_no_slave_says_is_refused() -> None:
+def test_invalid_input_of_a_slave_is_refused() -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n", struct.pack(">q", 0) * 2):
         with pytest.raises(BadFrame):
             list(SlaveReader().read(data))

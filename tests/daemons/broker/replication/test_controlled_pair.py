@@ -1,4 +1,4 @@
-"""Replication where controllers keep the set: epochs, cuts, and what consumers may read."""
+"""Replication in a set with controllers: epochs, truncation, and what consumers may read."""
 
 import asyncio
 import shutil
@@ -67,7 +67,7 @@ def test_a_slave_has_the_log_the_queues_and_the_epochs_of_its_master(tmp_path: P
                 await caught_up(slave, first)
                 await until(lambda: controllers.members == {1, 2})
                 await fill(first, 100, 100)
-                assert log_of(slave) == log_of(first)  # all of the set have what is answered
+                assert log_of(slave) == log_of(first)  # the whole set has the answered messages
                 await until(lambda: entries(slave) == entries(first))
                 assert epochs_of(slave) == epochs_of(first) == [(1, 0)]
                 async with Peer(first.port) as peer, Peer(slave.port) as other:
@@ -93,7 +93,7 @@ def test_a_slave_has_the_log_the_queues_and_the_epochs_of_its_master(tmp_path: P
     asyncio.run(main())
 
 
-def test_without_controllers_a_broker_has_no_epochs_to_tell(tmp_path: Path) -> None:
+def test_without_controllers_a_broker_has_no_epochs(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first, Peer(first.port) as peer:
             reply = await peer.ask(RequestCode.GET_BROKER_EPOCH_CACHE)
@@ -134,7 +134,7 @@ def test_no_frame_crosses_the_start_of_an_epoch(
                 assert epoch == (number, starts[number])
                 last = offset + len(data) - 1
                 assert max(each for each, start in starts.items() if start <= last) == number
-                assert confirmed == ends[2]  # nobody else is in the set
+                assert confirmed == ends[2]  # the set has no other member
                 seen.add(number)
                 position += len(data)
             assert seen == {1, 2, 4}
@@ -146,7 +146,7 @@ def test_no_frame_crosses_the_start_of_an_epoch(
     asyncio.run(main())
 
 
-def test_a_slave_begins_where_it_asks_to(tmp_path: Path) -> None:
+def test_a_slave_starts_at_the_requested_offset(tmp_path: Path) -> None:
     async def main() -> None:
         async with set_master(tmp_path, ScriptedControllers()) as first:
             await fill(first, 200)
@@ -160,7 +160,7 @@ def test_a_slave_begins_where_it_asks_to(tmp_path: Path) -> None:
                     assert (await slave.frame())[0] == begin
             async with ScriptedMember(port) as slave:
                 await slave.handshake()
-                await slave.handshake()  # Java says it again when it waits for long
+                await slave.handshake()  # Java repeats it when it waits for long
                 slave.say(1000)
                 assert (await slave.frame())[0] == 1000
             async with ScriptedMember(port) as slave:
@@ -168,7 +168,7 @@ def test_a_slave_begins_where_it_asks_to(tmp_path: Path) -> None:
                 slave.say(end + 1)
                 assert await slave.is_closed()
             async with ScriptedMember(port) as slave:
-                slave.say(0)  # it has not said who it is
+                slave.say(0)  # it has not sent its handshake
                 assert await slave.is_closed()
             async with ScriptedMember(port, broker_id=1) as slave:  # the master's own
                 slave.writer.write(struct.pack(">ihhq", 1, 0, 0, 1))
@@ -190,8 +190,9 @@ def test_a_slave_is_no_master(tmp_path: Path) -> None:
 
 
 async def part_ways(tmp_path: Path) -> tuple[int, bytes]:
-    """Broker 1 writes what nobody has, broker 2 is elected and writes other things; returns where
-    their logs part, and what broker 1 has from there on."""
+    """Broker 1 writes messages that no other has, broker 2 is elected and writes others; returns
+    where their logs diverge, and broker 1's log from there on.
+    """
     async with set_master(tmp_path, ScriptedControllers()) as first:
         await fill(first, 50)
         async with set_slave(tmp_path, first) as slave:
@@ -205,7 +206,7 @@ async def part_ways(tmp_path: Path) -> tuple[int, bytes]:
     return fork, lost
 
 
-def test_what_only_a_former_master_has_is_cut_and_kept(tmp_path: Path) -> None:
+def test_records_of_a_former_master_alone_are_truncated_and_kept(tmp_path: Path) -> None:
     async def main() -> None:
         fork, lost = await part_ways(tmp_path)
         controllers = ScriptedControllers((2,))
@@ -225,7 +226,7 @@ def test_what_only_a_former_master_has_is_cut_and_kept(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_was_cut_does_not_come_back_with_a_kill(tmp_path: Path) -> None:
+def test_truncated_records_do_not_reappear_after_a_kill(tmp_path: Path) -> None:
     """Java only moves its positions: its recovery reads on (issue 10666)."""
 
     async def main() -> None:
@@ -234,7 +235,7 @@ def test_what_was_cut_does_not_come_back_with_a_kill(tmp_path: Path) -> None:
             former = set_slave(tmp_path, second, 1)
             async with former:
                 await until(lambda: former.replication.slave.connection is not None)  # type: ignore[union-attr]
-                # As a kill leaves it: nothing that a stop writes.
+                # As after a kill: nothing that a stop writes.
                 await asyncio.to_thread(shutil.copytree, tmp_path / "1", tmp_path / "killed")
                 as_of_a_kill(tmp_path / "killed")
             assert lost[:200] not in (tmp_path / "killed" / "commitlog" / f"{0:020d}").read_bytes()
@@ -250,7 +251,7 @@ def test_what_was_cut_does_not_come_back_with_a_kill(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_two_elections_without_a_write_are_no_reason_to_cut(tmp_path: Path) -> None:
+def test_two_elections_without_a_write_truncate_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with set_master(tmp_path, ScriptedControllers()) as first:
             await fill(first, 5)
@@ -272,9 +273,13 @@ def test_two_elections_without_a_write_are_no_reason_to_cut(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_nothing_is_cut_that_a_master_whose_machine_died_has_still(tmp_path: Path) -> None:
-    """It begins its epoch anew where its log ends: what all have of it is in the one before, there.
-    Were it cut, only the master would have it until it is copied again."""
+def test_records_that_a_master_still_has_after_a_machine_crash_are_not_truncated(
+    tmp_path: Path,
+) -> None:
+    """It starts its epoch again at the end of its log: the common part of it belongs to the
+    previous epoch there. If that were truncated, only the master would have it until it is
+    copied again.
+    """
 
     async def main() -> None:
         async with set_master(tmp_path, ScriptedControllers()) as first:
@@ -290,7 +295,7 @@ def test_nothing_is_cut_that_a_master_whose_machine_died_has_still(tmp_path: Pat
             end = end_of(first)
         epochs = Epochs(tmp_path / "1" / "epochFileCheckpoint")
         epochs.load(end)
-        epochs.begin(2, 0, end, is_whole=False)  # as a start behind a power cut does
+        epochs.begin(2, 0, end, is_whole=False)  # as a start after a power failure does
         async with (
             set_master(tmp_path, ScriptedControllers((1, 2)), 2) as first,
             set_slave(tmp_path, first) as slave,
@@ -306,7 +311,7 @@ def test_nothing_is_cut_that_a_master_whose_machine_died_has_still(tmp_path: Pat
 
 
 def test_a_store_without_epochs_is_compared_byte_for_byte(tmp_path: Path) -> None:
-    """As one is that was a slave without controllers. (Java keeps all of it, whatever it is.)"""
+    """Like the store of a slave without controllers. (Java keeps all of it, whatever it is.)"""
 
     async def main() -> None:
         await part_ways(tmp_path)
@@ -323,10 +328,10 @@ def test_a_store_without_epochs_is_compared_byte_for_byte(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_a_broker_that_was_master_without_controllers_is_followed_from_its_begin(
+def test_a_former_master_without_controllers_is_followed_from_the_start_of_its_log(
     tmp_path: Path,
 ) -> None:
-    """From Java's nobody who is empty gets anything: no epoch has what was written before."""
+    """From Java's master an empty slave gets nothing: no epoch has the earlier records."""
 
     async def main() -> None:
         async with master(tmp_path) as before:
@@ -346,7 +351,7 @@ def test_a_broker_that_was_master_without_controllers_is_followed_from_its_begin
     asyncio.run(main())
 
 
-def test_a_slave_may_begin_with_the_last_file_and_only_learn(tmp_path: Path) -> None:
+def test_a_slave_may_start_with_the_last_file_as_a_learner(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
         changes = {"syncFromLastFile": "true", "asyncLearner": "true"}
@@ -366,7 +371,7 @@ def test_a_slave_may_begin_with_the_last_file_and_only_learn(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_what_the_set_does_not_have_is_not_read(tmp_path: Path) -> None:
+def test_messages_that_the_set_does_not_have_are_not_readable(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
         async with followed_set(tmp_path, controllers) as (first, peer, slave):
@@ -378,13 +383,13 @@ def test_what_the_set_does_not_have_is_not_read(tmp_path: Path) -> None:
             slave.say(len(data))
             assert (await sending).code == ResponseCode.SUCCESS
             assert shown(first) == 1
-            # By itself the slave is told what is confirmed.
+            # The slave is sent the confirm offset separately.
             assert await slave.frame() == (len(data), (1, 0), len(data), b"")
 
     asyncio.run(main())
 
 
-def test_what_is_not_confirmed_stays_unread_behind_a_start(tmp_path: Path) -> None:
+def test_unconfirmed_messages_stay_unreadable_after_a_start(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
         controllers.gate.clear()  # the slave leaves below
@@ -404,10 +409,10 @@ def test_what_is_not_confirmed_stays_unread_behind_a_start(tmp_path: Path) -> No
                 assert reply.fields["offset"] == "1"
         checkpoint = (tmp_path / "1" / "checkpoint").read_bytes()
         assert struct.unpack_from(">q", checkpoint, 32) == (len(data),)
-        # Among others: it waits for the set. Alone: what it has counts.
+        # In a set it waits for the others. Alone its whole log counts.
         async with set_master(tmp_path, ScriptedControllers((1, 2))) as first:
             assert shown(first) == 1
-            async with Peer(first.port) as peer:  # a group that another broker has shown more
+            async with Peer(first.port) as peer:  # a group that has read more at another broker
                 reply = await pull(peer, pull_request(2, topic="Orders"))
                 assert reply.code == ResponseCode.PULL_NOT_FOUND
                 reply = await pull(peer, pull_request(3, topic="Orders"))
@@ -419,7 +424,7 @@ def test_what_is_not_confirmed_stays_unread_behind_a_start(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_a_slave_shows_what_its_master_says_is_confirmed(tmp_path: Path) -> None:
+def test_a_slave_shows_messages_up_to_its_masters_confirm_offset(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
         async with set_master(tmp_path, controllers, slaveTimeout="100") as first:
@@ -443,10 +448,10 @@ def test_a_slave_shows_what_its_master_says_is_confirmed(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_a_queue_whose_messages_are_not_confirmed_is_no_queue_that_its_master_has_deleted(
+def test_a_queue_with_unconfirmed_messages_does_not_count_as_deleted_by_the_master(
     tmp_path: Path,
 ) -> None:
-    """Another one of its topic begins anew; the master tells of nothing that it may not show."""
+    """Another queue of its topic restarts; the master reports nothing that it may not show."""
 
     async def main() -> None:
         controllers = ScriptedControllers()
@@ -460,7 +465,7 @@ def test_a_queue_whose_messages_are_not_confirmed_is_no_queue_that_its_master_ha
             await caught_up(slave, first)
             await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Orders"})
             controllers.gate.clear()
-            controllers.tell(frozenset((1, 2, 3)), controllers.epoch + 1)  # which has nothing yet
+            controllers.tell(frozenset((1, 2, 3)), controllers.epoch + 1)  # which is empty
             for queue_id in (1, 0):
                 reply = await send(peer, b"new", queue_id=queue_id)
                 assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
@@ -473,7 +478,7 @@ def test_a_queue_whose_messages_are_not_confirmed_is_no_queue_that_its_master_ha
     asyncio.run(main())
 
 
-def test_role_and_settings_have_to_agree(tmp_path: Path) -> None:
+def test_role_and_settings_must_agree(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match="controllers have this broker be master"):
             async with set_master(

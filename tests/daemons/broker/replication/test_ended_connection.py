@@ -22,10 +22,10 @@ async def ended(connection: MasterConnection) -> None:
         port = server.sockets[0].getsockname()[1]
         await asyncio.get_running_loop().create_connection(lambda: connection, "127.0.0.1", port)
         await asyncio.wait((connection.ended,))
-    await asyncio.sleep(0)  # uvloop takes its handle away behind the end
+    await asyncio.sleep(0)  # uvloop removes its handle after the end
 
 
-def test_nothing_is_asked_of_a_master_that_is_gone(tmp_path: Path) -> None:
+def test_nothing_is_requested_over_an_ended_connection(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair(tmp_path) as (_, slave):
             replica = slave.stores.messages.replica
@@ -41,7 +41,7 @@ def test_nothing_is_asked_of_a_master_that_is_gone(tmp_path: Path) -> None:
         runner.run(main())
 
 
-def test_no_master_is_greeted_that_is_gone(tmp_path: Path) -> None:
+def test_no_handshake_is_sent_over_an_ended_connection(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
         async with set_master(tmp_path, controllers) as first, set_slave(tmp_path, first) as slave:

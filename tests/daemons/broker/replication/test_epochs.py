@@ -1,4 +1,4 @@
-"""Epochs: the file, and what two lists have in common."""
+"""Epochs: the file, and the common part of two lists."""
 
 import zlib
 from pathlib import Path
@@ -40,9 +40,7 @@ def test_the_file_is_as_java_writes_it(tmp_path: Path) -> None:
         b"1\n0\n\xff-0\n",
     ],
 )
-def test_a_damaged_file_is_not_believed_and_the_one_beside_it_is(
-    data: bytes, tmp_path: Path
-) -> None:
+def test_the_backup_replaces_a_damaged_file(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         decode(data)
     (tmp_path / "epochFileCheckpoint").write_bytes(data)
@@ -52,7 +50,7 @@ def test_a_damaged_file_is_not_believed_and_the_one_beside_it_is(
     assert epochs.all == [(7, 0)]
 
 
-def test_an_epoch_ends_where_the_next_begins(tmp_path: Path) -> None:
+def test_an_epoch_ends_where_the_next_starts(tmp_path: Path) -> None:
     epochs = epochs_of(tmp_path, (1, 100), (3, 200))
     assert epochs.at(99) is None
     assert epochs.at(100) == epochs.at(199) == ((1, 100), 200)
@@ -64,16 +62,16 @@ def test_an_epoch_ends_where_the_next_begins(tmp_path: Path) -> None:
     [
         ([(1, 0)], 50, [(1, 0)], 80, 50),  # behind
         ([(1, 0)], 80, [(1, 0)], 50, 50),  # ahead
-        ([(1, 0)], 80, [(1, 0), (2, 60)], 90, 60),  # has more of an epoch than there was
+        ([(1, 0)], 80, [(1, 0), (2, 60)], 90, 60),  # it has more of an epoch
         ([(1, 0), (2, 60)], 80, [(1, 0), (3, 60)], 90, 60),
         ([(1, 0), (2, 60)], 80, [(1, 0), (3, 50)], 90, 50),
         ([(1, 0), (2, 60)], 80, [(1, 0), (2, 70)], 90, 60),  # one number, two masters
-        ([(1, 0), (2, 60)], 80, [(2, 60), (3, 75)], 90, 75),  # the older ones are gone there
+        ([(1, 0), (2, 60)], 80, [(2, 60), (3, 75)], 90, 75),  # the older ones were dropped there
         ([(1, 0)], 80, [(2, 60)], 90, None),
         ([], 80, [(1, 0)], 90, None),
     ],
 )
-def test_two_logs_are_the_same_up_to_the_end_of_the_last_epoch_of_both(
+def test_two_logs_are_equal_up_to_the_end_of_the_last_common_epoch(
     own: list[tuple[int, int]],
     own_end: int,
     theirs: list[tuple[int, int]],
@@ -85,14 +83,14 @@ def test_two_logs_are_the_same_up_to_the_end_of_the_last_epoch_of_both(
     assert epochs.common_point([Epoch(*each) for each in theirs], their_end, own_end) == point
 
 
-def test_an_epoch_of_which_nothing_was_written_is_replaced(tmp_path: Path) -> None:
-    """Else two masters write in one, and their logs look the same."""
+def test_an_epoch_without_records_is_replaced(tmp_path: Path) -> None:
+    """Otherwise two masters write in one epoch, and their logs look equal."""
     epochs = epochs_of(tmp_path, (1, 0), (2, 60))
     epochs.begin(3, 0, 60, is_whole=True)
     assert epochs.all == [(1, 0), (3, 60)]
 
 
-def test_a_master_goes_on_in_its_epoch_unless_it_has_lost_some_of_its_log(tmp_path: Path) -> None:
+def test_a_master_continues_its_epoch_unless_it_has_lost_a_part_of_its_log(tmp_path: Path) -> None:
     epochs = epochs_of(tmp_path, (1, 0), (2, 60))
     epochs.begin(2, 0, 90, is_whole=True)
     assert epochs.all == [(1, 0), (2, 60)]
@@ -100,14 +98,14 @@ def test_a_master_goes_on_in_its_epoch_unless_it_has_lost_some_of_its_log(tmp_pa
     assert epochs.all == [(1, 0), (2, 90)]
 
 
-def test_the_first_epoch_of_a_log_that_was_there_begins_with_it(tmp_path: Path) -> None:
+def test_the_first_epoch_of_an_existing_log_starts_with_it(tmp_path: Path) -> None:
     epochs = Epochs(tmp_path / "epochFileCheckpoint")
     epochs.begin(1, 4096, 9000, is_whole=True)
     assert epochs.all == [(1, 4096)]
 
 
-def test_epochs_behind_the_log_are_dropped_by_a_start(tmp_path: Path) -> None:
-    """A kill between a cut of the log and that of the list leaves them."""
+def test_epochs_after_the_end_of_the_log_are_dropped_by_a_start(tmp_path: Path) -> None:
+    """A kill between the truncation of the log and that of the list leaves them."""
     path = tmp_path / "epochFileCheckpoint"
     path.write_bytes(encode([Epoch(1, 0), Epoch(2, 60), Epoch(3, 90)]))
     epochs = Epochs(path)
@@ -125,13 +123,13 @@ def test_a_slave_follows_its_master_from_epoch_to_epoch(tmp_path: Path) -> None:
     assert epochs.all == [(1, 0), (3, 60)]
 
 
-def test_a_slave_that_is_the_same_has_the_masters_epochs(tmp_path: Path) -> None:
+def test_a_slave_with_an_equal_log_adopts_the_masters_epochs(tmp_path: Path) -> None:
     epochs = epochs_of(tmp_path, (1, 0), (2, 60), (4, 90))
     epochs.adopt([Epoch(2, 60), Epoch(3, 80), Epoch(5, 100)], 100)
     assert epochs.all == [(1, 0), (2, 60), (3, 80)]
 
 
-def test_epochs_of_which_nothing_is_left_are_forgotten(tmp_path: Path) -> None:
+def test_epochs_without_remaining_records_are_dropped(tmp_path: Path) -> None:
     epochs = epochs_of(tmp_path, (1, 0), (2, 60), (3, 90))
     epochs.drop_before(60)
     assert epochs.all == [(2, 60), (3, 90)]

@@ -1,4 +1,6 @@
-"""A slave is sent so much in a second (haFlowControlEnable), and all of it in the end."""
+"""A slave is sent a limited number of bytes each second (haFlowControlEnable), and everything in
+the end.
+"""
 
 import asyncio
 import time
@@ -14,19 +16,19 @@ A_SLICE = 40_000
 LIMITED = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": str(A_SLICE * SLICES)}
 
 
-def test_a_slice_of_a_second_has_its_part_of_the_bytes_and_the_next_one_as_many() -> None:
+def test_each_slice_of_a_second_has_its_part_of_the_bytes() -> None:
     store = MessageStoreConfig(max_ha_transfer_byte_in_second=10 * SLICES)
     flow = FlowControl()
     assert flow.room(store, 100.0) == 10
     flow.took(7)
     assert flow.room(store, 100.01) == 3
-    flow.took(5)  # what a thread had read already
+    flow.took(5)  # already read by a thread
     assert flow.room(store, 100.02) == 0
     assert 0 < flow.seconds_left(100.02) <= 1 / SLICES
     assert flow.room(store, 100.02 + 1 / SLICES) == 10
 
 
-def test_a_slave_is_sent_no_more_in_a_second_than_it_may_be(tmp_path: Path) -> None:
+def test_a_slave_is_sent_no_more_than_the_limit_in_a_second(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, **LIMITED) as first:
             async with ScriptedSlave(first.ha_master.port) as slave:
@@ -46,7 +48,7 @@ def test_a_slave_is_sent_no_more_in_a_second_than_it_may_be(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_a_slave_that_leaves_while_it_may_be_sent_nothing_leaves_nothing_behind(
+def test_a_slave_that_disconnects_while_throttled_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:

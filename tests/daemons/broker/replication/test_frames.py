@@ -1,4 +1,4 @@
-"""The wire of replication, in pieces of any size."""
+"""The replication protocol, in pieces of any size."""
 
 import pytest
 
@@ -37,6 +37,6 @@ def test_frames_are_read_from_pieces(size: int) -> None:
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 5), (0, -1), (0, (1 << 30) + 1)])
-def test_what_is_no_frame_is_refused(offset: int, size: int) -> None:
+def test_an_invalid_frame_is_refused(offset: int, size: int) -> None:
     with pytest.raises(BadFrame):
         list(FrameReader().read(HEAD.pack(offset, size)))

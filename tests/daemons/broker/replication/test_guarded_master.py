@@ -1,4 +1,4 @@
-"""A master with access control: whom it lets compare logs, and who may replicate."""
+"""A master with access control: which slaves may compare logs, and replicate."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ async def fill(broker: Broker, text: bytes) -> None:
         await put(broker.stores.messages, "Orders", number % 2, text * number)
 
 
-def test_a_slave_that_signs_as_an_administrator_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_slave_that_signs_as_an_administrator_continues(tmp_path: Path) -> None:
     key = key_file(tmp_path, "the-slave", "secret-of-slave")
 
     async def main() -> None:
@@ -27,7 +27,7 @@ def test_a_slave_that_signs_as_an_administrator_goes_on_where_it_was(tmp_path: P
             await fill(first, b"one")
             async with slave_of(tmp_path, first, namesrvAclFile=key) as slave:
                 await caught_up(slave, first)
-            # Of a topic that is gone: what is compared lies in no queue of the master any more.
+            # Of a deleted topic: the compared record is in no queue of the master any more.
             first.stores.messages.delete_topic("Orders")
             async with slave_of(tmp_path, first, namesrvAclFile=key) as slave:
                 await fill(first, b"two")
@@ -40,7 +40,7 @@ def test_a_slave_that_signs_as_an_administrator_goes_on_where_it_was(tmp_path: P
 
 
 @pytest.mark.parametrize("key", ["", "somebody"])
-def test_a_slave_that_may_not_look_is_told_what_it_needs(tmp_path: Path, key: str) -> None:
+def test_a_slave_without_permission_reports_what_it_needs(tmp_path: Path, key: str) -> None:
     path = key and key_file(tmp_path, key, "secret-of-somebody")
 
     async def main() -> None:

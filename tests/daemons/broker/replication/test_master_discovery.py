@@ -1,4 +1,4 @@
-"""Which master a slave follows when name servers do not say the same."""
+"""Which master a slave follows when name servers disagree."""
 
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.master_discovery import MasterDiscovery
@@ -13,7 +13,7 @@ def named(*, fixed: str = "") -> tuple[MasterDiscovery, MasterAddresses]:
     return MasterDiscovery(addresses, OWN), addresses
 
 
-def test_one_that_does_not_know_the_master_yet_takes_nothing_away() -> None:
+def test_a_name_server_that_does_not_know_the_master_yet_removes_nothing() -> None:
     masters, addresses = named()
     masters.reported("ns1", OLD, OLD_HA)
     assert addresses.changed.is_set()
@@ -23,7 +23,7 @@ def test_one_that_does_not_know_the_master_yet_takes_nothing_away() -> None:
     assert not addresses.changed.is_set()
 
 
-def test_the_followed_master_stays_as_long_as_any_names_it() -> None:
+def test_the_followed_master_is_kept_while_any_name_server_reports_it() -> None:
     masters, addresses = named()
     masters.reported("ns1", OLD, OLD_HA)
     masters.reported("ns2", OLD, OLD_HA)
@@ -33,7 +33,7 @@ def test_the_followed_master_stays_as_long_as_any_names_it() -> None:
     assert (addresses.address, addresses.ha_address) == (NEW, NEW_HA)
 
 
-def test_a_name_server_that_is_asked_no_more_has_no_say() -> None:
+def test_a_name_server_that_is_not_asked_any_more_does_not_count() -> None:
     masters, addresses = named()
     masters.reported("ns1", OLD, OLD_HA)
     masters.reported("ns2", NEW, NEW_HA)
@@ -41,7 +41,7 @@ def test_a_name_server_that_is_asked_no_more_has_no_say() -> None:
     assert addresses.address == NEW
 
 
-def test_a_master_that_nobody_names_is_gone_and_its_log_is_still_looked_for() -> None:
+def test_a_master_that_is_not_reported_any_more_keeps_its_replication_address() -> None:
     masters, addresses = named()
     masters.reported("ns1", OLD, OLD_HA)
     masters.reported("ns1", None, None)
@@ -54,23 +54,23 @@ def test_a_broker_does_not_follow_itself() -> None:
     assert (addresses.address, addresses.ha_address) == ("", "")
 
 
-def test_a_fixed_address_of_replication_is_not_changed() -> None:
+def test_a_fixed_replication_address_is_not_changed() -> None:
     masters, addresses = named(fixed="10.0.0.7:10912")
     masters.reported("ns1", OLD, OLD_HA)
     assert (addresses.address, addresses.ha_address) == (OLD, "10.0.0.7:10912")
 
 
-def test_a_master_that_comes_is_followed_until_a_name_server_names_one() -> None:
+def test_an_announced_master_is_followed_until_a_name_server_reports_one() -> None:
     masters, addresses = named()
     masters.announced(OLD, OLD_HA)
     assert (addresses.address, addresses.ha_address) == (OLD, OLD_HA)
     masters.reported("ns1", NEW, NEW_HA)
     assert (addresses.address, addresses.ha_address) == (NEW, NEW_HA)
     masters.reported("ns1", None, None)
-    assert (addresses.address, masters.last) == ("", NEW)  # that one was named, and is gone
+    assert (addresses.address, masters.last) == ("", NEW)  # the named one disappeared
 
 
-def test_a_master_that_comes_goes_behind_one_that_is_named() -> None:
+def test_a_reported_master_has_priority_over_an_announced_one() -> None:
     masters, addresses = named()
     masters.reported("ns1", OLD, OLD_HA)
     masters.announced(NEW, NEW_HA)

@@ -1,4 +1,4 @@
-"""What a slave makes of its master's answers."""
+"""How a slave interprets its master's answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ QUEUES = [("Orders", 0), ("Orders", 1), ("Bills", 0)]
 
 
 def asked(root: Path, work: Callable[[MasterQueries], Awaitable[None]]) -> None:
-    """Let questions be asked of a master that has three messages in one queue."""
+    """Send queries to a master that has three messages in one queue."""
 
     async def main() -> None:
         async with master(root) as first, Peer(first.port) as peer:
@@ -32,7 +32,7 @@ def asked(root: Path, work: Callable[[MasterQueries], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_it_is_told_where_queues_begin_and_of_which_there_are_none(tmp_path: Path) -> None:
+def test_first_offsets_of_existing_and_missing_queues_are_returned(tmp_path: Path) -> None:
     async def ask(questions: MasterQueries) -> None:
         firsts = await questions.first_offsets(QUEUES)
         assert firsts == {QUEUES[0]: 0, QUEUES[1]: None, QUEUES[2]: None}
@@ -40,7 +40,7 @@ def test_it_is_told_where_queues_begin_and_of_which_there_are_none(tmp_path: Pat
     asked(tmp_path, ask)
 
 
-def test_it_is_told_where_a_message_of_a_queue_is_and_where_that_ends(tmp_path: Path) -> None:
+def test_the_offset_of_a_message_and_the_end_of_its_queue_are_returned(tmp_path: Path) -> None:
     async def ask(questions: MasterQueries) -> None:
         assert await questions.shown("Orders", 0, 0) == (0, 3)
         assert await questions.shown("Orders", 0, 7) == (None, 3)
@@ -49,7 +49,7 @@ def test_it_is_told_where_a_message_of_a_queue_is_and_where_that_ends(tmp_path: 
     asked(tmp_path, ask)
 
 
-def test_it_is_told_which_records_there_are(tmp_path: Path) -> None:
+def test_existing_records_are_returned(tmp_path: Path) -> None:
     async def ask(questions: MasterQueries) -> None:
         assert await questions.record_at(0)
         assert await questions.record_at(1 << 40) is None
@@ -64,10 +64,10 @@ def test_it_is_told_which_records_there_are(tmp_path: Path) -> None:
         (ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException"),
     ],
 )
-def test_a_master_that_is_busy_has_not_said_that_it_has_nothing(
+def test_an_overloaded_master_does_not_count_as_empty(
     code: ResponseCode, remark: str, tmp_path: Path
 ) -> None:
-    """What a slave has would be dropped for it."""
+    """The slave would drop its queue."""
 
     def fail(request: Command, channel: Channel) -> Command:
         return request.reply(code, remark=remark)
@@ -91,10 +91,12 @@ def test_a_master_that_is_busy_has_not_said_that_it_has_nothing(
     asyncio.run(main())
 
 
-def test_a_master_of_5x_is_asked_about_its_own_queues_and_not_about_those_of_static_topics(
+def test_a_master_of_5x_is_asked_about_physical_queues_only(
     tmp_path: Path,
 ) -> None:
-    """It does not lead what it has no mapping for, and replication would end there for good."""
+    """It is not the leader of a queue without a mapping, and replication would end there
+    permanently.
+    """
 
     def own(request: Command, channel: Channel) -> Command:
         if request.fields.get("lo") != "false":

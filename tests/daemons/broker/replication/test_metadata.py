@@ -1,4 +1,6 @@
-"""What a slave copies from its master beside the log: of real brokers, and of a wrong master."""
+"""The data that a slave copies from its master besides the log: from real brokers, and from a wrong
+master.
+"""
 
 import asyncio
 import logging
@@ -42,7 +44,7 @@ def synchronize(slave: Broker) -> SlaveSynchronize:
 
 @asynccontextmanager
 async def alone(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A slave whose master nobody has named yet: what it copies, a test has it copy."""
+    """A slave whose master is not known yet; the test makes it copy."""
     async with master(tmp_path) as nobody:
         slave = slave_of(tmp_path, nobody)
         slave.master_addresses.address = slave.master_addresses.ha_address = ""
@@ -81,10 +83,10 @@ def test_topics_groups_and_offsets_are_the_masters(tmp_path: Path) -> None:
     pair(tmp_path, script)
 
 
-def test_nothing_is_copied_of_another_broker_at_the_masters_address(
+def test_nothing_is_copied_from_another_broker_at_the_masters_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new machine, with an empty disk, has the address of the one that is lost."""
+    """A new machine, with an empty disk, has the address of the lost one."""
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.PERIOD_SECONDS", 0.05)
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.CHECK_SECONDS", 0.01)
 
@@ -111,7 +113,7 @@ def test_nothing_is_copied_of_another_broker_at_the_masters_address(
     asyncio.run(main())
 
 
-def test_what_is_gone_at_the_master_goes(tmp_path: Path) -> None:
+def test_entries_deleted_at_the_master_are_deleted(tmp_path: Path) -> None:
     async def script(first: Broker, slave: Broker) -> None:
         topics = first.stores.topics
         await topics.update(TopicConfig(topic_name="Bills"))
@@ -126,7 +128,9 @@ def test_what_is_gone_at_the_master_goes(tmp_path: Path) -> None:
     pair(tmp_path, script)
 
 
-def test_it_begins_by_itself_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copying_starts_by_itself_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.PERIOD_SECONDS", 0.05)
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.CHECK_SECONDS", 0.01)
 
@@ -139,14 +143,15 @@ def test_it_begins_by_itself_and_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     pair(tmp_path, script)
 
 
-def test_how_far_the_master_has_delivered_waits_for_the_log(tmp_path: Path) -> None:
+def test_delivery_progress_waits_for_the_log(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first:
             async with Peer(first.port) as peer:
                 await send(peer, b"later", properties="DELAY\x011")
             await until(lambda: first.delivery.delayed.offsets.get(1) == 1)
             slave = slave_of(tmp_path, first)
-            slave.master_addresses.address = slave.master_addresses.ha_address = ""  # no log comes
+            # no log arrives
+            slave.master_addresses.address = slave.master_addresses.ha_address = ""
             async with slave:
                 await synchronize(slave).round(first.address)
                 assert slave.delivery.delayed.offsets.get(1, 0) == 0
@@ -160,7 +165,7 @@ def test_how_far_the_master_has_delivered_waits_for_the_log(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_what_one_master_had_delivered_is_not_taken_over_behind_the_log_of_another(
+def test_the_progress_of_one_master_is_not_applied_to_the_log_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.CHECK_SECONDS", 0.01)
@@ -191,13 +196,13 @@ def test_what_one_master_had_delivered_is_not_taken_over_behind_the_log_of_anoth
     asyncio.run(main())
 
 
-def test_where_groups_are_waits_for_the_log(tmp_path: Path) -> None:
+def test_offsets_of_groups_wait_for_the_log(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first, alone(tmp_path / "other") as slave:
             async with Peer(first.port) as peer:
                 await send(peer, b"a chair")
             first.stores.offsets.commit("g", "Orders", 0, 1)
-            await synchronize(slave).round(first.address)  # no log comes
+            await synchronize(slave).round(first.address)  # no log arrives
             assert slave.stores.offsets.query("g", "Orders", 0) == -1
             follow(slave, first)
             await caught_up(slave, first)
@@ -207,7 +212,7 @@ def test_where_groups_are_waits_for_the_log(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_a_master_said_is_forgotten_when_a_connection_to_it_has_ended(tmp_path: Path) -> None:
+def test_a_masters_report_is_dropped_when_its_connection_has_ended(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first, alone(tmp_path / "other") as slave:
             async with Peer(first.port) as peer:
@@ -228,7 +233,7 @@ def test_what_a_master_said_is_forgotten_when_a_connection_to_it_has_ended(tmp_p
     asyncio.run(main())
 
 
-def test_a_slave_made_master_delivers_once_what_the_master_had_not(tmp_path: Path) -> None:
+def test_a_promoted_slave_delivers_the_remaining_messages_once(tmp_path: Path) -> None:
     async def before() -> None:
         async with master(tmp_path, messageDelayLevel="1s 2s") as first:
             slave = slave_of(tmp_path, first, messageDelayLevel="1s 2s")
@@ -260,8 +265,9 @@ EMPTY_LOG = {RequestCode.GET_BROKER_RUNTIME_INFO: b'{"table":{"commitLogMaxOffse
 
 
 def answering(answers: Mapping[RequestCode, bytes]) -> dict[int, Handler]:
-    """A master with an empty log that answers these, and refuses the rest as a release that does
-    not know them."""
+    """A master with an empty log that answers these codes, and refuses others as an older release
+    does.
+    """
     known = {**EMPTY_LOG, **answers}
 
     def handler(code: RequestCode) -> Handler:
@@ -303,9 +309,7 @@ GOOD_TOPICS = orjson.dumps(
 )
 
 
-def test_what_no_broker_may_have_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_entries_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     offsets = {"good@g": {"0": 5, "-1": 2, "1": -4}, "../x@g": {"0": 1}, "no-group": {"0": 1}}
 
     async def main() -> None:
@@ -322,7 +326,7 @@ def test_what_no_broker_may_have_is_left_out(
     assert "skipped 3 topics of the master" in caplog.text
 
 
-def test_an_answer_that_cannot_be_read_leaves_the_others(
+def test_an_invalid_answer_does_not_affect_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -346,14 +350,14 @@ def test_an_answer_that_cannot_be_read_leaves_the_others(
 
 
 @pytest.mark.parametrize(("refusals", "seconds"), [(2, PATIENCE), (1000, 0.2)])
-def test_where_groups_are_is_not_taken_from_a_master_that_cannot_say_yet_where_its_log_ends(
+def test_offsets_are_not_copied_from_a_master_that_cannot_report_its_log_end_yet(
     refusals: int,
     seconds: float,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What Java's answers in the second behind its start was taken for an empty log."""
+    """Java's answer in the second after its start was read as an empty log."""
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.CHECK_SECONDS", 0.01)
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.SAMPLED_SECONDS", seconds)
     asked = 0
@@ -393,7 +397,7 @@ def test_where_groups_are_is_not_taken_from_a_master_that_cannot_say_yet_where_i
         (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy", False),
     ],
 )
-def test_how_far_delays_have_come_is_not_taken_without_the_timer_that_a_master_has(
+def test_delay_progress_is_not_applied_without_the_masters_timer(
     tmp_path: Path, code: ResponseCode, remark: str, takes: bool
 ) -> None:
     async def main() -> None:
@@ -409,7 +413,7 @@ def test_how_far_delays_have_come_is_not_taken_without_the_timer_that_a_master_h
     asyncio.run(main())
 
 
-def test_a_master_that_cannot_be_reached_is_looked_for(tmp_path: Path) -> None:
+def test_a_silent_master_is_searched_for(tmp_path: Path) -> None:
     async def main() -> None:
         looked: list[bool] = []
         async with alone(tmp_path) as slave:
@@ -429,7 +433,7 @@ accounts:
 """
 
 
-def test_a_slave_signs_what_it_asks_a_master_with_accounts(
+def test_a_slave_signs_its_requests_to_a_master_with_accounts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"

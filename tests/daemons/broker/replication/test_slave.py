@@ -40,7 +40,7 @@ from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
 from tests.waiting import until
 
-# Files that a running broker just writes, and renames when they are whole.
+# Files that a running broker is writing, and renames when they are complete.
 WRITTEN_NOW = shutil.ignore_patterns("*.tmp")
 
 
@@ -77,7 +77,7 @@ def test_two_slaves_replicate_and_one_of_a_slave_does_too(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_a_slave_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_slave_continues_where_it_stopped(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first:
             async with slave_of(tmp_path, first) as slave:
@@ -94,9 +94,9 @@ def test_a_slave_goes_on_where_it_stopped(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_master_that_comes_back_is_followed_on(tmp_path: Path) -> None:
+def test_a_returning_master_is_followed_again(tmp_path: Path) -> None:
     async def main() -> None:
-        # Not ports that a connection may take while the master is away.
+        # Not ports that a connection may use while the master is down.
         ports = {"listenPort": str(free_port()), "haListenPort": str(free_port())}
         async with master(tmp_path, **ports) as first:
             slave = slave_of(tmp_path, first)
@@ -112,7 +112,7 @@ def test_a_master_that_comes_back_is_followed_on(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_new_slave_begins_with_the_last_file_as_in_java(tmp_path: Path) -> None:
+def test_a_new_slave_starts_with_the_last_file_as_in_java(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first:
             await fill(first, 60)
@@ -140,7 +140,7 @@ def test_a_new_slave_begins_with_the_last_file_as_in_java(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_a_slave_wakes_a_pull_that_waits_and_takes_no_sends(tmp_path: Path) -> None:
+def test_a_slave_wakes_a_suspended_pull_and_refuses_sends(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair(tmp_path) as (first, slave):
             await fill(first, 4)
@@ -153,7 +153,7 @@ def test_a_slave_wakes_a_pull_that_waits_and_takes_no_sends(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_a_slave_that_waits_for_nobody_finds_its_master_when_it_is_told(tmp_path: Path) -> None:
+def test_a_slave_without_a_master_connects_when_one_is_set(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first:
             slave = slave_of(tmp_path, first)
@@ -170,7 +170,7 @@ def test_a_slave_that_waits_for_nobody_finds_its_master_when_it_is_told(tmp_path
 
 
 @answered.by_broker(RequestCode.GET_BROKER_HA_STATUS)
-def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
+def test_ha_status_reports_slaves_and_the_master(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair(tmp_path) as (first, slave):
             await fill(first, 5)
@@ -195,8 +195,8 @@ def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_slave_that_is_killed_amid_a_record_has_the_same_log_in_the_end(tmp_path: Path) -> None:
-    """Whatever of a record had come is in no file: the next start finds whole ones only."""
+def test_a_slave_killed_during_a_record_has_the_same_log_in_the_end(tmp_path: Path) -> None:
+    """Nothing of an incomplete record is in a file: the next start finds whole records only."""
 
     async def main() -> None:
         async with master(tmp_path) as first:
@@ -205,7 +205,7 @@ def test_a_slave_that_is_killed_amid_a_record_has_the_same_log_in_the_end(tmp_pa
                 await caught_up(slave, first)
                 replica = slave.stores.messages.replica
                 assert replica is not None
-                # As when the connection brings a part, and the process dies before the rest.
+                # As if the connection had brought a part, and the process died before the rest.
                 connection = next(iter(first.ha_master.slaves))
                 connection.next = -1
                 await fill(first, 1, seed=5)
@@ -223,8 +223,8 @@ def test_a_slave_that_is_killed_amid_a_record_has_the_same_log_in_the_end(tmp_pa
     asyncio.run(main())
 
 
-def test_a_slave_replaces_nothing_with_what_another_peer_sends(tmp_path: Path) -> None:
-    """A port that speaks first is none of replication."""
+def test_a_slave_replaces_nothing_with_data_of_another_peer(tmp_path: Path) -> None:
+    """A port that sends first is not a replication port."""
 
     async def main() -> None:
         async with master(tmp_path) as first:
@@ -267,7 +267,7 @@ def test_frames_go_out_in_pieces_of_the_batch_size_and_never_across_files(tmp_pa
     asyncio.run(main())
 
 
-def test_what_is_not_in_memory_is_read_by_a_thread(
+def test_data_that_is_not_in_memory_is_read_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slave_connection, "_AT_ONCE", 20_000)
@@ -288,7 +288,7 @@ def test_what_is_not_in_memory_is_read_by_a_thread(
     asyncio.run(main())
 
 
-def test_a_slave_leaves_a_master_that_lives_when_another_is_named(tmp_path: Path) -> None:
+def test_a_slave_leaves_a_living_master_when_another_is_set(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             master(tmp_path) as first,
@@ -308,7 +308,7 @@ def test_a_slave_leaves_a_master_that_lives_when_another_is_named(tmp_path: Path
     asyncio.run(main())
 
 
-def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path: Path) -> None:
+def test_a_master_with_an_unknown_host_name_is_reported_and_retried(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair(tmp_path) as (first, slave):
             of_slave = slave.replication.slave
@@ -324,7 +324,7 @@ def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path
 
 
 def spoil_offset(broker: Broker, queue_id: int, index: int) -> None:
-    """Have a bit of the log be wrong: the message at an offset says that its queue begins anew."""
+    """Flip a bit of the log: the message at an offset claims that its queue restarts."""
     log = broker.stores.messages.log
     entry = broker.stores.messages.queue("Orders", queue_id).entry(index)
     assert entry is not None and index.bit_count() == 1
@@ -333,7 +333,7 @@ def spoil_offset(broker: Broker, queue_id: int, index: int) -> None:
     file.write(memoryview(bytes(8)), entry[0] - file.start + AT["queue_offset"])
 
 
-def test_a_slave_keeps_a_queue_though_a_bit_of_its_masters_log_says_that_it_begins_anew(
+def test_a_slave_keeps_a_queue_although_a_wrong_bit_of_its_masters_log_claims_a_restart(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -351,7 +351,7 @@ def test_a_slave_keeps_a_queue_though_a_bit_of_its_masters_log_says_that_it_begi
     asyncio.run(main())
 
 
-def test_a_slave_keeps_a_queue_of_which_its_master_has_only_the_message_with_the_wrong_bit(
+def test_a_slave_keeps_a_queue_whose_only_message_at_the_master_has_the_wrong_bit(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -367,7 +367,7 @@ def test_a_slave_keeps_a_queue_of_which_its_master_has_only_the_message_with_the
             await send(peer, b"a table")
             spoil_offset(first, 0, 4)
             await until(lambda: store.log.flushed == store.log.written)
-            await asyncio.sleep(0.01)  # older than no time
+            await asyncio.sleep(0.01)  # a retention of 0 hours
             assert await store.retention.clean(manual=True)
             assert store.queue("Orders", 0).minimum == 4
             async with slave_of(tmp_path, first) as slave:
@@ -379,10 +379,10 @@ def test_a_slave_keeps_a_queue_of_which_its_master_has_only_the_message_with_the
     asyncio.run(main())
 
 
-def test_a_master_that_does_not_settle_a_doubt_is_asked_less_and_less_often(
+def test_a_master_that_does_not_resolve_a_doubt_is_asked_less_and_less_often(
     tmp_path: Path,
 ) -> None:
-    """It sends what it has each time, and nothing of that is stored."""
+    """It sends its log each time, and nothing of that is stored."""
 
     async def main() -> None:
         async with master(tmp_path) as first:
@@ -411,12 +411,13 @@ def test_a_master_that_does_not_settle_a_doubt_is_asked_less_and_less_often(
                 loop, before = asyncio.get_running_loop(), replication.endings
                 began = loop.time()
                 await until(lambda: replication.endings >= before + 3)
-                assert loop.time() - began > 5 * slave_module.FIRST_PAUSE  # 1, 2, 4, the first gone
+                # pauses of 1, 2 and 4; the first is over
+                assert loop.time() - began > 5 * slave_module.FIRST_PAUSE
 
     asyncio.run(main())
 
 
-def test_queues_of_a_slave_begin_anew_as_those_of_its_master_while_it_is_connected(
+def test_queues_of_a_connected_slave_restart_with_those_of_its_master(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -435,17 +436,17 @@ def test_queues_of_a_slave_begin_anew_as_those_of_its_master_while_it_is_connect
     asyncio.run(main())
 
 
-def test_groups_of_a_slave_that_is_made_master_get_what_a_topic_made_anew_has_by_then(
+def test_groups_of_a_promoted_slave_get_the_messages_of_a_recreated_topic(
     tmp_path: Path,
 ) -> None:
-    """Where they were in the topic of before counted until the slave had copied where they are."""
+    """Their offsets in the earlier topic counted until the slave had copied the offsets."""
 
     async def main() -> None:
         async with pair(tmp_path) as (first, slave), Peer(first.port) as peer:
             for number in range(3):
                 await send(peer, b"old %d" % number)
             await caught_up(slave, first)
-            slave.stores.offsets.commit("G", "Orders", 0, 3)  # as it has been copied
+            slave.stores.offsets.commit("G", "Orders", 0, 3)  # as if copied
             await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Orders"})
             for number in range(2):
                 await send(peer, b"new %d" % number)
@@ -457,8 +458,10 @@ def test_groups_of_a_slave_that_is_made_master_get_what_a_topic_made_anew_has_by
     asyncio.run(main())
 
 
-def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_path: Path) -> None:
-    """What a group is ahead by the slave never had; orderly stops and a kill change nothing."""
+def test_a_group_past_the_end_of_a_promoted_slave_gets_the_next_messages(tmp_path: Path) -> None:
+    """The slave never had the messages by which a group is ahead; clean stops and a kill change
+    nothing.
+    """
 
     async def main() -> None:
         port = str(free_port())
@@ -479,8 +482,10 @@ def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_p
     asyncio.run(main())
 
 
-def test_who_is_ahead_of_a_slave_that_has_cut_its_end_gets_what_comes_next(tmp_path: Path) -> None:
-    """What it took as a master itself, and its next master never had; then it is master again."""
+def test_a_group_past_the_end_of_a_truncated_slave_gets_the_next_messages(tmp_path: Path) -> None:
+    """Messages that it stored as a master itself, and that its next master never had; then it is
+    master again.
+    """
 
     async def main() -> None:
         port = free_port()
@@ -508,7 +513,7 @@ def test_who_is_ahead_of_a_slave_that_has_cut_its_end_gets_what_comes_next(tmp_p
 
 
 async def moved(port: int) -> int:
-    """Where a group is sent that asks far beyond the end of a queue."""
+    """The offset that a group gets that asks for one far past the end of a queue."""
     fields = {"consumerGroup": "g", "topic": "Orders", "queueId": "0", "queueOffset": "99"}
     fields |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0"}
     fields |= {"suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0"}

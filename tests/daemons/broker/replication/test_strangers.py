@@ -1,4 +1,4 @@
-"""What somebody gets who is no slave, and connects to the port of replication."""
+"""Peers of the replication port that are not slaves."""
 
 import asyncio
 import logging
@@ -64,10 +64,10 @@ def test_an_offset_that_no_slave_can_have_ends_the_connection(
     asyncio.run(main())
 
 
-def test_a_slave_with_more_than_its_master_is_never_sent_what_comes_there_later(
+def test_a_slave_with_a_longer_log_never_gets_later_records(
     tmp_path: Path,
 ) -> None:
-    """The master has lost its end. Java goes on there as soon as its log is long enough."""
+    """The master has lost its end. Java continues there as soon as its log is long enough."""
 
     async def main() -> None:
         async with master(tmp_path) as first:
@@ -85,7 +85,7 @@ def test_a_slave_with_more_than_its_master_is_never_sent_what_comes_there_later(
     asyncio.run(main())
 
 
-def test_what_a_stranger_asked_for_too_early_is_kept_from_no_slave(tmp_path: Path) -> None:
+def test_an_early_request_of_a_stranger_does_not_block_slaves(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path) as first:
             await fill(first.port)
@@ -105,7 +105,7 @@ def test_what_a_stranger_asked_for_too_early_is_kept_from_no_slave(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_an_acknowledgement_of_what_was_never_sent_ends_the_connection(tmp_path: Path) -> None:
+def test_an_acknowledgement_of_unsent_data_ends_the_connection(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, brokerRole="SYNC_MASTER", slaveTimeout="200") as first:
             async with ScriptedSlave(first.ha_master.port) as stranger, Peer(first.port) as peer:
@@ -119,7 +119,7 @@ def test_an_acknowledgement_of_what_was_never_sent_ends_the_connection(tmp_path:
     asyncio.run(main())
 
 
-def test_a_peer_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(master_module, "TICK", 0.05)
 
     async def main() -> None:
@@ -130,7 +130,7 @@ def test_a_peer_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.M
     asyncio.run(main())
 
 
-def test_a_peer_that_does_not_read_has_a_buffer_of_the_log_and_no_more(
+def test_a_peer_that_does_not_read_is_buffered_up_to_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mq.daemons.broker.replication import slave_connection
@@ -175,7 +175,7 @@ def test_connections_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asyncio.run(main())
 
 
-def test_who_says_nothing_makes_room_for_a_slave(
+def test_a_silent_peer_makes_room_for_a_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(master_module, "MOST_SLAVES", 2)
@@ -196,7 +196,7 @@ def test_who_says_nothing_makes_room_for_a_slave(
     asyncio.run(main())
 
 
-def test_who_is_not_named_may_not_replicate(
+def test_an_unlisted_address_may_not_replicate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -213,7 +213,7 @@ def test_who_is_not_named_may_not_replicate(
     assert about == ["127.0.0.1 may not replicate: if it is a slave, name it in haAllowedAddresses"]
 
 
-def test_with_access_control_only_this_machine_replicates_unless_others_are_named(
+def test_with_access_control_only_this_machine_replicates_unless_others_are_listed(
     tmp_path: Path,
 ) -> None:
     open_to_all = Admission(settings_of(tmp_path))

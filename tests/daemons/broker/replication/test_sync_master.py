@@ -1,4 +1,4 @@
-"""SYNC_MASTER: what a sender is told, and when."""
+"""SYNC_MASTER: the replies to senders, and when they are sent."""
 
 import asyncio
 import threading
@@ -36,12 +36,12 @@ async def sending(
 
 
 async def end_after(broker: Broker, before: int) -> int:
-    """Where the log ends when something has been written behind an offset."""
+    """The end of the log after something was written past an offset."""
     await until(lambda: end_of(broker) > before)
     return end_of(broker)
 
 
-def test_without_a_slave_a_message_is_stored_and_its_sender_told_so(tmp_path: Path) -> None:
+def test_without_a_slave_a_message_is_stored_and_the_reply_says_so(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, **SYNC) as first, Peer(first.port) as peer:
             reply = await send(peer, b"a chair")
@@ -54,7 +54,7 @@ def test_without_a_slave_a_message_is_stored_and_its_sender_told_so(tmp_path: Pa
     asyncio.run(main())
 
 
-def test_a_slave_has_what_is_acknowledged(tmp_path: Path) -> None:
+def test_a_slave_has_the_acknowledged_messages(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, **SYNC) as first, slave_of(tmp_path, first) as slave:
             await until(lambda: first.ha_master.nearest() is not None)
@@ -67,7 +67,7 @@ def test_a_slave_has_what_is_acknowledged(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_sender_waits_until_one_slave_says_that_it_has_the_message(tmp_path: Path) -> None:
+def test_a_sender_waits_until_one_slave_acknowledges_the_message(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, **SYNC, slaveTimeout="20000") as first:
             async with (
@@ -90,7 +90,7 @@ def test_a_sender_waits_until_one_slave_says_that_it_has_the_message(tmp_path: P
                 assert not waiting.done() and not also.done()
                 assert first.replication.acks is not None
                 assert first.replication.acks.waiting_replies == 2
-                slave.say(end)  # one word for both
+                slave.say(end)  # one acknowledgement for both
                 assert (await waiting).code == ResponseCode.SUCCESS
                 assert (await also).code == ResponseCode.SUCCESS
 
@@ -109,7 +109,7 @@ def test_a_slave_that_is_silent_costs_a_sender_slave_timeout(tmp_path: Path) -> 
                 assert time.monotonic() - began >= 0.3
                 assert reply.fields["queueOffset"] == "0"
                 assert "slaveTimeout" in (reply.remark or "")
-                slave.say(end_of(first))  # late: nobody is told anything else
+                slave.say(end_of(first))  # too late: no sender gets another reply
                 await until(lambda: first.ha_master.nearest() == end_of(first))
                 first.settings.update({"slaveTimeout": "20000"})
                 waiting = await sending(peer)
@@ -128,7 +128,7 @@ def test_a_sender_that_does_not_wait_waits_for_no_slave(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_slave_that_is_too_far_behind_is_none(tmp_path: Path) -> None:
+def test_a_slave_with_too_much_lag_does_not_count(tmp_path: Path) -> None:
     async def main() -> None:
         changes = {**SYNC, "haSlaveFallbehindMax": "3000"}
         async with master(tmp_path, **changes) as first:
@@ -142,7 +142,7 @@ def test_a_slave_that_is_too_far_behind_is_none(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_a_slave_said_that_has_left_does_not_count(tmp_path: Path) -> None:
+def test_acknowledgements_of_a_disconnected_slave_do_not_count(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, **SYNC) as first, Peer(first.port) as peer:
             async with ScriptedSlave(first.ha_master.port) as slave:
@@ -168,7 +168,7 @@ def test_disk_and_slave_are_waited_for_at_the_same_time(
                 end = await end_after(first, 0)
                 slave.say(end)
                 await until(lambda: first.ha_master.nearest() == end)
-                assert not waiting.done()  # the disk has not got it
+                assert not waiting.done()  # the disk does not have it
                 gate.set()
                 assert (await waiting).code == ResponseCode.SUCCESS
                 gate.clear()
@@ -176,7 +176,7 @@ def test_disk_and_slave_are_waited_for_at_the_same_time(
                 gate.set()
                 end = await end_after(first, end)
                 await until(lambda: first.stores.messages.flushed_offset == end)
-                assert not waiting.done()  # the slave has not got it
+                assert not waiting.done()  # the slave does not have it
                 slave.say(end)
                 assert (await waiting).code == ResponseCode.SUCCESS
 
@@ -186,10 +186,12 @@ def test_disk_and_slave_are_waited_for_at_the_same_time(
 
 
 @pytest.mark.parametrize("changes", [{}, {**SYNC, "slaveReadEnable": "true"}])
-def test_a_slave_that_is_read_from_is_sent_what_is_on_the_masters_disk(
+def test_a_slave_that_serves_consumers_gets_flushed_records_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
 ) -> None:
-    """Else it would show what a power cut takes from the master, which shows it to nobody."""
+    """Otherwise it would show records that a power failure takes from the master, which shows them
+    to no consumer.
+    """
 
     async def main(gate: threading.Event) -> None:
         async with master(tmp_path, flushDiskType="SYNC_FLUSH", **changes) as first:
@@ -213,7 +215,7 @@ def test_a_slave_that_is_read_from_is_sent_what_is_on_the_masters_disk(
     asyncio.run(main(gate))
 
 
-def test_the_slave_is_named_where_the_disk_is_late_too(
+def test_the_slaves_timeout_is_reported_if_the_disk_is_late_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main(gate: threading.Event) -> None:
@@ -239,7 +241,7 @@ def test_the_slave_is_named_where_the_disk_is_late_too(
     asyncio.run(main(gate))
 
 
-def test_what_the_disk_refuses_is_told_as_that_though_a_slave_has_it(
+def test_a_disk_error_is_reported_although_a_slave_has_the_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -257,7 +259,7 @@ def test_what_the_disk_refuses_is_told_as_that_though_a_slave_has_it(
     asyncio.run(main())
 
 
-def test_who_still_waits_for_a_slave_is_answered_by_a_stop(tmp_path: Path) -> None:
+def test_senders_that_wait_for_a_slave_are_answered_by_a_stop(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, **SYNC, slaveTimeout="30000") as first:
             async with ScriptedSlave(first.ha_master.port) as slave, Peer(first.port) as peer:
@@ -273,7 +275,7 @@ def test_who_still_waits_for_a_slave_is_answered_by_a_stop(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_a_slave_with_sync_flush_says_what_is_on_its_disk(
+def test_a_slave_with_sync_flush_acknowledges_flushed_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main(gate: threading.Event) -> None:
@@ -296,7 +298,7 @@ def test_a_slave_with_sync_flush_says_what_is_on_its_disk(
     asyncio.run(main(gate))
 
 
-def test_a_pair_goes_on_when_its_slave_is_back(tmp_path: Path) -> None:
+def test_a_pair_continues_when_its_slave_returns(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, **SYNC) as first, Peer(first.port) as peer:
             async with slave_of(tmp_path, first) as slave:
@@ -315,8 +317,8 @@ def test_a_pair_goes_on_when_its_slave_is_back(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_message_that_is_given_back_waits_for_a_slave_too(tmp_path: Path) -> None:
-    """Its group moves on when it is told that it is stored (asyncConsumerSendMsgBack)."""
+def test_a_message_sent_back_waits_for_a_slave_too(tmp_path: Path) -> None:
+    """Its group advances when it is told that the message is stored (asyncConsumerSendMsgBack)."""
     fields = {"offset": "0", "group": "g", "delayLevel": "0", "originTopic": "Orders"}
 
     async def main() -> None:
@@ -345,7 +347,7 @@ def test_a_message_that_is_given_back_waits_for_a_slave_too(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
 def test_the_end_of_a_transaction_waits_for_a_slave_too(how: int, tmp_path: Path) -> None:
-    """And is told SUCCESS where none is there (EndTransactionProcessor.sendFinalMessage)."""
+    """And gets SUCCESS without a slave (EndTransactionProcessor.sendFinalMessage)."""
 
     async def main() -> None:
         async with master(tmp_path, **SYNC, slaveTimeout="20000") as first:

@@ -1,4 +1,4 @@
-"""The sync state set: who joins, and who leaves."""
+"""The sync state set: which slaves join, and which leave."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -23,7 +23,7 @@ from tests.daemons.peer import Peer
 from tests.waiting import until
 
 
-def test_a_slave_joins_when_it_has_all(tmp_path: Path) -> None:
+def test_a_slave_joins_when_it_has_everything(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers(epoch=5)
         async with asked_set(tmp_path, controllers) as (first, peer):
@@ -39,8 +39,8 @@ def test_a_slave_joins_when_it_has_all(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_from_when_a_slave_is_asked_for_its_word_counts(tmp_path: Path) -> None:
-    """The controllers may have agreed before their answer is here (issue 5663)."""
+def test_acknowledgements_of_a_requested_slave_count_at_once(tmp_path: Path) -> None:
+    """The controllers may have agreed before their answer arrives (issue 5663)."""
 
     async def main() -> None:
         controllers = ScriptedControllers()
@@ -67,7 +67,7 @@ def test_from_when_a_slave_is_asked_for_its_word_counts(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_under_load_a_slave_that_is_a_little_behind_joins(tmp_path: Path) -> None:
+def test_a_slave_with_a_small_lag_joins_under_load(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
         async with (
@@ -82,7 +82,8 @@ def test_under_load_a_slave_that_is_a_little_behind_joins(tmp_path: Path) -> Non
             slave.writer.transport.pause_reading()  # type: ignore[attr-defined]
             slave.say(one)
             await until(lambda: state_of(first).waited_for == {1, 2})
-            for number in range(5):  # each is written before the word of the one before
+            # each is written before the acknowledgement of the previous one
+            for number in range(5):
                 sending = asyncio.create_task(send(peer, b"%d" % number))
                 before = end_of(first)
                 await until(lambda: end_of(first) > before)  # noqa: B023
@@ -118,13 +119,13 @@ def test_a_member_that_comes_back_with_less_than_is_confirmed_leaves(tmp_path: P
     asyncio.run(main())
 
 
-def test_a_slave_that_stays_behind_leaves(tmp_path: Path) -> None:
+def test_a_slave_that_keeps_its_lag_leaves(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
         changes = {"haMaxTimeSlaveNotCatchup": "200", "checkSyncStateSetPeriod": "50"}
         async with followed_set(tmp_path, controllers, **changes) as (first, peer, slave):
             await until(lambda: 2 in state_of(first).slaves)
-            await asyncio.sleep(0.4)  # it has all, and stays
+            await asyncio.sleep(0.4)  # it has everything, and stays
             assert controllers.asked == []
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
             assert state_of(first).members == {1}
@@ -135,7 +136,7 @@ def test_a_slave_that_stays_behind_leaves(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_member_that_does_not_come_leaves(
+def test_a_member_that_does_not_connect_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync_state, "FIRST_LOOK", 0.2)
@@ -151,7 +152,7 @@ def test_a_member_that_does_not_come_leaves(
 
 
 def test_a_master_that_is_stopped_leaves_the_set_as_it_is(tmp_path: Path) -> None:
-    """Else nobody could be elected."""
+    """Otherwise no member could be elected."""
 
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))

@@ -1,4 +1,5 @@
-"""What senders and readers wait for: the sync state set, the disk, as many slaves as is set."""
+"""What senders and readers wait for: the sync state set, the disk, the configured number of
+slaves."""
 
 import asyncio
 import threading
@@ -26,7 +27,7 @@ from tests.daemons.peer import Peer
 from tests.waiting import until
 
 
-def test_a_held_pull_is_answered_when_its_message_is_confirmed(tmp_path: Path) -> None:
+def test_a_suspended_pull_is_answered_when_its_message_is_confirmed(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
         async with (
@@ -45,7 +46,7 @@ def test_a_held_pull_is_answered_when_its_message_is_confirmed(tmp_path: Path) -
             await until(lambda: bool(queue.waiting))
             sending = asyncio.create_task(send(peer, b"a table"))
             _, _, _, more = await slave.frame()
-            while not more:  # what tells it of the confirm offset
+            while not more:  # the confirm offset arrives with it
                 _, _, _, more = await slave.frame()
             await asyncio.sleep(0.02)
             assert not pulling.done()
@@ -70,7 +71,8 @@ def test_the_disk_and_the_set_are_both_waited_for(
             *_, data = await slave.frame()
             slave.say(len(data))  # the set has it first
             await until(lambda: state_of(first).slaves[2].acked == len(data))
-            # Nor may slaves show it: a power cut here would take what they have been read from.
+            # Nor may slaves show it: a power failure here would lose records that consumers have
+            # read there.
             assert state_of(first).confirmed == 0
             assert shown(first) == 0 and not sending.done()
             gate.set()
@@ -80,7 +82,7 @@ def test_the_disk_and_the_set_are_both_waited_for(
             before = end_of(first)
             await until(lambda: end_of(first) > before)
             await until(lambda: first.stores.messages.flushed_offset == end_of(first))
-            assert shown(first) == 1 and not sending.done()  # the disk has
+            assert shown(first) == 1 and not sending.done()  # the disk has it
             slave.say(end_of(first))
             assert (await sending).code == ResponseCode.SUCCESS
             assert shown(first) == 2
@@ -90,7 +92,7 @@ def test_the_disk_and_the_set_are_both_waited_for(
     asyncio.run(main(gate))
 
 
-def test_with_too_few_in_the_set_nothing_is_taken(tmp_path: Path) -> None:
+def test_with_too_few_members_in_the_set_sends_are_refused(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
         async with asked_set(tmp_path, controllers, minInSyncReplicas="2") as (first, peer):
@@ -110,7 +112,7 @@ def test_with_too_few_in_the_set_nothing_is_taken(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_without_all_ack_it_is_read_at_once_and_answered_when_so_many_have_it(
+def test_without_all_ack_a_message_is_readable_at_once_and_answered_after_enough_copies(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -132,7 +134,7 @@ async def _follow(slave: ScriptedSlave) -> None:
         slave.say(offset + len(data))
 
 
-def test_a_master_without_controllers_waits_for_as_many_slaves_as_it_is_told(
+def test_a_master_without_controllers_waits_for_the_configured_number_of_slaves(
     tmp_path: Path,
 ) -> None:
     async def answer(count: int) -> Command:
@@ -157,7 +159,7 @@ def test_a_master_without_controllers_waits_for_as_many_slaves_as_it_is_told(
     assert asyncio.run(answer(2)).code == ResponseCode.SUCCESS
 
 
-def test_as_many_slaves_are_waited_for_as_there_are_but_not_fewer_than_the_least(
+def test_senders_wait_for_the_existing_slaves_but_not_fewer_than_the_minimum(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -168,7 +170,7 @@ def test_as_many_slaves_are_waited_for_as_there_are_but_not_fewer_than_the_least
             "slaveTimeout": "20000",
         }
         async with master(tmp_path, **changes) as first, Peer(first.port) as peer:
-            assert (await send(peer, b"1")).code == ResponseCode.SUCCESS  # nobody is there
+            assert (await send(peer, b"1")).code == ResponseCode.SUCCESS  # no slave is there
             port = first.ha_master.port
             async with ScriptedSlave(port) as one, ScriptedSlave(port) as other:
                 one.say(0)

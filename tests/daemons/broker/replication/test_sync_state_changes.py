@@ -1,4 +1,6 @@
-"""What the controllers answer to changes of the sync state set, and who is waited for meanwhile."""
+"""The answers of controllers to changes of the sync state set, and which slaves senders wait for
+meanwhile.
+"""
 
 import asyncio
 from pathlib import Path
@@ -23,8 +25,8 @@ from tests.daemons.peer import Peer
 from tests.waiting import until
 
 
-def test_who_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) -> None:
-    """Java 5.5.0 drops it at once: what is answered then is lost if it becomes master."""
+def test_a_slave_that_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) -> None:
+    """Java 5.5.0 drops it at once: messages answered then are lost if it becomes master."""
 
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
@@ -47,8 +49,8 @@ def test_who_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) 
     asyncio.run(main())
 
 
-def test_two_that_leave_together_are_both_let_go(tmp_path: Path) -> None:
-    """One while the other is being asked for (Java's PR 9897)."""
+def test_two_members_that_leave_together_are_both_removed(tmp_path: Path) -> None:
+    """One leaves while the controllers are asked about the other (Java's PR 9897)."""
 
     async def main() -> None:
         controllers = ScriptedControllers((1, 2, 3))
@@ -77,7 +79,7 @@ def test_two_that_leave_together_are_both_let_go(tmp_path: Path) -> None:
     "failure",
     [TimeoutError(), ConnectionError("none answers"), ControllerRefused(1, "its log is slow")],
 )
-def test_a_change_of_which_nobody_knows_is_waited_for_like_one_that_was_made(
+def test_a_change_with_unknown_outcome_counts_like_a_made_one(
     failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync_state, "RETRY_SECONDS", 0.01)
@@ -94,7 +96,7 @@ def test_a_change_of_which_nobody_knows_is_waited_for_like_one_that_was_made(
                 reply = await send(peer, b"a chair")
                 assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
                 assert state_of(first).waited_for == {1, 2}
-                # Long after, a controller has the set as it was.
+                # Long after that, a controller reports the old set.
                 await asyncio.sleep(0.1)
                 controllers.tell(frozenset((1,)), 1)
                 assert state_of(first).waited_for == {1}
@@ -121,7 +123,7 @@ def test_a_change_that_is_refused_was_not_made(
     asyncio.run(main())
 
 
-def test_a_slave_that_the_controllers_do_not_know_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_slave_unknown_to_the_controllers_delays_no_sender(tmp_path: Path) -> None:
     class Choosy(ScriptedControllers):
         async def alter(self, members: frozenset[int], epoch: int) -> tuple[frozenset[int], int]:
             self.failure = ControllerRefused(2003, "who is 9") if 9 in members else None
@@ -147,8 +149,8 @@ def test_a_slave_that_the_controllers_do_not_know_keeps_nobody_waiting(tmp_path:
     asyncio.run(main())
 
 
-def test_news_of_the_old_set_amid_a_question_do_not_answer_it(tmp_path: Path) -> None:
-    """A look at the set may be answered before the question is, or that answer be lost."""
+def test_a_report_of_the_old_set_during_a_request_does_not_resolve_it(tmp_path: Path) -> None:
+    """A query of the set may be answered before the request, or the request's answer be lost."""
 
     async def main() -> None:
         controllers = ScriptedControllers()
@@ -162,7 +164,7 @@ def test_news_of_the_old_set_amid_a_question_do_not_answer_it(tmp_path: Path) ->
                 await until(lambda: len(controllers.asked) == 1)
                 controllers.tell(frozenset({1}), 1)
             await until(lambda: not state_of(first).slaves)
-            # The controllers may have taken the slave in: it may be elected now.
+            # The controllers may have added the slave: it may be elected now.
             assert (await send(peer, b"a table")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
             assert shown(first) == 1
             controllers.failure = TimeoutError("nobody answers")

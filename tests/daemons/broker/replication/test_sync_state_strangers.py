@@ -1,4 +1,6 @@
-"""Who is no member of the sync state set: strangers, learners, a second one of a slave."""
+"""Peers that are not members of the sync state set: strangers, learners, a second connection of a
+slave.
+"""
 
 import asyncio
 import struct
@@ -26,9 +28,10 @@ def test_strangers_get_nothing(tmp_path: Path) -> None:
             said = (
                 b"GET / HTTP/1.1\r\n\r\n",
                 struct.pack(">q", 0) * 3,  # a slave without a controller
-                struct.pack(">ihhqiq", 1, 0, 0, 0, 2, 0),  # an id that nobody has
+                struct.pack(">ihhqiq", 1, 0, 0, 0, 2, 0),  # an unknown id
                 struct.pack(">ihhqiq", 1, 0, 0, 2, 2, -1),
-                struct.pack(">ihhqiqiq", 1, 0, 0, 2, 2, 0, 2, 1 << 40),  # what it was never sent
+                # an offset that was never sent
+                struct.pack(">ihhqiqiq", 1, 0, 0, 2, 2, 0, 2, 1 << 40),
                 struct.pack(">ihhqihhq", 1, 0, 0, 2, 1, 0, 0, 3),  # two ids
             )
             for data in said:
@@ -42,7 +45,7 @@ def test_strangers_get_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_one_that_only_learns_never_joins(tmp_path: Path) -> None:
+def test_a_learner_never_joins(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
         async with (
@@ -86,7 +89,7 @@ def test_a_second_connection_of_a_slave_ends_the_first(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_of_strangers_that_leave_nothing_is_kept(tmp_path: Path) -> None:
+def test_nothing_is_kept_of_disconnected_strangers(tmp_path: Path) -> None:
     async def main() -> None:
         async with set_master(tmp_path, ScriptedControllers()) as first:
             for number in (7, 8, 9):

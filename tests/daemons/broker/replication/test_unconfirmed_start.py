@@ -1,5 +1,6 @@
-"""A master that is killed shows at its next start what its checkpoint says is confirmed, which may
-be ten seconds old. What it has done with what lies behind that it does not do again, or forget."""
+"""A killed master shows at its next start what its checkpoint has as confirmed, which may be ten
+seconds old. Work that it has done with later records is neither repeated nor forgotten.
+"""
 
 import asyncio
 import shutil
@@ -21,14 +22,14 @@ from tests.waiting import until
 
 
 def both() -> ScriptedControllers:
-    """Controllers that have two in sync, and let nobody leave."""
+    """Controllers that have two members in sync, and agree to no change."""
     controllers = ScriptedControllers((1, 2))
     controllers.gate.clear()
     return controllers
 
 
 def copy_killed(living: Path, killed: Path) -> None:
-    """What a kill leaves, but for a state file that is just being replaced."""
+    """Copy what a kill leaves, except for a state file that is just being replaced."""
     shutil.copytree(living, killed, ignore=shutil.ignore_patterns("*.tmp"))
     as_of_a_kill(killed)
 
@@ -41,7 +42,7 @@ async def producer(broker: Broker) -> AsyncIterator[TransactionPeer]:
 
 @asynccontextmanager
 async def follower(broker: Broker) -> AsyncIterator[None]:
-    """A member that acknowledges all there is."""
+    """A member that acknowledges everything."""
 
     async def follow(slave: ScriptedMember) -> None:
         while True:
@@ -62,7 +63,7 @@ def in_sight(broker: Broker, topic: str) -> int:
     return broker.stores.messages.max_offset(topic, 0)
 
 
-def test_a_half_that_is_not_in_sight_at_the_start_can_be_committed(tmp_path: Path) -> None:
+def test_a_half_that_is_unconfirmed_at_the_start_can_be_committed(tmp_path: Path) -> None:
     async def main() -> None:
         async with set_master(tmp_path, both()) as first, follower(first):
             async with producer(first) as peer:
@@ -80,7 +81,7 @@ def test_a_half_that_is_not_in_sight_at_the_start_can_be_committed(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_a_commit_that_is_not_in_sight_at_the_start_is_not_made_again(tmp_path: Path) -> None:
+def test_a_commit_that_is_unconfirmed_at_the_start_is_not_repeated(tmp_path: Path) -> None:
     async def main() -> None:
         async with set_master(tmp_path, both()) as first, follower(first):
             async with producer(first) as peer:
@@ -100,7 +101,7 @@ def test_a_commit_that_is_not_in_sight_at_the_start_is_not_made_again(tmp_path: 
     asyncio.run(main())
 
 
-def test_what_was_popped_and_acknowledged_does_not_come_again(tmp_path: Path) -> None:
+def test_acknowledged_popped_messages_are_not_redelivered(tmp_path: Path) -> None:
     async def main() -> None:
         async with set_master(tmp_path, both()) as first, follower(first):
             async with Peer(first.port) as peer:
@@ -128,7 +129,7 @@ def test_what_was_popped_and_acknowledged_does_not_come_again(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_what_was_delayed_and_delivered_does_not_come_again(tmp_path: Path) -> None:
+def test_delivered_delayed_messages_are_not_delivered_again(tmp_path: Path) -> None:
     async def main() -> None:
         level = {"messageDelayLevel": "0s", "flushDelayOffsetInterval": "3600000"}
         async with set_master(tmp_path, both(), **level) as first, follower(first):

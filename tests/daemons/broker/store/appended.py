@@ -1,4 +1,4 @@
-"""What appending has written, and who is told of it and fails."""
+"""Helpers for appends: what was written, and waiters that fail."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""A store whose log is damaged: each way returns how many messages are lost. And repairing it."""
+"""Ways to damage a store's log, each of which returns the number of lost messages; and its
+repair."""
 
 import asyncio
 from pathlib import Path
@@ -43,7 +44,7 @@ def written(root: Path) -> Path:
 
 
 def records_of(root: Path, number: int) -> list[Record]:
-    """Those of a file of the log."""
+    """The records of a log file."""
     with OfflineLog([layout.commit_log_path(root)]) as log:
         start = number * LOG_FILE
         found = [item for item in log.walk() if isinstance(item, Record)]
@@ -154,7 +155,7 @@ def verified(root: Path) -> VerificationReport:
 
 
 def repaired(root: Path) -> list[str]:
-    """Repair in place; what was done."""
+    """Repair in place; returns the repair steps."""
     with OfflineLog([layout.commit_log_path(root)]) as log:
         repairs = repair.plan(root, log, Verification(root, log).run(lambda _: None))
         for item in repairs:

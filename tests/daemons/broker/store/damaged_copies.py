@@ -1,4 +1,4 @@
-"""Copies of a store of which some is damaged."""
+"""Partly damaged copies of a store."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def log_file_of(root: Path, offset: int) -> Path:
 
 
 def damaged_copy(tmp_path: Path, count: int = 60) -> tuple[Path, list[int]]:
-    """A killed store with `count` messages, and where its records begin.
+    """A killed store with `count` messages, and the starts of its records.
 
     A checkpoint was taken after two thirds of them.
     """

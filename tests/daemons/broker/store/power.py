@@ -1,7 +1,7 @@
-"""A power cut: of a folder, only what was fsynced is left, and of the rest whatever chance keeps.
+"""Power failures: of a folder, only fsynced data survives, and a random part of the rest.
 
-What a file holds is on the disk once the file was fsynced; its name is once its folder was. Nothing
-else is, which is less than most file systems keep.
+The content of a file is on the disk once the file was fsynced; its name once its folder was.
+Nothing else is, which is less than most file systems keep.
 """
 
 import os
@@ -17,12 +17,12 @@ from mq.daemons.broker.store import layout, recovery
 from tests.daemons.broker.store.stores import as_of_a_kill
 
 Inode = tuple[int, int]
-_SECTOR = 512  # bytes that are on the disk all or none
+_SECTOR = 512  # bytes that a disk writes all or not at all
 
 
 @dataclass
 class Machine:
-    """Where stores run whose power may go. Fsyncs are recorded from the moment it is made."""
+    """A place for stores whose power may fail. Fsyncs are recorded from its creation on."""
 
     monkeypatch: pytest.MonkeyPatch
     folder: Path
@@ -46,7 +46,7 @@ class Machine:
         self.monkeypatch.setattr(files, name, synced)
 
     def boot(self) -> None:
-        """Start the machine again: the kernel has another boot id now."""
+        """Restart the machine: the kernel has another boot id then."""
         self.boots += 1
         path = self.folder / f"boot-{self.boots}"
         path.write_text(f"boot {self.boots}\n")
@@ -70,9 +70,9 @@ class Machine:
     def lose_power(
         self, root: Path, target: Path, is_kept: Callable[[], bool] = lambda: False
     ) -> Path:
-        """Put in ``target`` what is left of ``root``, and boot.
+        """Put the remains of ``root`` in ``target``, and boot.
 
-        ``is_kept`` decides for each file and each name whether what was not fsynced is there.
+        ``is_kept`` decides for each file and each name whether unsynced data survives.
         """
         target.mkdir()
         self._restore(root, self._hold(str(root)), target, is_kept)
@@ -104,7 +104,7 @@ class Machine:
                 (target / name).write_bytes(_mix(old, new, is_kept))
 
     def kill(self, root: Path, target: Path) -> Path:
-        """Put in ``target`` what a kill -9 would leave of ``root``: all, fsynced or not."""
+        """Put in ``target`` what a kill -9 would leave of ``root``: everything, fsynced or not."""
         target.mkdir()
         old, new = self._hold(str(root)), self._hold(str(target))
         twins: dict[Inode, Inode] = {}
@@ -138,7 +138,7 @@ class Machine:
 
 
 def _mix(old: bytes, new: bytes, is_kept: Callable[[], bool]) -> bytes:
-    """What is on the disk of a file that held one and should hold the other: any of its sectors."""
+    """A possible content of a file on the disk during a change: any of its sectors may be new."""
     if old == new:
         return old
     size = len(new) if is_kept() else len(old)

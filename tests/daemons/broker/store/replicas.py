@@ -1,4 +1,4 @@
-"""Logs of masters, and slaves that are given their bytes."""
+"""Logs of masters, and slaves that receive their bytes."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -38,12 +38,12 @@ def on_slave(root: Path, work: Callable[[MessageStore, Replica], Awaitable[None]
     with_store(root, run, broker_role=BrokerRole.SLAVE, **changes)
 
 
-#: Where the first messages of queues are at the master, by topic and id.
+# The first messages of queues at the master, by topic and id.
 Firsts = dict[tuple[str, int], int]
 
 
 def receive(replica: Replica, data: bytes, size: int, firsts: Firsts | None = None) -> None:
-    """Give pieces to a slave, whose master says where its queues begin."""
+    """Pass pieces to a slave whose master answers its questions about queues."""
     for start in range(0, len(data), size):
         replica.receive(replica.received, data[start : start + size])
         while replica.doubt is not None:
@@ -68,7 +68,7 @@ def log_of(store: MessageStore) -> bytes:
 
 
 def read_by(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have slaves read records by one of the `PATHS`; skip the test where that is not there."""
+    """Let slaves read records by one of the `PATHS`; skip the test if that does not exist."""
     if path == "Python":
         monkeypatch.setattr(replica_module, "_read_records", None)
     elif replica_module._read_records is None:

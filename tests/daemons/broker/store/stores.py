@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @pytest.fixture(params=["native", "Python"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads the log again as a store starts."""
+    """The path, native or Python, that reads the log at a start."""
     if request.param == "Python":
         monkeypatch.setattr(replay, "_read_records", None)
     elif replay._read_records is None:
@@ -55,7 +55,8 @@ def settings(root: Path, **changes: Any) -> MessageStoreConfig:
 
 
 def open_files(folder: Path) -> int:
-    """How many descriptors this process has of files below a folder: others come and go."""
+    """The number of descriptors of this process for files below a folder; other files come and
+    go."""
     count = 0
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -66,7 +67,7 @@ def open_files(folder: Path) -> int:
 
 
 def with_store(root: Path, work: Callable[[MessageStore], Awaitable[T]], **changes: Any) -> T:
-    """Open a store, do something with it, close it."""
+    """Open a store, run an action on it, close it."""
     config = settings(root, **changes)
 
     async def run() -> T:
@@ -132,15 +133,15 @@ def bodies(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
 
 
 def crashed_copy(store: MessageStore, target: Path) -> Path:
-    """What a kill -9 at this moment would leave, in another folder."""
+    """Copy what a kill -9 at this moment would leave to another folder."""
     shutil.copytree(store.root, target)
     return as_of_a_kill(target)
 
 
 def as_of_a_kill(root: Path) -> Path:
-    """Make a copy of a store look as if it was killed here, in the page cache that is still there.
+    """Make a copy of a store look as if it was killed here, with its page cache intact.
 
-    A store that was closed, or that Java had open, stays as it is.
+    A store that was closed, or that Java had open, stays unchanged.
     """
     abort = root / layout.ABORT_FILE
     if abort.exists() and abort.read_bytes():
@@ -149,7 +150,7 @@ def as_of_a_kill(root: Path) -> Path:
 
 
 class Sink:
-    """Takes the replies of an appender, as a connection does."""
+    """Receives the replies of an appender, as a connection does."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -199,7 +200,7 @@ def append(
 
 
 async def leave_refused(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have messages refused by a full disk that cannot take back what it has of them."""
+    """Have messages refused by a full disk that cannot clear their bytes either."""
 
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
@@ -225,7 +226,7 @@ def hold_fsyncs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def note_fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths that are fsynced from now on, in their order."""
+    """Record the paths that are fsynced from now on, in order."""
     synced: list[str] = []
     real = os.fdatasync
 
@@ -238,7 +239,7 @@ def note_fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def fail_fsyncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every fsync fail, as a disk does that loses what it was given."""
+    """Make every fsync fail, as on a disk that loses data."""
 
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -263,7 +264,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int = 0) -> None:
 
 
 def evict(log: CommitLog) -> None:
-    """Take what was written of a log out of memory, as a machine does that needs it otherwise."""
+    """Evict the written part of a log from memory, as a machine under memory pressure does."""
     probe = MappedFile(log.paths[0] / "probe", 0, 4096)
     probe.write(b"x", 0)
     goes = _evict(probe, 1)
@@ -275,7 +276,7 @@ def evict(log: CommitLog) -> None:
 
 
 class Reads:
-    """What threads have read into memory: offset in the log, bytes, whether it was a thread."""
+    """Record the reads into memory: offset in the log, bytes, whether a thread read."""
 
     def __init__(self) -> None:
         self.done: list[tuple[int, int, bool]] = []
@@ -285,9 +286,9 @@ class Reads:
 
 
 def forget_pages(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """Let nothing that is flushed count as in memory but what is read from now on.
+    """Let only flushed data that is read from now on count as in memory.
 
-    On any file system, where `evict` needs one that lets go of pages.
+    Works on any file system, while `evict` needs one that evicts pages.
     """
     reads = Reads()
     real = MappedFile.read_into
@@ -306,8 +307,9 @@ def forget_pages(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 def _evict(file: MappedFile, seconds: float) -> bool:
-    """Whether a file was out of memory at last: the kernel keeps what it is about to write, and
-    what waits in a list of a processor. Asked by mincore: reading without waiting has it read."""
+    """Whether a file was evicted from memory at last: the kernel keeps dirty pages, and those in a
+    list of a processor. Asks mincore, because a read without waiting reads ahead.
+    """
     end = time.monotonic() + seconds
     file.sync()
     if file._map is not None:
@@ -330,7 +332,7 @@ def _evict(file: MappedFile, seconds: float) -> bool:
 
 
 def record(physical: int, body: bytes) -> bytes:
-    """A record as the log has it."""
+    """A record as in the log."""
     message = StoredMessage("Topic", body, {"UNIQ_KEY": "A"})
     message.physical_offset = physical
     return encode_record(message)

@@ -1,4 +1,6 @@
-"""Blocks are taken ahead of a log that is written to fast, and change nothing that can be read."""
+"""Blocks are allocated in front of the end of a log that is written to fast, without changing
+reads.
+"""
 
 import asyncio
 import errno
@@ -21,7 +23,7 @@ FILE = 64 * MEGABYTE
 
 
 class Scene:
-    """A log with one file, and what is done with it second by second."""
+    """A log with one file, driven second by second."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -32,7 +34,7 @@ class Scene:
         self.allocation = Allocation(self.log)
 
     def second(self, written: int) -> bool:
-        """So many bytes are written in a second; whether blocks were asked for then."""
+        """Write bytes for a second; returns whether blocks were requested then."""
         self.now += 1
         self.log.position = self.log.written = self.log.written + written
         work = self.allocation.due()
@@ -41,7 +43,7 @@ class Scene:
         return work is not None
 
     def blocks(self, number: int = 0) -> int:
-        """Bytes on the disk, in whole megabytes: a block may list many pieces."""
+        """Bytes on the disk, in whole megabytes, because a block may list many pieces."""
         taken = self.log.files[number].path.stat().st_blocks * 512
         return taken - taken % MEGABYTE
 
@@ -73,10 +75,10 @@ def test_blocks_for_four_seconds_are_taken_when_half_of_them_are_used(scene: Sce
     assert not scene.second(9 * MEGABYTE)
     assert not scene.second(9 * MEGABYTE)  # half of them are left
     assert scene.second(9 * MEGABYTE)
-    assert scene.blocks() == 50 * MEGABYTE  # and never behind the end of the file
+    assert scene.blocks() == 50 * MEGABYTE  # and never past the end of the file
 
 
-def test_what_was_reserved_reads_as_zeros_and_is_no_data(scene: Scene) -> None:
+def test_reserved_blocks_read_as_zeros_and_are_not_data(scene: Scene) -> None:
     file = scene.log.files[0]
     file.write(b"x" * 5000, 0)
     file.sync()
@@ -87,7 +89,7 @@ def test_what_was_reserved_reads_as_zeros_and_is_no_data(scene: Scene) -> None:
     assert file.read(4999, 3) == b"x\0\0"
 
 
-def test_a_file_made_beforehand_has_its_first_blocks_and_is_not_asked_for_them_again(
+def test_a_file_created_beforehand_keeps_its_first_blocks(
     scene: Scene,
 ) -> None:
     async def main() -> None:
@@ -104,7 +106,7 @@ def test_a_file_made_beforehand_has_its_first_blocks_and_is_not_asked_for_them_a
     asyncio.run(main())
 
 
-def test_a_disk_with_hardly_any_room_is_left_alone(
+def test_nothing_is_allocated_on_a_nearly_full_disk(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "space", lambda path: files.Space(1 << 40, 300 * MEGABYTE))

@@ -52,7 +52,7 @@ def test_a_record_is_written_as_java_reads_it(tmp_path: Path) -> None:
     [(3, 3988), (4, 4096)],
     ids=["just fits before the room for a blank", "is a byte too long"],
 )
-def test_a_record_stays_in_a_file_only_if_a_blank_fits_behind_it(
+def test_a_record_stays_in_a_file_only_if_a_blank_fits_after_it(
     tmp_path: Path, last_body: int, goes_to: int
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -62,7 +62,7 @@ def test_a_record_stays_in_a_file_only_if_a_blank_fits_behind_it(
     with_store(tmp_path, work)
 
 
-def test_a_full_file_ends_in_a_blank_and_the_next_begins_with_the_record(tmp_path: Path) -> None:
+def test_a_full_file_ends_in_a_blank_and_the_next_starts_with_the_record(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, *[b"x" * 900] * 5)
 
@@ -88,8 +88,8 @@ def test_messages_reserved_together_lie_in_one_file(tmp_path: Path) -> None:
     assert log_bytes(tmp_path, 0)[2991:2999] == bytes.fromhex("00000451CBD43194")
 
 
-def test_what_one_who_waited_puts_as_a_file_ends_is_stored(tmp_path: Path) -> None:
-    """A pop that is woken puts a check point: while the message behind makes room for itself."""
+def test_a_message_put_by_a_waiter_at_the_end_of_a_file_is_stored(tmp_path: Path) -> None:
+    """A woken pop puts a check point while a message makes room for itself."""
     told: list[object] = []
 
     class Pop:
@@ -118,7 +118,7 @@ def test_what_one_who_waited_puts_as_a_file_ends_is_stored(tmp_path: Path) -> No
     with_store(tmp_path, check)
 
 
-def test_what_fits_in_no_file_is_refused_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_message_larger_than_a_file_is_refused_without_a_trace(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         with pytest.raises(StoreRefused, match="mappedFileSizeCommitLog") as refused:
             await put(store, "orders", 0, b"x" * (4096 - OVERHEAD - 7))
@@ -199,7 +199,7 @@ def test_a_sender_that_does_not_wait_is_answered_before_the_fsync(
 
 
 class Waiter:
-    """Waits for a queue's next message, as a held pull does."""
+    """Waits for the next message of a queue, as a suspended pull does."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.woken = 0
@@ -213,7 +213,7 @@ class Waiter:
 
 @pytest.mark.parametrize("flush", FlushDiskType)
 @pytest.mark.parametrize("promptly", [False, True])
-def test_an_error_of_one_who_waits_for_a_message_touches_no_other(
+def test_an_error_of_one_waiter_affects_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, flush: FlushDiskType, promptly: bool
 ) -> None:
     async def work(store: MessageStore) -> None:

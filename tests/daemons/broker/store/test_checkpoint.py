@@ -16,7 +16,7 @@ def test_others_may_read_the_file_and_not_write_it_whatever_the_umask(tmp_path: 
     assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o644
 
 
-def test_the_found_end_is_read_again_and_a_torn_one_counts_as_none(tmp_path: Path) -> None:
+def test_the_recovered_end_is_loaded_and_a_torn_one_counts_as_none(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     saved = Checkpoint(path)
     saved.recovered_end = 4711

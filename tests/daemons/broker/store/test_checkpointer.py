@@ -1,4 +1,4 @@
-"""The checkpoint file and what it vouches for."""
+"""The checkpoint file and the data that it covers."""
 
 import asyncio
 import errno
@@ -115,7 +115,7 @@ def test_a_short_file_of_java_is_read(tmp_path: Path) -> None:
     assert (checkpoint.safe_offset, checkpoint.queue_timestamp) == (0, 8000)
 
 
-# what it vouches for ------------------------------------------------------------------------------
+# coverage ---------------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_has_every_entry_in_its_file(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_checkpoint_has_every_entry_in_its_file(tmp_path: Path) -> None:
     with_store(tmp_path, work)
 
 
-def test_a_batch_that_waits_for_its_fsync_is_not_vouched_for_without_its_entries(
+def test_a_checkpoint_does_not_cover_a_batch_without_its_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -172,7 +172,7 @@ def test_new_files_and_their_folders_are_synced_as_names(
     with_store(tmp_path, work)
 
 
-def test_entries_written_before_the_disk_was_full_are_synced_all_the_same(
+def test_entries_written_before_the_disk_was_full_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -191,7 +191,7 @@ def test_entries_written_before_the_disk_was_full_are_synced_all_the_same(
     with_store(tmp_path, work)
 
 
-def test_a_checkpoint_that_cannot_be_saved_leaves_the_one_before_in_force(
+def test_a_checkpoint_that_cannot_be_saved_leaves_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -273,7 +273,7 @@ def test_a_store_killed_after_a_checkpoint_begins_with_it(tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_cancelled_while_it_writes_leaves_no_queue_unwritten(tmp_path: Path) -> None:
-    """A SIGTERM cancels the store's tasks; what the last checkpoint vouches for must be there."""
+    """A SIGTERM cancels the store's tasks; the data that the last checkpoint covers must exist."""
     count = 450  # more than are written in one turn of the loop
 
     async def work(store: MessageStore) -> None:
@@ -297,7 +297,7 @@ def test_a_checkpoint_cancelled_while_it_writes_leaves_no_queue_unwritten(tmp_pa
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
-def test_files_are_synced_by_the_next_checkpoint_if_one_did_not_come_to_it(
+def test_files_that_a_checkpoint_has_not_synced_are_synced_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -331,7 +331,7 @@ def test_files_are_synced_by_the_next_checkpoint_if_one_did_not_come_to_it(
     with_store(tmp_path, work)
 
 
-def test_an_fsync_of_queues_that_failed_is_not_believed_the_second_time(
+def test_a_failed_fsync_of_queues_is_not_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel drops pages that it could not write and then reports success."""
@@ -363,7 +363,8 @@ def test_an_fsync_of_queues_that_failed_is_not_believed_the_second_time(
 def test_a_stop_whose_last_checkpoint_fails_counts_as_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a store that has no checkpoint of ours yet, as one of Java's: nothing else tells."""
+    """In a store without a safe offset yet, such as one of Java's, nothing else shows the
+    failure."""
 
     async def work(store: MessageStore) -> None:
         for queue_id in range(4):
@@ -400,7 +401,7 @@ def test_the_name_of_a_file_is_synced_even_if_its_first_write_failed(
     with_store(tmp_path, work)
 
 
-def test_every_index_file_begun_since_the_last_checkpoint_is_synced(
+def test_every_index_file_created_since_the_last_checkpoint_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -415,7 +416,7 @@ def test_every_index_file_begun_since_the_last_checkpoint_is_synced(
     with_store(tmp_path, work, items=8)
 
 
-def test_a_checkpoint_waits_for_what_the_index_had_no_room_for(
+def test_a_checkpoint_waits_for_messages_that_the_index_had_no_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start after it would not index those messages again."""
@@ -455,7 +456,7 @@ def test_a_checkpoint_waits_for_what_the_index_had_no_room_for(
     with_store(tmp_path / "b", reopened, items=4)
 
 
-def test_a_queue_that_cannot_be_written_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+def test_a_queue_that_cannot_be_written_does_not_block_others(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         for queue_id in range(10):
             await put(store, "orders", queue_id, b"x")
@@ -469,7 +470,7 @@ def test_a_queue_that_cannot_be_written_does_not_keep_the_others_from_it(tmp_pat
         persisted = {queue.queue_id: queue.persisted for queue in store.queues}
         assert persisted == {queue_id: int(queue_id not in bad) for queue_id in range(10)}
         assert store.checkpointer.dirty.keys() == {store.queue("orders", each) for each in bad}
-        assert not (tmp_path / "checkpoint").exists()  # it would vouch for what is not there
+        assert not (tmp_path / "checkpoint").exists()  # it would cover missing entries
         for queue_id in bad:
             (folder / str(queue_id)).unlink()
         await store.checkpointer.checkpoint()

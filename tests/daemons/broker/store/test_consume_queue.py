@@ -1,4 +1,4 @@
-"""Queue files: finding their end, gaps in them, mending, cutting and deleting them."""
+"""Queue files: finding their end, gaps, repair, truncation and deletion."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ def queue_at(root: Path, capacity: int = 16, topic: str = "orders") -> Iterator[
 
 
 def fill(queue: ConsumeQueue, count: int) -> None:
-    """Entries as the hot path puts them, all readable."""
+    """Entries as the hot path adds them, all readable."""
     for number in range(queue.appended, count):
         queue.append(entry(number))
     queue.written = queue.readable = count
@@ -157,7 +157,7 @@ def test_the_first_entry_of_an_offset_is_found_on_disk_and_in_memory(tmp_path: P
 
 @pytest.mark.parametrize("persisted", [False, True])
 @pytest.mark.parametrize(("gap", "after"), [(3, 4), (1, 9), (4, 12)])
-def test_a_gap_hides_neither_what_is_before_it_nor_what_is_behind_it(
+def test_a_gap_hides_no_entry_before_or_after_it(
     tmp_path: Path, gap: int, after: int, persisted: bool
 ) -> None:
     with queue_at(tmp_path) as queue:
@@ -166,7 +166,7 @@ def test_a_gap_hides_neither_what_is_before_it_nor_what_is_behind_it(
         if persisted:
             queue.persist()
         for number in range(15):
-            # The gap has the entry of the message behind it.
+            # The gap repeats the entry of the following message.
             expected = gap if gap <= number <= after else number
             assert queue.first_at_or_after(number * SIZE) == expected
         assert queue.first_at_or_after(15 * SIZE) == 15
@@ -183,20 +183,20 @@ def test_a_missing_file_in_the_middle_hides_no_other(tmp_path: Path) -> None:
 # restoring ------------------------------------------------------------------------------------
 
 
-def test_a_gap_is_filled_with_the_entry_behind_it_and_later_messages_keep_their_offsets(
+def test_a_gap_is_filled_with_the_following_entry_and_later_messages_keep_their_offsets(
     tmp_path: Path,
 ) -> None:
     with queue_at(tmp_path) as queue:
         assert queue.restore(0, entry(0))
         assert queue.restore(3, entry(3))
-        assert not queue.restore(1, entry(1))  # behind the end
+        assert not queue.restore(1, entry(1))  # before the end
         assert (queue.minimum, queue.readable) == (0, 4)
         queue.persist()
     raw = (tmp_path / "orders" / "0" / f"{0:020d}").read_bytes()
     assert raw == entry(0) + entry(3) * 3 + bytes(20)
 
 
-def test_a_gap_in_what_only_the_broker_reads_has_nothing_twice(tmp_path: Path) -> None:
+def test_a_gap_in_a_system_queue_repeats_no_entry(tmp_path: Path) -> None:
     with queue_at(tmp_path, topic="SCHEDULE_TOPIC_XXXX") as queue:
         for number in (0, 3):
             queue.restore(number, entry(number))
@@ -204,7 +204,7 @@ def test_a_gap_in_what_only_the_broker_reads_has_nothing_twice(tmp_path: Path) -
         assert queue.first_at_or_after(SIZE) == 3
 
 
-def test_a_queue_whose_beginning_is_gone_starts_in_the_right_file(tmp_path: Path) -> None:
+def test_a_queue_whose_first_files_were_deleted_starts_in_the_right_file(tmp_path: Path) -> None:
     with queue_at(tmp_path) as queue:
         assert queue.restore(12, entry(12))
         assert queue.restore(13, entry(13))
@@ -220,7 +220,7 @@ def test_a_queue_whose_beginning_is_gone_starts_in_the_right_file(tmp_path: Path
         assert numbers(queue) == [12, 13]
 
 
-def test_an_offset_out_of_all_proportion_is_not_believed(tmp_path: Path) -> None:
+def test_a_far_too_large_offset_is_rejected(tmp_path: Path) -> None:
     with queue_at(tmp_path) as queue:
         fill(queue, 2)
         assert not queue.restore(2_000_000, entry(2))
@@ -230,7 +230,9 @@ def test_an_offset_out_of_all_proportion_is_not_believed(tmp_path: Path) -> None
 # writing ----------------------------------------------------------------------------------------
 
 
-def test_only_what_is_in_the_log_is_written_and_the_rest_can_be_undone(tmp_path: Path) -> None:
+def test_only_entries_of_written_records_are_persisted_and_others_can_be_undone(
+    tmp_path: Path,
+) -> None:
     with queue_at(tmp_path) as queue:
         fill(queue, 3)
         queue.append(entry(3))
@@ -264,7 +266,7 @@ def test_a_full_disk_loses_no_entry(
 
 
 @pytest.mark.parametrize("persisted", [False, True])
-def test_a_damaged_entry_is_mended_where_it_is(tmp_path: Path, persisted: bool) -> None:
+def test_a_damaged_entry_is_replaced_in_place(tmp_path: Path, persisted: bool) -> None:
     with queue_at(tmp_path) as queue:
         for number in range(8):
             queue.append(entry(number) if number != 6 else bytes(20))
@@ -309,11 +311,12 @@ def test_a_deleted_queue_is_not_written_again(tmp_path: Path) -> None:
 # cutting and deleting -----------------------------------------------------------------------------
 
 
-def test_what_comes_is_found_again_though_the_extension_of_before_could_not_be_taken_away(
+def test_new_messages_are_found_although_the_old_extension_could_not_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came behind files that were gone, and a start takes a file that begins with a gap for none
-    of a queue's."""
+    """A new message would be after deleted files, and a start ignores a file that begins with a
+    gap.
+    """
     per_file = 1000
     descriptors = DescriptorCache(16)
     queues = Queues(tmp_path / "queues", per_file * 20, tmp_path / "extensions", FILE)
@@ -344,7 +347,7 @@ def test_what_comes_is_found_again_though_the_extension_of_before_could_not_be_t
 
 @pytest.mark.parametrize("persisted", [0, 7, 12])
 @pytest.mark.parametrize("keep", [0, 1, 5, 6, 10, 12])
-def test_a_cut_drops_exactly_the_entries_behind_it(
+def test_a_truncation_drops_exactly_the_entries_after_it(
     tmp_path: Path, keep: int, persisted: int
 ) -> None:
     with queue_at(tmp_path) as queue:
@@ -362,7 +365,7 @@ def test_a_cut_drops_exactly_the_entries_behind_it(
         assert numbers(queue) == list(range(12))
 
 
-def test_what_was_cut_off_is_not_found_by_the_next_start(tmp_path: Path) -> None:
+def test_truncated_entries_are_not_found_by_the_next_start(tmp_path: Path) -> None:
     stored(tmp_path, 12)
     with queue_at(tmp_path) as queue:
         queue.load()
@@ -373,10 +376,10 @@ def test_what_was_cut_off_is_not_found_by_the_next_start(tmp_path: Path) -> None
     assert files(tmp_path) == ["0", "100"]
 
 
-@pytest.mark.parametrize("killed", ["amid the replay", "behind it", "when all is written"])
+@pytest.mark.parametrize("killed", ["during the replay", "behind it", "when all is written"])
 @pytest.mark.parametrize("keep", [0, 1, 5, 6, 10, 12])
 @pytest.mark.parametrize("restored", range(13))
-def test_a_replay_leaves_exactly_what_it_has_restored(
+def test_a_replay_leaves_exactly_the_restored_entries(
     tmp_path: Path, keep: int, restored: int, killed: str
 ) -> None:
     stored(tmp_path, 12)
@@ -388,7 +391,7 @@ def test_a_replay_leaves_exactly_what_it_has_restored(
         for number in range(keep, end):
             assert queue.restore(number, entry(number))
         assert numbers(queue) == list(range(end))
-        if killed != "amid the replay":
+        if killed != "during the replay":
             assert queue.cut(end * SIZE) == 0
         if killed == "when all is written":
             queue.persist()
@@ -396,13 +399,13 @@ def test_a_replay_leaves_exactly_what_it_has_restored(
     with queue_at(tmp_path) as queue:
         queue.load()
         found = numbers(queue)
-        # What has not been written yet is read from the log again: a start may find it or not.
+        # Unwritten entries are rebuilt from the log: a start may find them or not.
         assert found == list(range(len(found)))
-        assert keep <= len(found) <= (12 if killed == "amid the replay" else end)
+        assert keep <= len(found) <= (12 if killed == "during the replay" else end)
         assert len(found) == end or killed != "when all is written"
 
 
-def test_a_replay_that_goes_on_elsewhere_finds_no_older_entry_between(tmp_path: Path) -> None:
+def test_a_replay_with_a_gap_keeps_no_old_entry_in_it(tmp_path: Path) -> None:
     stored(tmp_path, 4)
     with queue_at(tmp_path) as queue:
         queue.load()
@@ -422,14 +425,12 @@ def test_a_file_that_a_replay_keeps_has_its_name_fsynced(tmp_path: Path) -> None
     with queue_at(tmp_path) as queue:
         queue.load()
         queue.set_back(2 * SIZE)
-        assert (
-            not queue.files.renamed
-        )  # the checkpoint vouches for what is before, and so for the name
+        assert not queue.files.renamed  # the checkpoint covers the entries before, and so the name
         queue.set_back(0)
         assert queue.files.renamed
 
 
-def test_files_whose_records_are_all_gone_are_removed_but_never_the_last(tmp_path: Path) -> None:
+def test_files_without_existing_records_are_removed_except_the_last(tmp_path: Path) -> None:
     with queue_at(tmp_path) as queue:
         fill(queue, 12)
         queue.persist()
@@ -460,7 +461,7 @@ def test_a_file_that_ends_in_a_gap_is_kept_while_it_has_a_message(tmp_path: Path
 # all queues ---------------------------------------------------------------------------------------
 
 
-def test_folders_that_are_no_topics_do_not_stop_a_start(tmp_path: Path) -> None:
+def test_folders_that_are_not_topics_do_not_stop_a_start(tmp_path: Path) -> None:
     stored(tmp_path, 3)
     (tmp_path / "not a topic" / "0").mkdir(parents=True)
     (tmp_path / "orders" / "not a number").mkdir()
@@ -471,8 +472,11 @@ def test_folders_that_are_no_topics_do_not_stop_a_start(tmp_path: Path) -> None:
     queues.close()
 
 
-def test_what_a_power_cut_left_behind_the_last_entry_never_becomes_one(tmp_path: Path) -> None:
-    """A page that did not reach the disk between others that did; the end is found by halving."""
+def test_remains_of_a_power_failure_after_the_last_entry_never_become_entries(
+    tmp_path: Path,
+) -> None:
+    """A page that did not reach the disk, between others that did; the end is found by
+    bisection."""
     folder = tmp_path / "orders" / "0"
     descriptors = DescriptorCache(4)
     queue = ConsumeQueue("orders", 0, folder, 20_000, descriptors)
@@ -490,7 +494,7 @@ def test_what_a_power_cut_left_behind_the_last_entry_never_becomes_one(tmp_path:
     assert path.read_bytes() == bytes(data[: 300 * 20]).ljust(20_000, b"\0")
 
 
-def test_zeros_before_the_first_entry_that_is_cut_are_cut_too(tmp_path: Path) -> None:
+def test_zeros_before_the_first_truncated_entry_are_truncated_too(tmp_path: Path) -> None:
     stored(tmp_path, 5)
     (path,) = (tmp_path / "orders" / "0").iterdir()
     data = bytearray(path.read_bytes())

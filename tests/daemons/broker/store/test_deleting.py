@@ -1,4 +1,4 @@
-"""Topics deleted while messages are on their way to them."""
+"""Topics that are deleted while messages are in flight to them."""
 
 import errno
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_a_topic_deleted_under_a_send_does_not_stop_checkpoints(
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_topic_made_anew_has_its_new_messages_after_a_crash_and_not_the_old(
+def test_a_recreated_topic_has_only_its_new_messages_after_a_crash(
     tmp_path: Path, checkpoint: bool
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -86,7 +86,7 @@ def test_a_topic_made_anew_has_its_new_messages_after_a_crash_and_not_the_old(
     with_store(tmp_path / "crashed again", once_more)
 
 
-def test_a_message_where_the_log_was_cut_is_not_taken_for_a_deleted_one(tmp_path: Path) -> None:
+def test_a_message_at_a_truncated_offset_does_not_count_as_deleted(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "kept", 0, b"first")
         (start,) = await put(store, "gone", 0, b"x" * 500)
@@ -122,10 +122,10 @@ def test_a_damaged_list_of_deletions_does_not_stop_a_start(tmp_path: Path, conte
 
 
 @pytest.mark.parametrize("bit", range(4))
-def test_a_wrong_bit_of_where_a_topic_was_deleted_takes_no_messages_of_today(
+def test_a_wrong_bit_in_a_deletion_offset_removes_no_current_message(
     tmp_path: Path, bit: int
 ) -> None:
-    """With a larger number there all that the topic, made anew, had was taken for deleted."""
+    """With a larger number there, all messages of the recreated topic would count as deleted."""
 
     async def work(store: MessageStore) -> None:
         await put(store, "gone", 0, b"old", b"older")  # up to offset 196 or so
@@ -174,10 +174,10 @@ def test_deletions_are_forgotten_with_the_log_files_they_are_about(tmp_path: Pat
     with_store(tmp_path, work)
 
 
-def test_a_topic_whose_deletion_cannot_be_noted_is_not_deleted(
+def test_a_topic_whose_deletion_cannot_be_recorded_is_not_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start after a crash would put its old messages where those of a new one belong."""
+    """A start after a crash would put its old messages in the places of new ones."""
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -201,10 +201,10 @@ def test_a_topic_whose_deletion_cannot_be_noted_is_not_deleted(
     with_store(tmp_path / "crashed", reopened)
 
 
-def test_a_topic_whose_files_cannot_be_taken_away_is_deleted_again_and_begins_anew(
+def test_a_topic_whose_files_could_not_be_deleted_is_deleted_again_and_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Upon files that are left it would have the entries of before behind its own."""
+    """On top of old files its entries would come after the old ones."""
 
     async def work(store: MessageStore) -> None:
         for queue_id in range(2):
@@ -235,10 +235,10 @@ def test_a_topic_whose_files_cannot_be_taken_away_is_deleted_again_and_begins_an
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_a_start_goes_on_where_files_of_a_deleted_topic_cannot_be_taken_away(
+def test_a_start_continues_if_files_of_a_deleted_topic_cannot_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
 ) -> None:
-    """No start went on, for one file of one topic; and nothing of before is given to anyone."""
+    """One file of one topic must not prevent a start; and no old message is delivered."""
     root, queues = tmp_path / "store", tmp_path / "store" / "consumequeue" / "gone"
     remove, new = files.unlink, [b"%d" % n for n in range(30)]
     stuck: set[int] = set()
@@ -285,10 +285,10 @@ def test_a_start_goes_on_where_files_of_a_deleted_topic_cannot_be_taken_away(
     with_store(tmp_path / "again", once_more)
 
 
-def test_a_log_that_was_cut_is_not_written_to_before_the_deletions_know(
+def test_a_truncated_log_is_not_written_to_before_the_deletions_are_lowered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages put where deleted ones were would be taken for those by the next start."""
+    """Messages put in place of deleted ones would count as deleted at the next start."""
 
     async def work(store: MessageStore) -> None:
         await put(store, "gone", 0, b"old" * 50)
@@ -343,8 +343,9 @@ def test_a_deleted_topic_is_not_back_after_a_power_cut(tmp_path: Path, machine: 
 def test_a_damaged_message_is_not_replaced_by_one_of_a_topic_that_was_deleted(
     tmp_path: Path, what: str
 ) -> None:
-    """The first that has come since was looked for in all of the log, where an older one has its
-    number: consumers were given that, and went on being given it."""
+    """The search for the message must not return an older one of the whole log with the same queue
+    offset, which would be delivered instead, again and again.
+    """
 
     async def work(store: MessageStore) -> int:
         await put(store, "orders", 0, b"old")

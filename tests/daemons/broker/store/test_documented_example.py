@@ -25,7 +25,7 @@ def section(title: str) -> str:
 
 
 def hex_in(text: str) -> bytes:
-    """The bytes in the table rows of a text; what is not even hexadecimal digits is not bytes."""
+    """The bytes in the table rows of a text; cells without hexadecimal digits are skipped."""
     rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
     return bytes.fromhex("".join(re.findall(r"`((?:[0-9a-f]{2})+)`", rows)))
 

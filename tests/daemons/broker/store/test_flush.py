@@ -1,4 +1,4 @@
-"""What a sender is told while the disk is slow, and when it fails."""
+"""The replies to senders while the disk is slow, and when it fails."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ async def codes(sink: Sink, count: int) -> list[tuple[int, int]]:
     return [(reply.opaque, reply.code) for reply in replies]
 
 
-def test_a_slow_disk_is_named_and_the_message_keeps_its_id(
+def test_a_slow_disk_is_reported_and_the_message_keeps_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -52,12 +52,12 @@ def test_a_slow_disk_is_named_and_the_message_keeps_its_id(
             assert store.max_offset("orders", 0) == 0
         assert await store.flusher.drain()
         assert bodies(store, "orders", 0) == [b"body"]
-        assert sink.writes == []  # told once
+        assert sink.writes == []  # answered once
 
     with_store(tmp_path, work, flush=SYNC, sync_flush_timeout=50)
 
 
-def test_a_sender_that_comes_while_the_disk_already_hangs_is_told_in_time_too(
+def test_a_sender_that_arrives_while_the_disk_hangs_gets_its_timeout_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -89,7 +89,7 @@ def test_the_timeout_is_counted_from_each_message(
     with_store(tmp_path, work, flush=SYNC, sync_flush_timeout=500)
 
 
-def test_what_was_written_during_an_fsync_is_covered_by_one_more(
+def test_records_written_during_an_fsync_are_covered_by_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -123,7 +123,7 @@ def test_nothing_past_the_flushed_offset_is_readable_while_files_roll(tmp_path: 
     with_store(tmp_path, work, flush=SYNC)
 
 
-def test_after_a_failed_fsync_nobody_is_left_without_an_answer(
+def test_after_a_failed_fsync_every_sender_gets_a_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -137,7 +137,7 @@ def test_after_a_failed_fsync_nobody_is_left_without_an_answer(
 
             patch.setattr(files, "fdatasync", fail)
             async with asyncio.timeout(30):
-                # In every turn, so that a batch is open in the one in which the news comes.
+                # In every turn, so that a batch is open in the turn in which the error arrives.
                 while store.appender.refusal is None:
                     append(store, sink, sent)
                     sent += 1
@@ -148,4 +148,4 @@ def test_after_a_failed_fsync_nobody_is_left_without_an_answer(
         assert bodies(store, "orders", 0) == [b"good"]
 
     with_store(tmp_path, work, flush=SYNC)
-    assert (tmp_path / "abort").exists()  # so that the next start reads what is there
+    assert (tmp_path / "abort").exists()  # so that the next start reads the log

@@ -1,4 +1,4 @@
-"""Starts on a full disk: readers are served, and messages are taken when there is space."""
+"""Starts on a full disk: readers are served, and messages are accepted when there is space."""
 
 import asyncio
 import errno
@@ -42,7 +42,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 async def fill(root: Path, disk: Disk, *, torn: bool) -> None:
-    """Put three messages with keys, of which a checkpoint has one, and crash on a full disk."""
+    """Put three messages with keys, of which a checkpoint covers one, and crash on a full disk."""
     store = MessageStore(lambda: settings(root), HOST)
     await store.start()
     await put(store, "orders", 0, b"0", properties=KEYS, keys=("k",))
@@ -70,7 +70,7 @@ async def until_taken(store: MessageStore) -> None:
 
 @pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("is_new_mount", [False, True])
-def test_a_full_disk_serves_readers_and_then_takes_messages(
+def test_a_store_on_a_full_disk_serves_readers_and_later_accepts_messages(
     tmp_path: Path,
     disk: Disk,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""The key index: what is found in it, its bytes, full files, and damage."""
+"""The key index: lookups, file content, full files, and damage."""
 
 import random
 import struct
@@ -72,7 +72,7 @@ def test_a_time_range_is_kept_to_the_second(tmp_path: Path) -> None:
     index.close()
 
 
-def test_keys_with_one_hash_are_both_given_and_those_in_one_slot_are_told_apart(
+def test_keys_with_one_hash_are_both_returned_and_those_in_one_slot_are_distinguished(
     tmp_path: Path,
 ) -> None:
     index = index_at(tmp_path)
@@ -94,7 +94,7 @@ def test_the_hash_of_a_key_is_that_of_java_for_topic_and_key(key: str, ends: lis
         assert key_hash("Topic", key + end) == (expected if expected < 1 << 31 else 0)
 
 
-def test_the_hash_without_an_opposite_is_zero() -> None:
+def test_the_hash_without_a_positive_counterpart_is_zero() -> None:
     # A hashCode of -2^31 has no absolute value among Java's ints.
     for length in range(1, 8):
         text = _text_with_hash(-(1 << 31), "T#", length)
@@ -105,7 +105,7 @@ def test_the_hash_without_an_opposite_is_zero() -> None:
 
 
 def _text_with_hash(wanted: int, prefix: str, length: int) -> str | None:
-    """Printable text which, behind a prefix, has a Java hash code."""
+    """Printable text that, after a prefix, has a given Java hash code."""
     value = 0
     for character in prefix:
         value = (value * 31 + ord(character)) & 0xFFFFFFFF
@@ -122,7 +122,7 @@ def _text_with_hash(wanted: int, prefix: str, length: int) -> str | None:
     return None
 
 
-def test_a_message_with_one_key_twice_is_answered_once(tmp_path: Path) -> None:
+def test_a_message_with_a_repeated_key_is_returned_once(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "T", 0, b"body", keys=("a", "a"))
         assert len(query_by_key(store, "T", "a", 32, 0, FOREVER)[2]) == 1
@@ -194,7 +194,7 @@ def test_a_full_file_is_followed_by_another_that_begins_where_it_ended(tmp_path:
     assert find(index, "a", NOW + 3_000, NOW + 8_000) == [8, 7, 6, 5, 4, 3]
     index.close()
     paths = sorted((tmp_path / "index").iterdir())
-    # The difference of a file's first item is to the end of the one before it.
+    # The difference of a file's first item counts from the end of the previous file.
     assert paths[1].read_bytes()[100:120] == struct.pack(">iqii", HASH_A, 7, 1, 0)
     again = index_at(tmp_path)
     assert [file.path for file in again.files] == paths
@@ -242,7 +242,7 @@ def test_old_files_are_removed_but_never_the_last(tmp_path: Path) -> None:
     index.close()
 
 
-def test_a_file_of_another_size_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "20230101000000000").write_bytes(b"short")
     (tmp_path / "index" / "notes").write_bytes(b"x")
@@ -258,7 +258,7 @@ def test_a_file_of_another_size_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 6, 7, 8, 13, 14, 15, 20])
-def test_a_cut_takes_back_the_newest_items_over_all_files(tmp_path: Path, keep: int) -> None:
+def test_a_truncation_removes_the_newest_items_of_all_files(tmp_path: Path, keep: int) -> None:
     index = index_at(tmp_path)
     for number in range(20):
         put_keys(index, "T", (("a", "b", "k")[number % 3],), number, NOW + number * 1000)
@@ -272,7 +272,7 @@ def test_a_cut_takes_back_the_newest_items_over_all_files(tmp_path: Path, keep: 
     index.close()
 
 
-def test_a_cut_goes_on_before_a_last_file_that_is_still_empty(tmp_path: Path) -> None:
+def test_a_truncation_continues_before_an_empty_last_file(tmp_path: Path) -> None:
     index = index_at(tmp_path)
     for number in range(7):
         put_keys(index, "T", ("a",), number, NOW)
@@ -286,7 +286,7 @@ def test_a_cut_goes_on_before_a_last_file_that_is_still_empty(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("counted", [0, 1, 4])
-def test_items_that_the_header_does_not_count_are_found_by_a_cut(
+def test_items_that_the_header_does_not_count_are_found_by_a_truncation(
     tmp_path: Path, counted: int
 ) -> None:
     index = index_at(tmp_path)

@@ -1,4 +1,4 @@
-"""Indexing goes on after a failure of the disk that is over."""
+"""Indexing continues after a temporary error."""
 
 from typing import cast
 
@@ -23,7 +23,7 @@ class FailingIndex:
 
 
 class Causes:
-    """What refuses messages, of an appender."""
+    """The part of an appender that refuses messages."""
 
     def __init__(self) -> None:
         self.causes: set[str] = set()
@@ -42,7 +42,7 @@ class Keyed:
     timestamp = 1
 
 
-def test_messages_are_taken_again_after_headers_could_not_be_written_for_a_while() -> None:
+def test_messages_are_accepted_again_after_headers_could_not_be_written() -> None:
     index, appender = FailingIndex(), Causes()
     indexing = Indexing(cast(Index, index), cast(Appender, appender))
     indexing.put(cast(Batch, Keyed()))

@@ -46,7 +46,7 @@ def test_a_slice_outlives_its_file(tmp_path: Path) -> None:
     assert bytes(part) == b"kept"
 
 
-def test_clearing_leaves_what_is_before_and_zeros_behind(tmp_path: Path) -> None:
+def test_clearing_keeps_the_data_before_and_leaves_zeros_after(tmp_path: Path) -> None:
     file = MappedFile(tmp_path / "f", 0, 8192)
     file.write(b"x" * 8192, 0)
     view = file.view
@@ -58,7 +58,7 @@ def test_clearing_leaves_what_is_before_and_zeros_behind(tmp_path: Path) -> None
 def test_a_file_that_is_cleared_keeps_its_length_at_every_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash, or a disk that fails, between two calls leaves a file that the next start takes."""
+    """A crash, or a failing disk, between two calls leaves a file that the next start accepts."""
     file = MappedFile(tmp_path / "f", 0, 8192)
     file.write(b"x" * 8192, 0)
     sizes = []
@@ -80,9 +80,7 @@ def test_a_file_that_is_cleared_keeps_its_length_at_every_moment(
     file.close()
 
 
-def test_a_write_that_stores_a_part_is_carried_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = MappedFile(tmp_path / "f", 0, 100)
     real = os.pwrite
     with monkeypatch.context() as patch:
@@ -106,7 +104,7 @@ def test_a_file_closed_while_it_is_read_gives_no_bytes_of_another(
     real = os.pread
 
     def read_late(descriptor: int, size: int, position: int) -> bytes:
-        file.close()  # as the loop does while a thread is on its way to the call
+        file.close()  # as the event loop does while a thread is about to make the call
         other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
         assert other == descriptor
         os.pwrite(other, b"secret", 0)
@@ -121,7 +119,7 @@ def test_a_file_closed_while_it_is_read_gives_no_bytes_of_another(
             file.read(0, 6)
 
 
-def test_no_descriptor_is_lost_where_a_file_cannot_be_made(
+def test_no_descriptor_leaks_if_a_file_cannot_be_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -150,7 +148,7 @@ def test_the_least_used_descriptor_is_closed_first(tmp_path: Path) -> None:
     cache.open(b, 10)
     assert cache.open(a) == first
     cache.open(c, 10)
-    assert os.fstat(first).st_size == 10  # b had to go
+    assert os.fstat(first).st_size == 10  # b was evicted
     cache.forget(a)
     cache.forget(a)
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -160,14 +158,15 @@ def test_the_least_used_descriptor_is_closed_first(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_a_file_is_not_read_anew_for_each_place_that_is_found_in_it(
+def test_a_file_is_not_read_again_for_each_match(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start that looks through a damaged place took 0.1 ms for each: two minutes for a body of
-    4 MB of them."""
+    """A start that searched a damaged place took 0.1 ms for each candidate: two minutes for a body
+    of 4 MB of them.
+    """
     file = MappedFile(tmp_path / "f", 0, 1 << 20)
     file.write(b"part" * 1000, 100)
-    file.write(b"part", 1 << 19)  # behind a hole
+    file.write(b"part", 1 << 19)  # after a hole
     read = 0
     pread = files.pread
 
@@ -188,10 +187,10 @@ def test_a_file_is_not_read_anew_for_each_place_that_is_found_in_it(
     file.close()
 
 
-def test_a_disk_that_does_not_say_where_data_is_ends_no_file_early(
+def test_an_error_of_seek_data_ends_no_file_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies behind a cut of the log was neither kept nor cleared, and came back as records."""
+    """Data after the truncated end was neither kept nor cleared, and reappeared as records."""
     file = MappedFile(tmp_path / "f", 0, 1 << 20)
     file.write(b"data", 8192)
 

@@ -1,4 +1,5 @@
-"""The log's next file is made before it is needed, off the loop, and goes again where it is not."""
+"""The log's next file is created before it is needed, in a thread, and deleted if it is not
+needed."""
 
 import asyncio
 import threading
@@ -21,7 +22,7 @@ def names(root: Path) -> list[int]:
     return sorted(int(path.name) for path in (root / "commitlog").iterdir())
 
 
-def test_no_folder_of_the_log_is_synced_on_the_loop_but_for_the_first_file(
+def test_the_event_loop_syncs_no_log_folder_except_for_the_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[int] = []
@@ -46,7 +47,7 @@ def test_no_folder_of_the_log_is_synced_on_the_loop_but_for_the_first_file(
     with_store(tmp_path, work)
 
 
-def test_a_file_that_was_not_needed_goes_with_a_clean_stop(tmp_path: Path) -> None:
+def test_an_unused_file_is_deleted_by_a_clean_stop(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, *[b"x" * 900] * 4)
         await until(lambda: store.next_file.is_ready)
@@ -56,13 +57,15 @@ def test_a_file_that_was_not_needed_goes_with_a_clean_stop(tmp_path: Path) -> No
     assert names(tmp_path) == [0]
 
 
-def test_a_file_that_came_too_late_takes_none_from_the_log(tmp_path: Path) -> None:
-    """Seed 30218: a slave made its own while a thread made the same, then cut its end elsewhere."""
+def test_a_late_file_replaces_none_of_the_log(tmp_path: Path) -> None:
+    """Seed 30218: a slave created the file while a thread created the same one, then truncated its
+    log.
+    """
 
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, *[b"x" * 900] * 4)
         await until(lambda: store.next_file.is_ready)
-        store.log.take_ready = lambda start: None  # as when the thread is not there yet
+        store.log.take_ready = lambda start: None  # as if the thread were late
         await put(store, "orders", 0, b"x" * 900)
         assert store.log.files[-1].start == FILE and store.next_file.is_ready
         await store.next_file.discard()
@@ -72,7 +75,7 @@ def test_a_file_that_came_too_late_takes_none_from_the_log(tmp_path: Path) -> No
     assert names(tmp_path) == [0, FILE]
 
 
-def test_a_start_behind_a_kill_takes_away_a_file_that_was_not_needed(tmp_path: Path) -> None:
+def test_a_start_after_a_kill_deletes_an_unused_file(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"before")
 
@@ -117,7 +120,7 @@ def test_a_file_that_comes_too_late_is_closed_and_the_log_keeps_its_own(
         assert own[1].read(0, 10) == b"of the log"
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             f"{start:020d}"
-            for start in (0, FILE)  # and the third has gone
+            for start in (0, FILE)  # and the third was deleted
         ]
         log.close()
 

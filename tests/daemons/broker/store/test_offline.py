@@ -1,4 +1,4 @@
-"""A log that is read without a broker: what one damaged place costs."""
+"""A log that is read without a broker: the cost of one damaged place."""
 
 import os
 from pathlib import Path
@@ -15,10 +15,10 @@ from tests.daemons.broker.store.stores import record
 
 
 @pytest.mark.parametrize("magic", MAGICS)
-def test_a_damaged_body_that_looks_like_many_records_is_looked_through_once(
+def test_a_damaged_body_that_looks_like_many_records_is_searched_once(
     magic: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever sends bodies chooses what is in them: 40 KB took minutes in a file of 16 MB."""
+    """Senders choose the content of bodies: 40 KB took minutes in a file of 16 MB."""
     damaged = bytearray(record(0, b"x" + magic * 1000))
     damaged[AT["body_length"] + 4] ^= 1  # the first byte of its body
     whole = record(len(damaged), b"whole")
@@ -43,7 +43,7 @@ def test_a_damaged_body_that_looks_like_many_records_is_looked_through_once(
 def test_a_damaged_body_of_heads_that_claim_all_of_the_file_is_read_a_few_times(
     body_length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each a little more: 40 KB had as many gigabytes read, and twice the file in memory."""
+    """With 40 KB of heads, as many gigabytes were read, and twice the file was in memory."""
     size, count = 16 << 20, 400
     head = bytearray(record(0, b""))
     first = AT["body_length"] + 4
@@ -106,8 +106,9 @@ def test_records_longer_than_what_is_held_of_one_are_read_whole(
     assert not isinstance(three, Hole) and three.size == len(behind)
 
 
-def test_a_log_that_is_made_shorter_while_it_is_walked_says_so(tmp_path: Path) -> None:
-    """As by a broker that cuts the end of its log on a full disk; a map of it ended the process."""
+def test_an_error_reports_a_log_that_is_shortened_while_it_is_read(tmp_path: Path) -> None:
+    """As by a broker that truncates its log on a full disk; with a mapping the process would
+    end."""
     log = bytearray()
     while len(log) < 4 << 20:
         log += record(len(log), b"x" * 4096)
@@ -127,7 +128,7 @@ def test_a_file_that_was_replaced_while_it_was_closed_is_never_read(tmp_path: Pa
     other.write_bytes(b"new")
     with OpenFiles() as opened:
         file = ReadOnlyFile(path, 0, opened)
-        file.close()  # as of the one that was opened longest ago
+        file.close()  # as for the file that was opened longest ago
         other.rename(path)
         for _ in range(2):
             with pytest.raises(OSError, match="removed or replaced while it was read"):
@@ -143,8 +144,8 @@ def test_a_log_that_cannot_be_opened_whole_leaves_nothing_open(tmp_path: Path) -
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_what_a_broker_writes_while_a_store_is_read_is_no_damage(tmp_path: Path) -> None:
-    """What is read is read in pieces: the end of one is older than what is there by now."""
+def test_records_written_while_a_store_is_read_are_not_damage(tmp_path: Path) -> None:
+    """A file is read in pieces: the end of one is older than the current content."""
     first = record(0, b"first")
     second = record(len(first), b"second")
     path = tmp_path / layout.file_name(0)

@@ -1,4 +1,4 @@
-"""Messages that were packed elsewhere are written in their order with all others."""
+"""Messages that were packed elsewhere are written in order with all others."""
 
 import errno
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.daemons.broker.store.stores import (
 
 
 def pack(store: MessageStore, *contents: bytes) -> None:
-    """Append what has been packed elsewhere, as the native path does: bytes that are no records."""
+    """Append packed records, as the native path does; the bytes are not real records."""
     appender, queue = store.appender, store.queue("orders", 0)
     place = appender.place()
     assert place is not None
@@ -34,7 +34,7 @@ def pack(store: MessageStore, *contents: bytes) -> None:
     )
 
 
-def test_what_is_packed_elsewhere_is_written_in_its_order_with_the_rest(
+def test_packed_records_are_written_in_order_with_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []
@@ -68,7 +68,7 @@ def test_what_is_packed_elsewhere_is_written_in_its_order_with_the_rest(
     with_store(tmp_path, make_file)
 
 
-def test_with_little_room_in_memory_what_is_packed_is_written_at_once(
+def test_packed_records_are_written_at_once_if_the_buffer_is_nearly_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.daemons.broker.store.append._PACKED_AT_ONCE", 100)
@@ -85,7 +85,7 @@ def test_with_little_room_in_memory_what_is_packed_is_written_at_once(
     with_store(tmp_path, work)
 
 
-def test_what_was_packed_and_cannot_be_written_is_taken_back(
+def test_packed_records_that_cannot_be_written_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:

@@ -1,5 +1,6 @@
-"""Power cuts, kills after power cuts, and both during the start that follows: what was acknowledged
-is there, once, at its queue offset, and found by its key."""
+"""Power failures, kills after them, and both during the following start: acknowledged messages
+exist, once, at their queue offsets, and are found by their keys.
+"""
 
 import asyncio
 import random
@@ -45,7 +46,7 @@ async def fill(store: MessageStore, start: int, stop: int, queues: int = 2) -> N
 
 
 async def check(store: MessageStore, count: int, queues: int = 2) -> None:
-    """All messages of `fill` up to count are there, and nothing else."""
+    """Check that all messages of `fill` up to count exist, and nothing else."""
     for queue_id in range(queues):
         expected = [body(number) for number in range(count) if number % queues == queue_id]
         assert bodies(store, "orders", queue_id) == expected
@@ -54,10 +55,10 @@ async def check(store: MessageStore, count: int, queues: int = 2) -> None:
         assert [body(number) in record for record in records] == [True], f"k{number}"
 
 
-def test_what_was_acknowledged_outlives_a_power_cut_at_once(
+def test_acknowledged_messages_survive_an_immediate_power_failure(
     tmp_path: Path, machine: Machine
 ) -> None:
-    """Before the first checkpoint, in a store that has just been made."""
+    """Before the first checkpoint, in a new store."""
 
     async def work(store: MessageStore) -> None:
         await fill(store, 0, 10)
@@ -74,13 +75,14 @@ def test_what_was_acknowledged_outlives_a_power_cut_at_once(
 def test_a_kill_soon_after_the_start_after_a_power_cut_loses_nothing(
     tmp_path: Path, machine: Machine
 ) -> None:
-    """The start after the power cut made queues and index again from before the safe offset, for
-    the sake of the index. The next one is told by the boot id that the machine has not died."""
+    """The start after the power failure rebuilt queues and index from before the safe offset,
+    because of the index. At the next start the boot id shows that the machine has not crashed.
+    """
 
     async def work(store: MessageStore) -> None:
         await fill(store, 0, 100)
         await store.checkpointer.checkpoint()
-        await put(store, "others", 0, *[b"x" * 900] * 8)  # two files of the log behind
+        await put(store, "others", 0, *[b"x" * 900] * 8)  # two more files of the log
         await store.checkpointer.checkpoint()
         machine.lose_power(tmp_path / "a", tmp_path / "b")
 
@@ -99,10 +101,10 @@ def test_a_kill_soon_after_the_start_after_a_power_cut_loses_nothing(
 
 
 @pytest.mark.parametrize("verify_back", [0, 1 << 20])
-def test_new_messages_of_a_log_that_was_cut_before_its_safe_offset_outlive_a_kill(
+def test_new_messages_of_a_log_truncated_before_its_safe_offset_survive_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify_back: int
 ) -> None:
-    """The safe offset lay behind the cut: messages put there since would be taken for verified."""
+    """The safe offset was past the truncated end: later messages there would count as verified."""
 
     async def work(store: MessageStore) -> None:
         await fill(store, 0, 40)
@@ -148,10 +150,12 @@ STEPS = ("_truncate_derived", "_replay", "_rebuild_suspects")
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("end", ["kill", "power"])
-def test_a_start_after_a_power_cut_that_is_cut_short_itself_loses_nothing(
+def test_an_interrupted_start_after_a_power_failure_loses_nothing(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, step: str, end: str
 ) -> None:
-    """Killed, or the power gone once more, behind one of the steps of a recovery; three times."""
+    """The start is killed, or the power fails again, after one of the steps of a recovery; three
+    times.
+    """
 
     async def work(store: MessageStore) -> None:
         await fill(store, 0, 100)
@@ -182,7 +186,7 @@ def test_a_start_after_a_power_cut_that_is_cut_short_itself_loses_nothing(
 def test_nothing_acknowledged_is_lost_whatever_a_power_cut_keeps_of_the_rest(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Starts, messages, checkpoints, stops, kills and power cuts in any order."""
+    """Starts, messages, checkpoints, stops, kills and power failures in any order."""
     chance = random.Random(seed)
     count = 0
     monkeypatch.setattr(recovery, "VERIFY_BACK", chance.choice((0, 1 << 27)))
@@ -225,10 +229,12 @@ def test_nothing_acknowledged_is_lost_whatever_a_power_cut_keeps_of_the_rest(
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "index"])
-def test_a_file_whose_maker_was_killed_before_its_name_was_on_the_disk_outlives_a_power_cut(
+def test_a_file_with_an_unsynced_name_after_a_kill_survives_a_power_failure(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
-    """The next start finds it, and puts into it what it acknowledges: its name has to stay."""
+    """The next start finds the file, and puts acknowledged messages into it: its name has to
+    survive.
+    """
     real = files.sync_folder
 
     async def work(store: MessageStore) -> None:
@@ -263,10 +269,12 @@ def test_a_file_whose_maker_was_killed_before_its_name_was_on_the_disk_outlives_
     with_store(tmp_path / "c", reopened, flush=SYNC)
 
 
-def test_a_power_cut_behind_a_stop_does_not_bring_back_what_was_refused(
+def test_a_power_failure_after_a_stop_does_not_restore_refused_messages(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was on the disk by then, and what the stop put over it was not."""
+    """The refused bytes were on the disk by then, and the zeros that the stop wrote over them were
+    not.
+    """
 
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"first")

@@ -1,4 +1,4 @@
-"""Pages ahead of the log are touched while writes wait for memory, and left alone otherwise."""
+"""Pages after the end of the log are touched while page faults are slow, and not otherwise."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,11 +17,13 @@ from tests.waiting import until
 MEGABYTE = 1024 * 1024
 FILE = 64 * MEGABYTE
 DEAR, CHEAP = 2e-9, 0.2e-9  # seconds a byte
-WRITES = 16  # of so many one is measured
+WRITES = 16  # one of this many is measured
 
 
 class Machine:
-    """Says what touching a byte costs: each look at the clock of a thread is a megabyte later."""
+    """Simulates the cost of touching a byte: each reading of a thread's clock is one megabyte
+    later.
+    """
 
     def __init__(self, cost: float) -> None:
         self.cost = cost
@@ -52,7 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Runs a scene on a log of one file, on a machine where a byte costs so much."""
+    """Runs a scene on a log of one file, on a machine with a given cost of a byte."""
 
     def run(cost: float, scene: Scene) -> None:
         machine = Machine(cost)
@@ -81,11 +83,11 @@ def write(log: CommitLog, megabytes: int = WRITES) -> None:
 
 
 async def worked(ahead: Prefault) -> None:
-    """Until the thread has told the loop how it went."""
+    """Wait until the thread has reported its result to the event loop."""
     await until(lambda: not ahead.is_busy)
 
 
-def test_nothing_is_touched_where_memory_is_had_at_once(play: Play, asked: list[int]) -> None:
+def test_nothing_is_touched_if_page_faults_are_fast(play: Play, asked: list[int]) -> None:
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         write(log)
         assert ahead.check() == 20 * MEGABYTE
@@ -95,7 +97,7 @@ def test_nothing_is_touched_where_memory_is_had_at_once(play: Play, asked: list[
     assert asked == []
 
 
-def test_pages_ahead_of_dear_writes_are_touched_and_stay_a_hole(
+def test_pages_are_touched_ahead_of_slow_writes_and_stay_a_hole(
     play: Play, asked: list[int]
 ) -> None:
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
@@ -106,7 +108,7 @@ def test_pages_ahead_of_dear_writes_are_touched_and_stay_a_hole(
         assert ahead.is_on
         assert asked == [(16 + n) * MEGABYTE for n in range(16)]
         write(log, 4)
-        ahead.check()  # goes on where it ended
+        ahead.check()  # continues at its last end
         await worked(ahead)
         assert asked[16:] == [(32 + n) * MEGABYTE for n in range(4)]
         assert data_end(log.files[0].descriptor, 20 * MEGABYTE) == 20 * MEGABYTE
@@ -114,7 +116,7 @@ def test_pages_ahead_of_dear_writes_are_touched_and_stay_a_hole(
     play(DEAR, scene)
 
 
-def test_it_ends_when_the_thread_gets_memory_at_once(play: Play, asked: list[int]) -> None:
+def test_it_ends_when_the_thread_touches_pages_fast(play: Play, asked: list[int]) -> None:
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         write(log)
         machine.cost = DEAR  # of one megabyte, for sixteen
@@ -146,7 +148,7 @@ def test_at_the_end_of_a_file_it_waits_for_the_next(play: Play, asked: list[int]
     assert asked == [(48 + n) * MEGABYTE for n in range(16)] + [n * MEGABYTE for n in range(16)]
 
 
-def test_a_file_that_is_gone_ends_it_until_writes_wait_again(
+def test_a_deleted_file_ends_it_until_writes_are_slow_again(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What recovery takes out of the log is kept first, or nothing is taken."""
+"""Recovery keeps the removed part of the log first, or removes nothing."""
 
 import errno
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_later_files_are_kept_on_any_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
     crashed, starts = damaged_copy(tmp_path)
-    (crashed / layout.CHECKPOINT_FILE).unlink()  # all of the log is verified
+    (crashed / layout.CHECKPOINT_FILE).unlink()  # the whole log is verified
     before = log_of(crashed)
     flip(log_file_of(crashed, starts[3]), starts[3] % 4096 + 95)
 
@@ -104,10 +104,10 @@ def test_a_disk_that_fills_up_while_a_copy_is_made_leaves_no_half_of_it(
     assert [path.name for path in (crashed / "damaged").iterdir()] == [layout.file_name(starts[-1])]
 
 
-def test_zeros_with_records_behind_them_are_damage_and_the_records_are_kept(
+def test_zeros_followed_by_records_are_damage_and_the_records_are_kept(
     tmp_path: Path,
 ) -> None:
-    """What a power cut may leave of a file whose pages were not flushed in their order."""
+    """A power failure may leave this of a file whose pages were not flushed in order."""
     crashed, starts = damaged_copy(tmp_path)
     gone, behind = [start for start in starts if start // 4096 == starts[-1] // 4096][1:3]
     path = log_file_of(crashed, gone)
@@ -159,7 +159,7 @@ def test_a_log_that_ends_with_a_full_file_is_whole(tmp_path: Path, follows: bool
     assert not (tmp_path / "b" / "damaged").exists()
 
 
-def test_what_is_cut_twice_at_one_offset_is_kept_twice(tmp_path: Path) -> None:
+def test_two_truncations_at_one_offset_are_both_kept(tmp_path: Path) -> None:
     async def first(store: MessageStore) -> None:
         await fill(store, 10)
         crashed_copy(store, tmp_path / "b")

@@ -1,6 +1,6 @@
-"""Topics that were deleted and created again, with the messages of both lives still in the log.
+"""Topics that were deleted and created again, with messages of both generations in the log.
 
-A store that Java wrote has no list of deletions. These stores are ours with the list taken away.
+A store that Java wrote has no list of deletions. These stores are of this broker, without the list.
 """
 
 import errno
@@ -56,7 +56,7 @@ def two_lives(
 ) -> Path:
     """A store that was killed after a topic was deleted and created again.
 
-    ``persisted``: the queue files have the entries of the new life.
+    ``persisted``: the queue files have the entries of the new generation.
     """
     source = root.with_name(root.name + "-source")
 
@@ -96,7 +96,7 @@ def check(root: Path, expected: list[bytes] = NEW) -> None:
 
 @pytest.mark.parametrize("harm", [forget_deletions, flip_bits_of_deletions])
 @pytest.mark.parametrize("persisted", [True, False])
-def test_a_killed_store_gives_out_the_new_life_without_a_list_of_deletions(
+def test_a_killed_store_serves_the_new_generation_without_a_list_of_deletions(
     tmp_path: Path, harm: Callable[[Path], None], persisted: bool
 ) -> None:
     root = two_lives(tmp_path / "store", persisted=persisted)
@@ -105,7 +105,7 @@ def test_a_killed_store_gives_out_the_new_life_without_a_list_of_deletions(
 
 
 def test_a_wrong_bit_in_the_list_of_deletions_changes_nothing(tmp_path: Path) -> None:
-    """The list stands in two files; also a topic that was not created again stays deleted."""
+    """The list is stored in two files; a topic that was not created again stays deleted, too."""
     source, root = tmp_path / "source", tmp_path / "store"
 
     async def work(store: MessageStore) -> None:
@@ -132,7 +132,7 @@ def has_topics(expected: dict[str, int]) -> Callable[[MessageStore], Awaitable[N
     return work
 
 
-def test_a_topic_that_no_file_knows_stays_deleted_without_its_list(tmp_path: Path) -> None:
+def test_a_topic_in_no_file_stays_deleted_without_its_list(tmp_path: Path) -> None:
     source, root = tmp_path / "source", tmp_path / "store"
 
     async def work(store: MessageStore) -> None:
@@ -151,7 +151,7 @@ def test_a_topic_that_no_file_knows_stays_deleted_without_its_list(tmp_path: Pat
     with_store(root, has_topics({"kept": 1, "empty": 1}))
 
 
-def test_a_store_stopped_in_order_gives_out_the_new_life_after_the_next_kill(
+def test_a_cleanly_stopped_store_serves_the_new_generation_after_the_next_kill(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"
@@ -195,7 +195,7 @@ def test_a_topic_created_again_without_messages_begins_with_the_first_after_a_ta
 
 @pytest.mark.parametrize("old", [1, 3, 30])
 @pytest.mark.parametrize("new", [1, 2, 25, 60])
-def test_lives_are_told_apart_by_the_log_alone(tmp_path: Path, old: int, new: int) -> None:
+def test_generations_are_distinguished_by_the_log_alone(tmp_path: Path, old: int, new: int) -> None:
     if new == 1 and old & (old - 1) == 0:
         pytest.skip("the number of the only message may as well have a wrong bit")
     bodies_new = [b"new %d" % number for number in range(new)]
@@ -206,7 +206,7 @@ def test_lives_are_told_apart_by_the_log_alone(tmp_path: Path, old: int, new: in
 
 
 @pytest.mark.parametrize("damaged", [1, 3, 21])
-def test_damaged_first_entries_of_the_new_life_bring_back_no_old_message(
+def test_damaged_first_entries_of_the_new_generation_restore_no_old_message(
     tmp_path: Path, damaged: int
 ) -> None:
     root = two_lives(tmp_path / "store")
@@ -220,7 +220,7 @@ def test_damaged_first_entries_of_the_new_life_bring_back_no_old_message(
     check(root)
 
 
-def test_three_lives_are_told_apart(tmp_path: Path) -> None:
+def test_three_generations_are_distinguished(tmp_path: Path) -> None:
     root = tmp_path / "store"
 
     async def work(store: MessageStore) -> None:
@@ -236,7 +236,7 @@ def test_three_lives_are_told_apart(tmp_path: Path) -> None:
     check(root)
 
 
-def test_a_slave_gives_out_the_new_life_after_a_kill_without_a_list(tmp_path: Path) -> None:
+def test_a_slave_serves_the_new_generation_after_a_kill_without_a_list(tmp_path: Path) -> None:
     root = two_lives(tmp_path / "store")
     forget_deletions(root)
 
@@ -246,7 +246,7 @@ def test_a_slave_gives_out_the_new_life_after_a_kill_without_a_list(tmp_path: Pa
     with_store(root, work, broker_role=BrokerRole.SLAVE)
 
 
-def test_a_list_of_another_log_takes_no_message_away(tmp_path: Path) -> None:
+def test_a_list_of_another_log_removes_no_message(tmp_path: Path) -> None:
     """A backup of log and queues was restored next to a newer list."""
     root, backup = tmp_path / "store", tmp_path / "backup"
 
@@ -265,7 +265,7 @@ def test_a_list_of_another_log_takes_no_message_away(tmp_path: Path) -> None:
     check(backup)
 
 
-def test_a_list_of_a_log_that_went_another_way_takes_no_message_away(tmp_path: Path) -> None:
+def test_a_list_of_a_diverged_log_removes_no_message(tmp_path: Path) -> None:
     root, backup = tmp_path / "store", tmp_path / "backup"
     after_all = [*NEW, *(b"other %d" % number for number in range(40))]
 
@@ -290,7 +290,7 @@ def test_a_list_of_a_log_that_went_another_way_takes_no_message_away(tmp_path: P
 
 
 @pytest.mark.parametrize("entry", [0, 1, 24])
-def test_a_damaged_entry_is_not_mended_with_a_message_of_the_old_life(
+def test_a_damaged_entry_is_not_repaired_with_a_message_of_the_old_generation(
     tmp_path: Path, entry: int
 ) -> None:
     root = two_lives(tmp_path / "store")
@@ -304,7 +304,7 @@ def test_a_damaged_entry_is_not_mended_with_a_message_of_the_old_life(
 
 
 @pytest.mark.parametrize("queues", [True, False])
-def test_verify_and_repair_keep_the_new_life_and_name_a_damaged_list(
+def test_verify_and_repair_keep_the_new_generation_and_report_a_damaged_list(
     tmp_path: Path, queues: bool
 ) -> None:
     root = two_lives(tmp_path / "store")
@@ -319,7 +319,7 @@ def test_verify_and_repair_keep_the_new_life_and_name_a_damaged_list(
 
 
 class _Log:
-    """A log of which the disk reads nothing."""
+    """A log that the disk cannot read."""
 
     minimum, flushed = 0, 5000
 

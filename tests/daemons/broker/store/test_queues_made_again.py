@@ -1,4 +1,4 @@
-"""Queues that a start makes again from the log, whatever is damaged there."""
+"""Queues that a start rebuilds from the log, with any kind of damage there."""
 
 import errno
 import shutil
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("reader")
 
 
 @pytest.mark.parametrize("what", ["missing", "zeros", "noise", "truncated", "flipped"])
-def test_damaged_queue_files_are_made_again_from_the_log(tmp_path: Path, what: str) -> None:
+def test_damaged_queue_files_are_rebuilt_from_the_log(tmp_path: Path, what: str) -> None:
     crashed, _ = damaged_copy(tmp_path)
     path = crashed / "consumequeue" / "orders" / "0" / layout.file_name(0)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def shown(store: MessageStore) -> list[bytes]:
 
 @pytest.mark.parametrize("bit", [0, 2, 10, 21, 40])
 @pytest.mark.parametrize("which", [0, 1, 6])
-def test_a_wrong_bit_in_the_number_of_a_message_takes_no_other_out_of_its_queue(
+def test_a_wrong_bit_in_a_queue_offset_removes_no_other_message_from_its_queue(
     tmp_path: Path, bit: int, which: int
 ) -> None:
     async def work(store: MessageStore) -> list[int]:
@@ -88,11 +88,12 @@ def test_a_wrong_bit_in_the_number_of_a_message_takes_no_other_out_of_its_queue(
 
 
 @pytest.mark.parametrize(("which", "bit"), [(0, 21), (1, 21), (7, 21), (0, 0), (1, 3)])
-def test_a_wrong_bit_in_a_queue_whose_first_messages_are_gone_takes_one_message_at_most(
+def test_a_wrong_bit_in_a_queue_with_expired_messages_loses_one_message_at_most(
     tmp_path: Path, which: int, bit: int
 ) -> None:
-    """Also where the number is so far below the next one that no queue has room for what would be
-    missing, and is the one that a queue begins with."""
+    """Also if the queue offset is so far below the next one that the gap exceeds the limit, and it
+    is the first of its queue.
+    """
     first = (1 << 21) - 1
 
     async def work(store: MessageStore) -> list[int]:
@@ -120,10 +121,10 @@ def test_a_wrong_bit_in_a_queue_whose_first_messages_are_gone_takes_one_message_
     with_store(tmp_path / "crashed", check)
 
 
-def test_queues_are_made_again_though_an_old_message_that_no_start_verifies_is_damaged(
+def test_queues_are_rebuilt_although_an_old_message_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first of a file of the log. It is told, and shown as before."""
+    """The first message of a log file. It is reported, and still readable."""
     monkeypatch.setattr(recovery, "VERIFY_BACK", 0)
 
     async def work(store: MessageStore) -> list[int]:
@@ -153,10 +154,10 @@ def test_queues_are_made_again_though_an_old_message_that_no_start_verifies_is_d
 @pytest.mark.parametrize(
     "what", ["size", "magic", "physical_offset", "topic", "body_length", "zeros"]
 )
-def test_queues_are_made_again_though_an_old_message_is_no_record_any_more(
+def test_queues_are_rebuilt_although_an_old_message_is_not_a_record_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """It is told, and all the others are in their places."""
+    """It is reported, and all the others are in their places."""
     monkeypatch.setattr(recovery, "VERIFY_BACK", 0)
 
     async def work(store: MessageStore) -> list[int]:
@@ -192,11 +193,12 @@ def test_queues_are_made_again_though_an_old_message_is_no_record_any_more(
     with_store(tmp_path / "crashed", check)
 
 
-def test_a_queue_that_is_made_again_outlives_a_power_cut_amid_that(
+def test_a_queue_survives_a_power_failure_during_its_rebuild(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its files gone, and the messages that had shown that they were wrong, nothing told that
-    those before the checkpoint had ever been in it."""
+    """With its files deleted, and the messages lost that had shown the damage, nothing showed that
+    the messages before the checkpoint had ever been in the queue.
+    """
     monkeypatch.setattr(recovery, "VERIFY_BACK", 0)
     crashed, starts = damaged_copy(tmp_path)
     vouched = starts[40]
@@ -213,7 +215,7 @@ def test_a_queue_that_is_made_again_outlives_a_power_cut_amid_that(
         patch.setattr(files, "remove_tree", remove_and_die)
         with_store(crashed, all_bodies, message_index_enable=False)
     (cut / "abort").write_bytes(b"another boot")
-    for file in (cut / "commitlog").iterdir():  # what came last had not reached the disk
+    for file in (cut / "commitlog").iterdir():  # the newest data had not reached the disk
         within = max(0, vouched - int(file.name))
         file.write_bytes(file.read_bytes()[:within].ljust(LOG_FILE, b"\0"))
     found = with_store(cut, all_bodies, message_index_enable=False)

@@ -1,4 +1,4 @@
-"""Stores that were killed or damaged, and what a start makes of them."""
+"""Starts of stores that were killed or damaged."""
 
 import asyncio
 import errno
@@ -67,7 +67,7 @@ def test_a_killed_store_has_every_message_once_and_finds_it_by_key(tmp_path: Pat
     with_store(crashed, check_again)
 
 
-def test_a_crash_where_no_boot_has_an_id_is_taken_for_one_of_the_machine(
+def test_a_crash_without_a_boot_id_counts_as_a_machine_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crashed, _ = damaged_copy(tmp_path)
@@ -81,7 +81,7 @@ def test_a_crash_where_no_boot_has_an_id_is_taken_for_one_of_the_machine(
     with_store(crashed, check)
 
 
-def test_a_crash_of_the_machine_makes_the_index_again(tmp_path: Path) -> None:
+def test_a_machine_crash_rebuilds_the_index(tmp_path: Path) -> None:
     crashed, _ = damaged_copy(tmp_path)
     (crashed / layout.ABORT_FILE).write_bytes(b"another boot")
     (index_file,) = (crashed / "index").iterdir()
@@ -114,7 +114,9 @@ def test_a_record_cut_short_is_dropped_and_reported(tmp_path: Path, cut: int) ->
     assert (crashed / "damaged" / layout.file_name(starts[-1])).exists()
 
 
-def test_a_flipped_bit_in_a_body_ends_the_log_there_and_keeps_what_was_cut(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_body_ends_the_log_there_and_keeps_the_removed_part(
+    tmp_path: Path,
+) -> None:
     crashed, starts = damaged_copy(tmp_path)
     path = log_file_of(crashed, starts[40])
     data = bytearray(path.read_bytes())
@@ -169,7 +171,7 @@ def test_a_torn_checkpoint_only_costs_time(tmp_path: Path) -> None:
 def test_a_wrong_bit_in_a_time_of_the_checkpoint_hides_no_message(
     tmp_path: Path, number: int, bit: int, boot: bytes
 ) -> None:
-    """Also where it says that much more is on the disk: the lower of the others counts."""
+    """Also if it says that much more is on the disk: the lower of the others counts."""
     crashed, _ = damaged_copy(tmp_path)
     path = crashed / layout.CHECKPOINT_FILE
     times = int.from_bytes(path.read_bytes()[:24], "big") ^ 1 << (64 * number + bit)
@@ -216,8 +218,9 @@ def test_a_store_in_use_cannot_be_locked_by_another_process(tmp_path: Path) -> N
     with_store(tmp_path, check)
 
 
-def test_a_start_takes_a_log_that_an_older_broker_was_killed_amid_cutting(tmp_path: Path) -> None:
-    """It cut the file short and gave it its length again: between the two it had another size."""
+def test_a_start_opens_a_log_whose_truncation_by_an_older_broker_was_killed(tmp_path: Path) -> None:
+    """It shortened the file and then restored its size: between the two steps the size was
+    wrong."""
 
     async def work(store: MessageStore) -> None:
         await fill(store, 4)
@@ -237,14 +240,14 @@ def test_a_start_takes_a_log_that_an_older_broker_was_killed_amid_cutting(tmp_pa
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_a_start_behind_a_kill_takes_no_log_that_was_made_with_smaller_files(
+def test_a_start_after_a_kill_refuses_a_log_with_smaller_files(
     tmp_path: Path, is_full: bool
 ) -> None:
-    """It would make the file longer, and the size that is right would be refused from then on."""
+    """It would extend the file, and the right size would be refused from then on."""
 
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"first")
-        if is_full:  # nothing but the head of a blank has room behind the second
+        if is_full:  # only the head of a blank fits after the second
             left = store.log.file_size - store.log.position - 8
             await put(store, "orders", 0, b"b" * (left - SMALLEST_RECORD - len("orders")))
             with pytest.raises(StoreRefused), pytest.MonkeyPatch.context() as patch:
@@ -279,7 +282,7 @@ def test_a_store_in_a_folder_that_may_not_be_listed_is_opened() -> None:
     with tempfile.TemporaryDirectory() as name:
         above, root = Path(name), Path(name) / "store"
         root.mkdir()
-        is_root = os.geteuid() == 0  # who may list everything
+        is_root = os.geteuid() == 0  # root may list everything
         if is_root:
             os.chown(root, 65534, 65534)
         above.chmod(0o311)
@@ -298,8 +301,9 @@ def test_a_store_in_a_folder_that_may_not_be_listed_is_opened() -> None:
 
 @pytest.mark.parametrize("length", [130, 230])
 def test_a_topic_leads_to_no_folder_outside_the_store(tmp_path: Path, length: int) -> None:
-    """Of one that is longer than 200 characters those in the middle were not looked at, and a store
-    may be another's that somebody repairs."""
+    """The middle of a topic longer than 200 characters was not checked, and an administrator may
+    repair a store that another party wrote.
+    """
     topic = (b"a" * 101 + b"/../../../evil/").ljust(length, b"b")
     head = encode_record(StoredMessage("t", b"", {}))[: RECORD_HEAD.size]
     content = head + bytes((length,)) + topic + bytes(2)

@@ -1,4 +1,4 @@
-"""What cannot be written is taken back, and those are told whom it concerns."""
+"""Messages that cannot be written are removed, and their senders get the refusal."""
 
 import asyncio
 import errno
@@ -52,10 +52,10 @@ def test_a_batch_that_cannot_be_written_is_taken_back(
     with_store(tmp_path, work)
 
 
-def test_a_disk_that_can_be_written_again_takes_messages_again(
+def test_messages_are_accepted_again_when_the_disk_can_be_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the half-written batch could not be taken out of the log at once."""
+    """Also if the half-written batch could not be removed from the log at once."""
 
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
@@ -80,17 +80,19 @@ def test_a_disk_that_can_be_written_again_takes_messages_again(
     with_store(tmp_path, work)
 
 
-def test_a_message_whose_room_is_made_as_the_disk_fails_is_refused_with_those_before_it(
+def test_a_message_is_refused_with_earlier_ones_whose_write_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where those before it cannot be taken out of the log at once, it would go with them later."""
+    """If the messages before it cannot be removed from the log at once, it would be removed with
+    them later.
+    """
     real = os.pwrite
     calls = 0
 
     def fail_for_a_moment(descriptor: int, data: bytes | memoryview, position: int) -> int:
         nonlocal calls
         calls += 1
-        if calls == 1:  # a part is written; the rest, and taking it back, fails
+        if calls == 1:  # a part is written; the rest, and its removal, fails
             return real(descriptor, data[:50], position)
         if calls <= 3:
             raise OSError(errno.EIO, "Input/output error")
@@ -101,7 +103,7 @@ def test_a_message_whose_room_is_made_as_the_disk_fails_is_refused_with_those_be
         monkeypatch.setattr(files, "pwrite", fail_for_a_moment)
         refused = asyncio.gather(
             put(store, "orders", 0, b"a" * 2000),
-            put(store, "orders", 1, b"b" * 2500),  # there is no room for it behind that one
+            put(store, "orders", 1, b"b" * 2500),  # it does not fit after the first one
             return_exceptions=True,
         )
         assert [type(outcome) for outcome in await refused] == [StoreRefused, StoreRefused]
@@ -113,10 +115,10 @@ def test_a_message_whose_room_is_made_as_the_disk_fails_is_refused_with_those_be
     with_store(tmp_path, work)
 
 
-def test_what_was_refused_and_could_not_be_taken_back_is_so_at_a_stop(
+def test_refused_messages_that_could_not_be_removed_are_removed_by_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is well again, and the store is stopped before it has looked."""
+    """The disk has recovered, and the store is stopped before it has tried again."""
 
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"first")
@@ -130,7 +132,7 @@ def test_what_was_refused_and_could_not_be_taken_back_is_so_at_a_stop(
     with_store(tmp_path, check)
 
 
-def test_every_sender_of_a_batch_taken_back_is_told_under_its_own_number(
+def test_every_sender_of_a_removed_batch_gets_its_own_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -151,7 +153,7 @@ def test_every_sender_of_a_batch_taken_back_is_told_under_its_own_number(
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
-def test_without_a_next_file_nothing_is_put_over_the_blank(
+def test_without_a_next_file_nothing_overwrites_the_blank(
     tmp_path: Path, flush: FlushDiskType
 ) -> None:
     in_the_way = tmp_path / "commitlog" / f"{4096:020d}"
@@ -176,7 +178,7 @@ def test_without_a_next_file_nothing_is_put_over_the_blank(
     with_store(tmp_path, reopened)
 
 
-def test_no_message_is_taken_before_every_cause_to_refuse_is_gone(tmp_path: Path) -> None:
+def test_messages_are_refused_until_every_cause_is_removed(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         appender = store.appender
         for cause in ("disk", "index"):
@@ -194,7 +196,7 @@ def test_no_message_is_taken_before_every_cause_to_refuse_is_gone(tmp_path: Path
     with_store(tmp_path, work)
 
 
-def test_an_error_of_one_who_is_told_of_a_refusal_touches_no_other(
+def test_an_error_of_one_refused_waiter_affects_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -219,10 +221,11 @@ def test_an_error_of_one_who_is_told_of_a_refusal_touches_no_other(
 
 
 @pytest.mark.parametrize("in_batch", [False, True])
-def test_a_message_that_cannot_be_put_together_leaves_nothing_behind(
+def test_a_message_that_cannot_be_encoded_leaves_nothing_behind(
     tmp_path: Path, in_batch: bool
 ) -> None:
-    """An error amid the work must not leave a record without an entry, nor shift those behind."""
+    """An error in between must leave no record without an entry, and must not shift later
+    entries."""
 
     async def work(store: MessageStore) -> None:
         queue = store.queue("orders", 0)

@@ -1,4 +1,4 @@
-"""Stores are damaged on purpose, looked through, repaired, and served again."""
+"""Stores that are damaged on purpose, verified, repaired, and served again."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ from tests.daemons.broker.store.stores import LOG_FILE, put, with_store
 
 
 def bodies(root: Path) -> set[bytes]:
-    """What consumers get from a broker on this store: each message of each queue."""
+    """The messages of each queue that consumers get from a broker on this store."""
 
     async def work(store: MessageStore) -> set[bytes]:
         assert store.report.damages == []
@@ -93,7 +93,9 @@ def test_a_whole_store_has_no_problems_and_nothing_to_repair(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("damage", LOG_DAMAGES)
-def test_a_damaged_log_is_told_and_repaired(tmp_path: Path, damage: Callable[[Path], int]) -> None:
+def test_a_damaged_log_is_reported_and_repaired(
+    tmp_path: Path, damage: Callable[[Path], int]
+) -> None:
     root = written(tmp_path)
     everything = bodies(root)
     lost = damage(root)
@@ -122,9 +124,10 @@ def test_messages_can_be_stored_after_a_repair_at_the_offsets_that_follow(tmp_pa
     assert verified(root).problems == []
 
 
-def test_messages_of_a_topic_that_was_deleted_and_made_anew_stay(tmp_path: Path) -> None:
-    """All were thrown away where one of its queues of before is not there again: the topic was
-    noted as deleted once more, at the end of the log."""
+def test_messages_of_a_recreated_topic_stay(tmp_path: Path) -> None:
+    """All were removed if an old queue of the topic did not exist again: the topic was recorded as
+    deleted once more, at the end of the log.
+    """
     root = tmp_path / "store"
 
     async def work(store: MessageStore) -> None:
@@ -152,10 +155,10 @@ def test_the_bytes_of_a_hole_are_kept(tmp_path: Path) -> None:
     assert kept == b"\x7f" + before[1:]
 
 
-def test_a_hole_too_small_for_a_record_takes_the_next_message_with_it(tmp_path: Path) -> None:
+def test_a_hole_too_small_for_a_record_includes_the_next_message(tmp_path: Path) -> None:
     root = written(tmp_path)
     records = records_of(root, 1)
-    # The record says that it is 60 bytes shorter, and its parts do not add up.
+    # The record claims to be 60 bytes shorter, and its parts do not add up.
     size = records[5].size
     position = records[5].physical - LOG_FILE
     data = log_file(root, 1).read_bytes()
@@ -188,8 +191,8 @@ def test_the_smallest_message_is_replaced_alone(tmp_path: Path) -> None:
     assert (entry and entry[0]) == size
 
 
-def test_what_fills_a_hole_is_no_message_of_a_topic_of_that_name(tmp_path: Path) -> None:
-    """There is room for one letter of its topic, which may be that of another."""
+def test_the_filler_of_a_hole_is_not_a_message_of_a_topic_of_that_name(tmp_path: Path) -> None:
+    """Only one letter of the filler topic fits, which may be another topic's name."""
     root = tmp_path / "store"
 
     async def work(store: MessageStore) -> int:
@@ -225,7 +228,7 @@ def hide_a_message_from_who_asks_for_its_tag(root: Path) -> str:
 
 def point_a_tag_into_an_extension(root: Path) -> str:
     path = layout.consume_queue_path(root) / TOPIC / "1" / layout.file_name(0)
-    overwrite(path, 7 * layout.ENTRY_SIZE + 12, b"\x80")  # where there is none
+    overwrite(path, 7 * layout.ENTRY_SIZE + 12, b"\x80")  # where there is no extension
     return "queue"
 
 
@@ -275,9 +278,7 @@ def shorten_the_checkpoint(root: Path) -> str:
         shorten_the_checkpoint,
     ],
 )
-def test_what_derives_from_the_log_is_made_again(
-    tmp_path: Path, damage: Callable[[Path], str]
-) -> None:
+def test_queues_and_index_are_rebuilt(tmp_path: Path, damage: Callable[[Path], str]) -> None:
     root = written(tmp_path)
     everything = bodies(root)
     part = damage(root)
@@ -312,7 +313,7 @@ def test_a_topic_that_java_deleted_does_not_come_back(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize("topics", [None, "", "{broken", '{"topicConfigTable":{}}', "[]"])
-def test_no_topic_counts_as_deleted_where_no_file_says_which_there_are(
+def test_no_topic_counts_as_deleted_without_a_list_of_topics(
     tmp_path: Path, topics: str | None
 ) -> None:
     root = without_queues(tmp_path, topics)
@@ -323,13 +324,13 @@ def test_no_topic_counts_as_deleted_where_no_file_says_which_there_are(
     assert len(bodies(root)) == MESSAGES
 
 
-def test_no_topic_counts_as_deleted_where_rocksdb_has_the_topics(tmp_path: Path) -> None:
+def test_no_topic_counts_as_deleted_if_rocksdb_has_the_topics(tmp_path: Path) -> None:
     root = without_queues(tmp_path, OTHERS)
     (layout.config_path(root) / "topics").mkdir()
     assert verified(root).of_deleted_topics == 0
 
 
-def test_a_topic_of_which_a_queue_is_left_was_not_deleted(tmp_path: Path) -> None:
+def test_a_topic_with_a_remaining_queue_was_not_deleted(tmp_path: Path) -> None:
     root = written(tmp_path)
     layout.config_path(root).mkdir()
     (layout.config_path(root) / "topics.json").write_text(OTHERS)
@@ -339,8 +340,8 @@ def test_a_topic_of_which_a_queue_is_left_was_not_deleted(tmp_path: Path) -> Non
     assert len(bodies(root)) == MESSAGES
 
 
-def test_the_topics_that_the_broker_keeps_for_itself_are_never_deleted(tmp_path: Path) -> None:
-    """Ours does not list them, and what is delayed or in order for later is in them."""
+def test_system_topics_are_never_deleted(tmp_path: Path) -> None:
+    """This broker does not list them, and they hold delayed messages."""
 
     async def work(store: MessageStore) -> None:
         for topic in ("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"):
@@ -357,9 +358,7 @@ def test_the_topics_that_the_broker_keeps_for_itself_are_never_deleted(tmp_path:
 
 
 @pytest.mark.parametrize("size", [0, 7, 20])
-def test_a_file_of_a_queue_that_was_cut_short_says_nothing_of_their_size(
-    tmp_path: Path, size: int
-) -> None:
+def test_a_shortened_queue_file_does_not_determine_the_file_size(tmp_path: Path, size: int) -> None:
     root = written(tmp_path)
     everything = bodies(root)
     first = min(layout.consume_queue_path(root).glob("*/*/*"))
@@ -368,7 +367,7 @@ def test_a_file_of_a_queue_that_was_cut_short_says_nothing_of_their_size(
     assert bodies(root) == everything
 
 
-def test_the_queue_of_a_topic_that_there_is_must_be_there(tmp_path: Path) -> None:
+def test_the_queue_of_an_existing_topic_must_exist(tmp_path: Path) -> None:
     root = written(tmp_path)
     config = layout.config_path(root)
     config.mkdir()
@@ -414,11 +413,12 @@ def test_a_copy_is_the_same_and_as_sparse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_crashed", [False, True])
-def test_a_message_that_looks_torn_ends_no_log_that_is_repaired(
+def test_a_message_that_looks_torn_does_not_end_a_repaired_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_crashed: bool
 ) -> None:
-    """Java takes all properties. With its checkpoint the store had lost what vouched for them: that
-    message and all behind it were cut off, though nothing was wrong with any."""
+    """Java accepts all properties. With the checkpoint the store lost the proof that they were on
+    the disk: that message and all later ones were truncated, although nothing was damaged.
+    """
     monkeypatch.setattr(append, "_UNWRITTEN", b"none has this")
     root = tmp_path / "store"
 
@@ -435,8 +435,9 @@ def test_a_message_that_looks_torn_ends_no_log_that_is_repaired(
     assert bodies(root) == {b"zeros", b"last"}
 
 
-def test_messages_of_a_topic_that_java_deleted_and_made_anew_stay(tmp_path: Path) -> None:
-    """Those of before, which nothing notes, came back in their places."""
+def test_messages_of_a_topic_that_java_recreated_stay(tmp_path: Path) -> None:
+    """Messages of the earlier generation, which Java does not record, reappeared in their
+    places."""
     root = tmp_path / "store"
 
     async def work(store: MessageStore) -> None:
@@ -455,10 +456,10 @@ def test_messages_of_a_topic_that_java_deleted_and_made_anew_stay(tmp_path: Path
     assert bodies(root) == {b"new 0", b"new 1"}
 
 
-def test_messages_of_a_topic_that_java_made_anew_stay_where_its_first_one_is_damaged(
+def test_messages_of_a_topic_that_java_recreated_stay_although_the_first_is_damaged(
     tmp_path: Path,
 ) -> None:
-    """All of before came back in their places, for one message that was lost."""
+    """All messages of the earlier generation reappeared, because of one lost message."""
     root = tmp_path / "store"
 
     async def work(store: MessageStore) -> None:
@@ -475,9 +476,10 @@ def test_messages_of_a_topic_that_java_made_anew_stay_where_its_first_one_is_dam
     assert {b"new 1", b"new 2"} <= bodies(root) <= {b"old 0", b"new 1", b"new 2"}
 
 
-def test_a_damaged_blank_before_a_file_without_a_message_is_cut_off(tmp_path: Path) -> None:
-    """It was filled with a record that is longer than what is left of the file: the file grew, and
-    the log had a gap behind it."""
+def test_a_damaged_blank_before_a_file_without_a_message_is_truncated(tmp_path: Path) -> None:
+    """It was filled with a record longer than the rest of the file: the file grew, and the log had
+    a gap after it.
+    """
     root = written(tmp_path)
     overwrite(log_file(root, 2), 0, bytes(LOG_FILE))
     destroy_a_blank(root)
@@ -487,9 +489,8 @@ def test_a_damaged_blank_before_a_file_without_a_message_is_cut_off(tmp_path: Pa
     assert len(bodies(root)) == len(records_of(root, 0)) + len(records_of(root, 1))
 
 
-def test_an_index_of_sizes_of_its_own_keeps_them(tmp_path: Path) -> None:
-    """A broker with these sizes leaves an index of others alone, and finds no message by its
-    key."""
+def test_an_index_keeps_its_own_sizes(tmp_path: Path) -> None:
+    """A broker ignores an index of other sizes than its own, and finds no message by key."""
     root = written(tmp_path)
     [size] = {path.stat().st_size for path in layout.index_path(root).iterdir()}
     damage_the_index(root)
@@ -501,7 +502,7 @@ def test_an_index_of_sizes_of_its_own_keeps_them(tmp_path: Path) -> None:
     assert {path.stat().st_size for path in layout.index_path(root).iterdir()} == {size}
 
 
-def test_garbage_behind_the_end_of_a_queue_is_taken_away(tmp_path: Path) -> None:
+def test_garbage_after_the_end_of_a_queue_is_removed(tmp_path: Path) -> None:
     root = tmp_path / "store"
 
     async def work(store: MessageStore) -> None:

@@ -1,4 +1,4 @@
-"""A log that is read again by the native path and by Python, whatever is in it."""
+"""A log that is replayed by the native path and by Python, with any content."""
 
 import random
 import shutil
@@ -36,7 +36,7 @@ FLAGS = (
 
 
 async def store_any(store: MessageStore, chance: random.Random, count: int) -> None:
-    """Messages of all kinds, topics that are deleted and made again, and checkpoints."""
+    """Messages of all kinds, topics that are deleted and created again, and checkpoints."""
     for number in range(count):
         is_odd = not chance.randrange(15)
         raw = chance.choice(PROPERTIES if is_odd else PROPERTIES[:3])
@@ -62,7 +62,7 @@ async def store_any(store: MessageStore, chance: random.Random, count: int) -> N
 
 
 def damage(root: Path, chance: random.Random) -> None:
-    """Perhaps a wrong bit somewhere in the log or in a file of a queue, perhaps a power cut."""
+    """Possibly a wrong bit in the log or in a queue file, possibly a power failure."""
     if chance.randrange(2):
         (root / layout.ABORT_FILE).write_bytes(b"another boot")
     folder = root / chance.choice(("commitlog", "consumequeue", "none"))
@@ -75,7 +75,7 @@ def damage(root: Path, chance: random.Random) -> None:
 
 
 def story_of(root: Path) -> list[object]:
-    """What a start makes of a store."""
+    """The state of a store after a start."""
 
     async def look(store: MessageStore) -> list[object]:
         report = store.report
@@ -93,7 +93,8 @@ def story_of(root: Path) -> list[object]:
         ends = (report.start, report.end, report.records, report.rebuilt_queues)
         assert store.key_index is not None
         index = [bytes(one._map) for one in store.key_index.files]
-        # When the last message was stored, in the head: the last that has keys, or any behind it.
+        # The time of the last message in the header: of the last one with keys, or of any later
+        # one.
         index = [data[:8] + data[16:] for data in index]
         return [ends, damages, queues, index]
 
@@ -124,11 +125,11 @@ def compare(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_both_paths_make_the_same_of_any_log(tmp_path: Path, seed: int) -> None:
+def test_both_paths_replay_any_log_alike(tmp_path: Path, seed: int) -> None:
     compare(tmp_path, seed)
 
 
-def test_a_start_whose_native_path_fails_reads_the_log_by_python(
+def test_a_start_reads_the_log_with_python_if_the_native_path_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     crashed, _ = damaged_copy(tmp_path)

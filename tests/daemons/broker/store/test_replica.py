@@ -1,4 +1,4 @@
-"""A log that grows by the bytes of another."""
+"""A log that grows by the bytes of another log."""
 
 import asyncio
 import errno
@@ -55,7 +55,7 @@ def test_pieces_of_any_size_make_the_same_log_and_queues(
     on_slave(tmp_path / "slave", check, flush=flush)
 
 
-def test_a_replica_whose_native_path_fails_takes_the_same_by_python(
+def test_a_replica_reads_the_same_with_python_if_the_native_path_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = written(tmp_path / "master", 12)
@@ -96,7 +96,7 @@ def test_a_kill_at_any_byte_leaves_whole_records_only(tmp_path: Path) -> None:
         on_slave(killed, go_on)
 
 
-def test_what_belongs_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_data_for_another_offset_is_refused(tmp_path: Path) -> None:
     data = written(tmp_path / "master", 9)
 
     async def check(store: MessageStore, replica: Replica) -> None:
@@ -109,11 +109,11 @@ def test_what_belongs_elsewhere_is_refused(tmp_path: Path) -> None:
     on_slave(tmp_path / "slave", check)
 
 
-def test_a_store_that_has_nothing_begins_where_a_file_does(tmp_path: Path) -> None:
+def test_an_empty_store_starts_at_the_start_of_a_file(tmp_path: Path) -> None:
     data = written(tmp_path / "master")
 
     async def check(store: MessageStore, replica: Replica) -> None:
-        replica.check_heartbeat(777)  # of a master: there is nothing here to compare
+        replica.check_heartbeat(777)  # a heartbeat of a master: there is nothing to compare here
         assert not store.log.files
         with pytest.raises(NotReplicated, match="mappedFileSizeCommitLog"):
             replica.receive(LOG_FILE + 8, data[LOG_FILE + 8 :])
@@ -129,13 +129,13 @@ def test_a_store_that_has_nothing_begins_where_a_file_does(tmp_path: Path) -> No
     on_slave(tmp_path / "slave", again)
 
 
-def test_a_slave_that_was_killed_amid_its_first_record_begins_where_its_master_is_then(
+def test_a_slave_killed_during_its_first_record_starts_where_its_master_is_then(
     tmp_path: Path,
 ) -> None:
     data = written(tmp_path / "master")
 
     async def begin(store: MessageStore, replica: Replica) -> None:
-        store.log.add_file()  # what the first record has made before it is written
+        store.log.add_file()  # as created for the first record before it is written
         crashed_copy(store, tmp_path / "killed")
 
     async def go_on(store: MessageStore, replica: Replica) -> None:
@@ -156,7 +156,7 @@ def test_a_slave_that_was_killed_amid_its_first_record_begins_where_its_master_i
     on_slave(tmp_path / "killed", again)
 
 
-def test_what_answers_with_no_record_has_an_empty_store_begin_nowhere(tmp_path: Path) -> None:
+def test_an_empty_store_is_not_started_by_data_that_is_not_a_record(tmp_path: Path) -> None:
     far = (1 << 63) // LOG_FILE * LOG_FILE - LOG_FILE
     data = written(tmp_path / "master", 3)
 
@@ -170,7 +170,7 @@ def test_what_answers_with_no_record_has_an_empty_store_begin_nowhere(tmp_path: 
     on_slave(tmp_path / "slave", check)
 
 
-def test_a_damaged_record_is_asked_for_once_more_and_then_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_damaged_record_is_requested_again_and_then_accepted(tmp_path: Path) -> None:
     data = bytearray(written(tmp_path / "master", 20))
     at = data.index(b"15-15-")
     data[at] ^= 1
@@ -187,18 +187,18 @@ def test_a_damaged_record_is_asked_for_once_more_and_then_taken_as_it_is(tmp_pat
     on_slave(tmp_path / "slave", check)
 
 
-def test_what_is_no_record_is_not_taken(tmp_path: Path) -> None:
+def test_data_that_is_not_a_record_is_refused(tmp_path: Path) -> None:
     data = written(tmp_path / "master", 6)
 
     async def check(store: MessageStore, replica: Replica) -> None:
         with pytest.raises(NotReplicated, match="not a record of a log"):
             receive(replica, data + b"not a record at all", 1 << 20)
-        assert log_of(store) == data  # what was whole before is there
+        assert log_of(store) == data  # the whole records before it exist
 
     on_slave(tmp_path / "slave", check)
 
 
-def test_a_full_disk_loses_nothing_that_comes_again(
+def test_a_full_disk_loses_no_data_that_is_received_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = written(tmp_path / "master", 20)
@@ -218,9 +218,10 @@ def test_a_full_disk_loses_nothing_that_comes_again(
     on_slave(tmp_path / "slave", check)
 
 
-def test_a_delayed_message_of_a_time_that_cannot_be_keeps_its_place(tmp_path: Path) -> None:
-    """No checksum covers the time. What raised left all that came with it in no queue, and a kill
-    a store that no start took."""
+def test_a_delayed_message_with_an_impossible_time_keeps_its_place(tmp_path: Path) -> None:
+    """No checksum covers the time. The error left all messages received with it in no queue, and
+    after a kill no start opened the store.
+    """
 
     async def fill(store: MessageStore) -> bytes:
         await put(store, "SCHEDULE_TOPIC_XXXX", 0, b"later", properties=b"DELAY\x011")

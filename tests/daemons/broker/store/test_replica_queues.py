@@ -1,4 +1,4 @@
-"""Where the queues of a slave begin, and which place in them a message has."""
+"""Where the queues of a slave start, and which queue offset a message has there."""
 
 import struct
 from pathlib import Path
@@ -34,7 +34,7 @@ BODY_AT = AT["body_length"] + 4
 
 
 def deleted_and_made_again(root: Path) -> tuple[bytes, Firsts]:
-    """The log of a master whose topic has had two lives."""
+    """The log of a master whose topic has two generations."""
 
     async def fill(store: MessageStore) -> tuple[bytes, Firsts]:
         for number in range(6):
@@ -49,9 +49,7 @@ def deleted_and_made_again(root: Path) -> tuple[bytes, Firsts]:
 
 
 @pytest.mark.parametrize("size", [50, 1 << 20])
-def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages(
-    tmp_path: Path, size: int
-) -> None:
+def test_a_topic_recreated_by_the_master_has_its_new_messages(tmp_path: Path, size: int) -> None:
     data, firsts = deleted_and_made_again(tmp_path / "master")
     killed = tmp_path / "killed"
 
@@ -78,10 +76,10 @@ def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages
     with_store(killed, made_master)
 
 
-def test_a_slave_that_has_lost_its_log_and_begins_before_it_takes_no_message_for_deleted(
+def test_no_message_counts_as_deleted_on_a_slave_that_lost_its_log_and_starts_earlier(
     tmp_path: Path,
 ) -> None:
-    """Its power went before anything was on its disk, and another master's log begins earlier."""
+    """Its power failed before anything was on its disk, and another master's log starts earlier."""
     begin = 2 * LOG_FILE
 
     async def fill(store: MessageStore) -> tuple[bytes, Firsts]:
@@ -120,10 +118,10 @@ def test_a_slave_that_has_lost_its_log_and_begins_before_it_takes_no_message_for
     with_store(killed, check)
 
 
-def test_queues_that_begin_anew_together_are_noted_in_one_write(
+def test_queues_that_restart_together_are_recorded_in_one_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody waits for the disk meanwhile, and a topic may have a thousand queues."""
+    """All senders wait for the disk meanwhile, and a topic may have a thousand queues."""
 
     async def fill(store: MessageStore) -> tuple[bytes, Firsts]:
         for body in (b"old", b"new"):
@@ -152,8 +150,9 @@ def test_queues_that_begin_anew_together_are_noted_in_one_write(
 
 
 def wrong_offset(data: bytes, body: bytes, bit: int | None = None) -> bytes:
-    """A log where a bit is wrong: a record says that its queue begins with it, or another number
-    than it has."""
+    """A log with a wrong bit: a record claims that its queue restarts with it, or has a wrong queue
+    offset.
+    """
     at = data.index(body) - BODY_AT + AT["queue_offset"]
     (offset,) = struct.unpack_from(">q", data, at)
     assert bit is not None or offset.bit_count() == 1
@@ -163,10 +162,10 @@ def wrong_offset(data: bytes, body: bytes, bit: int | None = None) -> bytes:
 
 @pytest.mark.parametrize("size", [50, 1 << 20])
 @pytest.mark.parametrize("bit", [0, 3, 10, 40])
-def test_a_message_keeps_its_place_though_a_bit_says_that_others_are_missing_before_it(
+def test_a_message_keeps_its_place_although_a_wrong_bit_claims_a_gap(
     tmp_path: Path, size: int, bit: int
 ) -> None:
-    """Those behind it would have no place: it says that they are before it."""
+    """Later messages would have no place: it claims that they are before it."""
     data = written(tmp_path / "master", 30)
     spoiled = wrong_offset(data, b"12-" * 12, bit)  # of 4, the fifth of queue 0
 
@@ -187,7 +186,7 @@ def test_a_message_keeps_its_place_though_a_bit_says_that_others_are_missing_bef
     on_slave(tmp_path / "slave", check)
 
 
-def test_a_gap_that_the_master_shows_is_one(tmp_path: Path) -> None:
+def test_a_gap_that_the_master_confirms_is_kept(tmp_path: Path) -> None:
     data = written(tmp_path / "master", 30)
     gap = wrong_offset(data, b"27-" * 27, 4)  # 9, the last of its queue, is 25
     where = gap.index(b"27-" * 27) - BODY_AT
@@ -203,10 +202,10 @@ def test_a_gap_that_the_master_shows_is_one(tmp_path: Path) -> None:
     on_slave(tmp_path / "slave", check)
 
 
-def test_a_gap_is_one_though_the_master_shows_what_is_behind_it_when_its_slave_has_it(
+def test_a_gap_is_kept_although_the_master_shows_later_messages_only_when_a_slave_has_them(
     tmp_path: Path,
 ) -> None:
-    """With allAckInSyncStateSet. What is missing is a message whose queue cannot be read."""
+    """With allAckInSyncStateSet. The missing message is one whose queue cannot be read."""
     data = written(tmp_path / "master", 30)
     at = data.index(b"orders", data.index(b"12-" * 12))
     spoiled = data[:at] + b"/" + data[at + 1 :]  # of 4, the fifth of queue 0
@@ -227,7 +226,7 @@ def test_a_gap_is_one_though_the_master_shows_what_is_behind_it_when_its_slave_h
 
 @pytest.mark.parametrize("size", [50, 1 << 20])
 @pytest.mark.parametrize("answer", ["shown", "not yet"])
-def test_a_wrong_number_of_the_first_message_of_a_queue_takes_no_other_out_of_it(
+def test_a_wrong_offset_of_the_first_message_removes_no_other_from_its_queue(
     tmp_path: Path, size: int, answer: str
 ) -> None:
     data = written(tmp_path / "master", 30)
@@ -281,7 +280,7 @@ def test_a_message_that_the_master_does_not_show_before_the_first_of_a_queue_has
 
 
 def bodies_at(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
-    """What the entries of a queue point to."""
+    """The physical offsets of the entries of a queue."""
     queue = store.queue(topic, queue_id)
     physical = [entry[0] for index in range(queue.readable) if (entry := queue.entry(index))]
     return [decode_record(store.record_at(one) or b"").body for one in physical]
@@ -289,10 +288,10 @@ def bodies_at(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
 
 @pytest.mark.parametrize("size", [50, 1 << 20])
 @pytest.mark.parametrize("is_last", [False, True])
-def test_a_queue_is_kept_though_a_bit_of_a_message_says_that_it_begins_anew(
+def test_a_queue_is_kept_although_a_wrong_bit_claims_a_restart(
     tmp_path: Path, size: int, is_last: bool
 ) -> None:
-    """Whether the log goes on behind it or not; and it stays the next message of its queue."""
+    """Whether or not the log continues after it; and it stays the next message of its queue."""
     count = 13 if is_last else 20
     data = written(tmp_path / "master", count)
     firsts = {("orders", queue_id): data.index(b"%d-" % queue_id) - BODY_AT for queue_id in (1, 2)}
@@ -310,7 +309,7 @@ def test_a_queue_is_kept_though_a_bit_of_a_message_says_that_it_begins_anew(
     on_slave(tmp_path / "slave", check)
 
 
-def test_a_message_whose_bit_was_wrong_on_its_way_only_comes_again(tmp_path: Path) -> None:
+def test_a_message_damaged_in_transit_is_received_again(tmp_path: Path) -> None:
     data = written(tmp_path / "master", 20)
 
     async def check(store: MessageStore, replica: Replica) -> None:

@@ -1,4 +1,4 @@
-"""What is not in memory is told, and brought in with what lies behind it."""
+"""Missing chunks are reported, and read together with the following ones."""
 
 import asyncio
 import threading
@@ -46,17 +46,17 @@ def missing(pages: Residency, *offsets: int, most_bytes: int = FAR) -> list[int]
 
 
 def chunks_read(reads: Reads) -> list[int]:
-    """Each as many times as it was read."""
+    """Chunks, each as often as it was read."""
     return sorted(
         start // CHUNK + number for start, size, _ in reads.done for number in range(size // CHUNK)
     )
 
 
 def evicted(log: CommitLog, chunks: list[int], *offsets: int) -> Residency:
-    """What has been asked for records at these offsets, and told that these chunks are missing.
+    """Request the records at these offsets, which are reported as missing.
 
-    A read that may not wait still has Linux begin to read, and looks again: where the disk was
-    faster than the processor, the page is there, and that is what the kernel says.
+    A read without waiting makes Linux start to read, and is repeated: if the disk is faster than
+    the processor, the page is in memory by then, and the kernel reports that.
     """
     for _ in range(50):
         evict(log)
@@ -66,7 +66,7 @@ def evicted(log: CommitLog, chunks: list[int], *offsets: int) -> Residency:
     raise AssertionError(f"the kernel never said that {chunks} are missing")
 
 
-def test_the_kernel_tells_what_is_in_memory(full: CommitLog) -> None:
+def test_the_kernel_reports_what_is_in_memory(full: CommitLog) -> None:
     async def main() -> None:
         wanted = [0, FILE - 1]
         chunks = [0, FILE // CHUNK - 1, FILE // CHUNK]
@@ -80,7 +80,7 @@ def test_the_kernel_tells_what_is_in_memory(full: CommitLog) -> None:
     asyncio.run(main())
 
 
-def test_what_was_brought_in_is_in_memory_with_what_follows(full: CommitLog, reads: Reads) -> None:
+def test_loaded_chunks_are_in_memory_with_the_following_ones(full: CommitLog, reads: Reads) -> None:
     async def main() -> None:
         pages = Residency(full)
         assert missing(pages, CHUNK * 3) == [3]
@@ -92,9 +92,7 @@ def test_what_was_brought_in_is_in_memory_with_what_follows(full: CommitLog, rea
     asyncio.run(main())
 
 
-def test_of_records_that_lie_far_apart_only_their_chunks_are_read(
-    full: CommitLog, reads: Reads
-) -> None:
+def test_only_their_own_chunks_are_read_of_distant_records(full: CommitLog, reads: Reads) -> None:
     async def main() -> None:
         pages = Residency(full)
         with pytest.raises(NotInMemory) as absent:
@@ -112,7 +110,7 @@ def test_only_as_many_bytes_are_required_as_a_reply_has(full: CommitLog, reads: 
     assert not reads.done
 
 
-def test_half_way_the_next_part_is_read_ahead_and_once(full: CommitLog, reads: Reads) -> None:
+def test_the_next_part_is_read_ahead_half_way_and_once(full: CommitLog, reads: Reads) -> None:
     async def main() -> None:
         pages = Residency(full)
         await pages.load(NotInMemory([0]))
@@ -128,7 +126,7 @@ def test_half_way_the_next_part_is_read_ahead_and_once(full: CommitLog, reads: R
     asyncio.run(main())
 
 
-def test_of_what_follows_only_what_is_missing_is_read(full: CommitLog, reads: Reads) -> None:
+def test_only_missing_chunks_are_read_ahead(full: CommitLog, reads: Reads) -> None:
     async def main() -> None:
         pages = Residency(full)
         first = 1 + AHEAD // CHUNK
@@ -138,13 +136,13 @@ def test_of_what_follows_only_what_is_missing_is_read(full: CommitLog, reads: Re
         assert missing(pages, first // 2 * CHUNK) == []
         await pages.close()
         assert sum(size for _, size, _ in reads.done[len(before) :]) == 5 * CHUNK
-        assert len(reads.done) == len(before) + 1  # one read for all of it, not one for each chunk
+        assert len(reads.done) == len(before) + 1  # one read for all, not one for each chunk
         assert len(set(chunks_read(reads))) == len(chunks_read(reads))
 
     asyncio.run(main())
 
 
-def test_several_who_miss_the_same_wait_for_one_read(full: CommitLog, reads: Reads) -> None:
+def test_several_readers_of_the_same_chunk_wait_for_one_read(full: CommitLog, reads: Reads) -> None:
     async def main() -> None:
         pages = Residency(full)
         await asyncio.gather(*(pages.load(NotInMemory([5])) for _ in range(8)))
@@ -153,7 +151,7 @@ def test_several_who_miss_the_same_wait_for_one_read(full: CommitLog, reads: Rea
     asyncio.run(main())
 
 
-def test_what_the_kernel_has_begun_to_read_is_missing_until_all_of_it_is_there(
+def test_a_chunk_is_missing_until_the_kernel_has_read_all_of_it(
     full: CommitLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -179,7 +177,7 @@ def test_what_the_kernel_has_begun_to_read_is_missing_until_all_of_it_is_there(
     asyncio.run(main())
 
 
-def test_what_is_not_in_the_log_is_waited_for_by_nobody(full: CommitLog) -> None:
+def test_no_reader_waits_for_a_chunk_outside_the_log(full: CommitLog) -> None:
     async def main() -> None:
         pages = Residency(full)
         for place in (-1, -(1 << 63), 1 << 62, (1 << 63) - 1, 2 * FILE):
@@ -192,7 +190,7 @@ def test_what_is_not_in_the_log_is_waited_for_by_nobody(full: CommitLog) -> None
     asyncio.run(main())
 
 
-def test_what_an_entry_says_of_its_record_may_be_damage(full: CommitLog, reads: Reads) -> None:
+def test_the_size_in_an_entry_may_be_damaged(full: CommitLog, reads: Reads) -> None:
     pages = Residency(full)
     damaged = entries(0, size=0x7FFFFFFF)
     with pytest.raises(NotInMemory) as absent:
@@ -201,7 +199,7 @@ def test_what_an_entry_says_of_its_record_may_be_damage(full: CommitLog, reads: 
     assert missing(pages, 0, most_bytes=-1) == [0]
 
 
-def test_what_is_not_flushed_is_in_memory(full: CommitLog, reads: Reads) -> None:
+def test_unflushed_data_is_in_memory(full: CommitLog, reads: Reads) -> None:
     full.flushed = FILE
     pages = Residency(full)
     assert missing(pages, FILE - 5000) == [FILE // CHUNK - 1]
@@ -209,7 +207,7 @@ def test_what_is_not_flushed_is_in_memory(full: CommitLog, reads: Reads) -> None
     assert not reads.done
 
 
-def test_all_between_two_records_far_apart_is_looked_at_once(
+def test_everything_between_two_distant_records_is_checked_once(
     full: CommitLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(residency, "_REGION", 16)
@@ -225,5 +223,5 @@ def test_all_between_two_records_far_apart_is_looked_at_once(
     for _ in range(2):
         assert pages.holds(entries(0, 95 * CHUNK))
         assert len(asked) == 96
-    assert not pages.holds(entries(0, 97 * CHUNK))  # the region of that has one that is not there
+    assert not pages.holds(entries(0, 97 * CHUNK))  # one chunk of that region is missing
     assert pages.leading(entries(0, 97 * CHUNK, 100 * CHUNK, 101 * CHUNK)) == 2

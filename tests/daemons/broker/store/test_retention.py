@@ -1,4 +1,4 @@
-"""Which log files are deleted when, and what follows them."""
+"""When log files are deleted, and which other files follow."""
 
 import asyncio
 import errno
@@ -67,7 +67,7 @@ def starts(store: MessageStore) -> list[int]:
     return [file.start for file in store.log.files]
 
 
-def test_expired_files_go_at_their_hour_and_never_the_last(tmp_path: Path) -> None:
+def test_expired_files_are_deleted_at_their_hour_except_the_last(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 4)
         disk = Disk(store, delete_when="04;16")
@@ -83,10 +83,12 @@ def test_expired_files_go_at_their_hour_and_never_the_last(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_no_file_goes_before_its_queues_are_on_the_disk(
+def test_no_file_is_deleted_before_its_queues_are_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """A power cut could take the last entries, and nothing would tell which offsets were given."""
+    """A power failure could lose the last entries, and nothing would show the assigned queue
+    offsets.
+    """
 
     async def work(store: MessageStore) -> None:
         for _ in range(4 * PER_FILE):
@@ -110,7 +112,9 @@ def test_no_file_goes_before_its_queues_are_on_the_disk(
 
 @pytest.mark.parametrize("rounds", [2, 5])
 def test_rounds_at_the_same_time_delete_no_more_than_one_would(tmp_path: Path, rounds: int) -> None:
-    """An administrator asks while the cleaner is at work, and both wait for the same checkpoint."""
+    """An administrator's request runs together with the task, and both wait for the same
+    checkpoint.
+    """
 
     async def work(store: MessageStore) -> None:
         for _ in range(2 * PER_FILE):
@@ -126,10 +130,11 @@ def test_rounds_at_the_same_time_delete_no_more_than_one_would(tmp_path: Path, r
     with_store(tmp_path, work)
 
 
-def test_no_file_goes_before_the_name_of_the_one_before_it_is_gone_from_the_disk(
+def test_no_file_is_deleted_before_the_deletion_of_the_previous_one_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut that brought back the first and not the second would leave a gap in the log."""
+    """A power failure that restored the first file and not the second would leave a gap in the
+    log."""
 
     async def work(store: MessageStore) -> None:
         await fill(store, 4)
@@ -206,7 +211,7 @@ def test_a_full_disk_does_not_wait_for_the_hour_and_a_fuller_one_not_for_the_age
     with_store(tmp_path, work)
 
 
-def test_nothing_young_is_deleted_where_force_is_not_allowed(tmp_path: Path) -> None:
+def test_no_young_file_is_deleted_if_force_is_disabled(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 4, hours_old=1)
         disk = Disk(store, clean_file_forcibly_enable=False)
@@ -224,7 +229,7 @@ def test_a_request_to_delete_counts_at_any_hour(tmp_path: Path) -> None:
     with_store(tmp_path, work)
 
 
-def test_at_most_ten_files_go_in_a_round(tmp_path: Path) -> None:
+def test_a_round_deletes_at_most_ten_files(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 13)
         disk = Disk(store)
@@ -273,7 +278,7 @@ def test_queue_and_index_files_follow_and_the_minimum_moves(tmp_path: Path) -> N
     with_store(tmp_path, reopened, items=30)
 
 
-def test_a_queue_all_of_whose_messages_are_gone_keeps_its_offsets(tmp_path: Path) -> None:
+def test_a_queue_whose_messages_have_all_expired_keeps_its_offsets(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "quiet", 0, *[b"old"] * 5)
         await fill(store, 3)
@@ -291,7 +296,7 @@ def test_a_queue_all_of_whose_messages_are_gone_keeps_its_offsets(tmp_path: Path
     with_store(tmp_path, reopened)
 
 
-def test_sends_are_refused_over_the_limit_and_taken_again_below_it(tmp_path: Path) -> None:
+def test_sends_are_refused_above_the_limit_and_accepted_again_below_it(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         disk = Disk(store, disk_space_warning_level_ratio=80)
         disk.used = 81
@@ -346,10 +351,10 @@ def test_derived_files_whose_deletion_failed_are_deleted_by_the_next_round(
     with_store(tmp_path, work)
 
 
-def test_a_queue_file_that_cannot_be_deleted_keeps_no_other_queue_from_being_cleaned(
+def test_a_queue_file_that_cannot_be_deleted_does_not_block_other_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those behind it stayed with all of their files, and the index, round by round."""
+    """Later queues kept all of their files, and the index did too, round after round."""
 
     async def work(store: MessageStore) -> None:
         for number in range(8 * PER_FILE):
@@ -409,7 +414,7 @@ def test_the_emptiest_folder_of_the_log_counts_for_refusals(tmp_path: Path) -> N
     with_store(tmp_path / "store", work, store_path_commit_log=",".join(map(str, folders)))
 
 
-def test_a_disk_that_fails_does_not_end_the_cleaner(
+def test_a_failing_disk_does_not_end_the_retention_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(store: MessageStore) -> None:
@@ -441,7 +446,8 @@ def test_a_disk_that_fails_does_not_end_the_cleaner(
         assert not cleaning_up.done()
         cleaning_up.cancel()
         await asyncio.wait([cleaning_up])
-        # What could not be deleted is still part of the log, or the next start would find a gap.
+        # A file that could not be deleted is still part of the log; otherwise the next start would
+        # find a gap.
         assert sorted(os.listdir(tmp_path / "commitlog"))[: len(store.log.files)] == [
             f"{start:020d}" for start in starts(store)
         ]
@@ -453,4 +459,4 @@ def test_the_ratio_is_what_df_shows(tmp_path: Path) -> None:
     status = os.statvfs(tmp_path)
     used = status.f_blocks - status.f_bfree
     exact = 100 * used / (used + status.f_bavail)
-    assert exact - 1 <= used_ratio(tmp_path) <= exact + 2  # others write meanwhile
+    assert exact - 1 <= used_ratio(tmp_path) <= exact + 2  # other processes write meanwhile

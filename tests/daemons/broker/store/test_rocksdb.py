@@ -29,9 +29,7 @@ def start(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*JSON, "rdb"])
-def test_a_database_without_its_json_file_keeps_the_broker_from_starting(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_database_without_its_json_file_prevents_the_start(tmp_path: Path, name: str) -> None:
     database(tmp_path / "config" / name)
     with pytest.raises(ConfigError, match="rocksDBConfigToJson"):
         start(tmp_path)

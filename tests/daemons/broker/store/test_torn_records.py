@@ -1,4 +1,6 @@
-"""What a kill or a power cut has left of a write is cut off, and what only looks so is not."""
+"""The torn end of a write is truncated after a kill or a power failure; records that only look torn
+are kept.
+"""
 
 import shutil
 from pathlib import Path
@@ -27,16 +29,14 @@ pytestmark = pytest.mark.usefixtures("reader")
 
 
 @pytest.mark.parametrize("part", ["topic", "properties"])
-def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
-    tmp_path: Path, part: str
-) -> None:
-    """The checksum is of the body alone; a sector behind it was not written, and is zeros."""
+def test_a_message_torn_after_its_body_is_truncated(tmp_path: Path, part: str) -> None:
+    """The checksum covers the body alone; a sector after it was not written, and is zeros."""
     topic = "t" * 120
 
     async def work(store: MessageStore) -> tuple[int, int]:
         await put(store, topic, 0, b"whole")
         start = store.log.position
-        # The topic, or the properties, lie on both sides of the end of a sector.
+        # Topic or properties are on both sides of a sector boundary.
         behind = start + SMALLEST_RECORD - 2
         if part == "properties":
             behind += len(topic) + 2
@@ -64,7 +64,7 @@ def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
 
 
 @pytest.mark.parametrize("what", ["snapshot", "mount"])
-def test_a_torn_message_is_cut_off_if_the_page_cache_is_another_within_one_boot(
+def test_a_torn_message_is_truncated_if_the_page_cache_changed_within_one_boot(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A snapshot of a running store was restored, or its volume was detached and mounted again."""
@@ -97,8 +97,9 @@ def test_a_torn_message_is_cut_off_if_the_page_cache_is_another_within_one_boot(
 
 
 @pytest.mark.parametrize("part", ["topic", "properties"])
-def test_what_a_kill_has_left_of_a_write_is_cut_off(tmp_path: Path, part: str) -> None:
-    """A full disk takes whole blocks of a write, and the broker is killed before it clears them."""
+def test_the_torn_end_of_a_killed_write_is_truncated(tmp_path: Path, part: str) -> None:
+    """A full disk accepts whole blocks of a write, and the broker is killed before it clears
+    them."""
     topic = "t" * 120
     properties = b"" if part == "topic" else b"KEYS\x01" + b"k" * 100 + b"\x02CLUSTER\x01c"
 
@@ -106,7 +107,7 @@ def test_what_a_kill_has_left_of_a_write_is_cut_off(tmp_path: Path, part: str) -
         await put(store, topic, 0, b"whole", properties=properties)
         start = store.log.position
         behind = SMALLEST_RECORD - 2 + (0 if part == "topic" else len(topic) + 2)
-        body = b"b" * (4096 - start - behind - 60)  # a page ends amid the part
+        body = b"b" * (4096 - start - behind - 60)  # a page ends inside the part
         await put(store, topic, 0, body, properties=properties)
         crashed_copy(store, tmp_path / "b")
         return start, store.log.position
@@ -154,10 +155,10 @@ def test_the_longest_properties_are_refused_where_they_would_end_the_record_in_z
 @pytest.mark.parametrize("in_batch", [False, True])
 @pytest.mark.parametrize("loses_power", [False, True])
 @pytest.mark.parametrize("behind", [0, 1, 20, 39, 40])
-def test_a_last_message_that_ends_in_zeros_outlives_a_crash(
+def test_a_last_message_that_ends_in_zeros_survives_a_crash(
     tmp_path: Path, behind: int, loses_power: bool, in_batch: bool
 ) -> None:
-    """So many of them lie in a sector that has nothing else: as if that had not been written."""
+    """Many zeros fill a sector that has nothing else, as if it had not been written."""
     text = b"a\x01b" + bytes(40)
 
     async def work(store: MessageStore) -> None:
@@ -192,10 +193,10 @@ def test_a_last_message_that_ends_in_zeros_outlives_a_crash(
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_messages_with_zeros_in_their_properties_are_no_torn_ones(
+def test_messages_with_zeros_in_their_properties_do_not_count_as_torn(
     tmp_path: Path, loses_power: bool
 ) -> None:
-    """Nor is what follows them cut off the log. Each has some on both sides of a sector's end."""
+    """Nor is anything after them truncated. Each has zeros on both sides of a sector boundary."""
     texts = [b"a\x01" + bytes(n) + b"\x02b\x01c" for n in (1, 2, 400, 511)]
     texts.append(bytes(300) + b"\x01d\x02b\x01c")  # in a name
 
@@ -221,10 +222,10 @@ def test_messages_with_zeros_in_their_properties_are_no_torn_ones(
 
 
 @pytest.mark.parametrize("is_vouched_for", [False, True])
-def test_what_looks_torn_of_another_broker_is_taken_where_no_power_cut_can_have_torn_it(
+def test_a_record_of_another_broker_that_looks_torn_is_kept_without_a_power_failure(
     tmp_path: Path, is_vouched_for: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Java takes all properties. Behind a kill, or before the last checkpoint, they are as sent."""
+    """Java accepts all properties. After a kill, or before the last checkpoint, they are valid."""
     monkeypatch.setattr(append, "_UNWRITTEN", b"none has this")
 
     async def work(store: MessageStore) -> None:

@@ -1,4 +1,4 @@
-"""What a verification of a store makes of many problems."""
+"""Verification of a store with many problems."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class Compared(type(Path())):  # type: ignore[misc]
 
 
 def test_a_problem_is_not_compared_with_all_that_were_found_before() -> None:
-    """Without its queues each message of a store has one: a million took hours."""
+    """Without its queues each message of a store is a problem: a million of them took hours."""
     result = VerificationReport()
     for index in range(30):
         for queue_id in range(100):
@@ -40,7 +40,7 @@ def test_a_problem_is_not_compared_with_all_that_were_found_before() -> None:
     assert Compared.times < 10 * 100 * 30
 
 
-def test_a_log_that_ends_before_the_checkpoint_is_not_sound(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_the_checkpoint_is_a_problem(tmp_path: Path) -> None:
     """Zeros at its end look as if nothing had ever been written, and queues may end there, too."""
     root = written(tmp_path)
     assert verified(root).problems == []
@@ -54,7 +54,7 @@ def test_a_log_that_ends_before_the_checkpoint_is_not_sound(tmp_path: Path) -> N
 
 
 def test_a_log_that_ends_in_a_blank_is_sound(tmp_path: Path) -> None:
-    """As that of a slave, which gets the end of a file before the message behind it."""
+    """As the log of a slave, which gets the end of a file before the next message."""
     root = written(tmp_path)
     overwrite(log_file(root, 2), 0, bytes(LOG_FILE))
     checkpoint = Checkpoint(root / layout.CHECKPOINT_FILE)

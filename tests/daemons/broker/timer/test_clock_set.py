@@ -1,4 +1,4 @@
-"""Timed messages are delivered by the clock as it is, after it was ahead or behind, too."""
+"""Timed messages are delivered by the current clock, also after it was ahead or behind."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def run(root: Path, script: Callable[[Broker, Session, SetClock], object]) -> No
 
 
 async def _go_ahead(broker: Broker, session: Session, given: SetClock) -> None:
-    """The clock is a day ahead until the timer has come there, and then is right again."""
+    """Set the clock a day ahead until the timer has reached that time, then correct it."""
     await send_due(session, broker, b"first", given.now + 100)
     assert await bodies(session, broker, 1) == [b"first"]
     await send_due(session, broker, b"early", given.now + DAY // 2)
@@ -39,7 +39,7 @@ async def _go_ahead(broker: Broker, session: Session, given: SetClock) -> None:
     await read_to(broker, given.now - 2000)
 
 
-def test_a_message_comes_in_time_after_a_clock_was_ahead(
+def test_a_message_is_delivered_in_time_after_a_clock_was_ahead(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(broker: Broker, session: Session, given: SetClock) -> None:
@@ -95,8 +95,8 @@ def test_a_start_after_the_correction_delivers_in_time(tmp_path: Path, is_killed
     asyncio.run(main())
 
 
-def test_a_delay_that_began_by_a_wrong_clock_far_ahead_begins_again(tmp_path: Path) -> None:
-    """The wheel has two weeks: a slot further off would be overwritten."""
+def test_a_delay_that_started_by_a_clock_far_ahead_restarts(tmp_path: Path) -> None:
+    """The wheel has two weeks: a slot further away would be overwritten."""
 
     async def script(broker: Broker, session: Session, given: SetClock) -> None:
         given.ahead = 40 * DAY
@@ -108,7 +108,7 @@ def test_a_delay_that_began_by_a_wrong_clock_far_ahead_begins_again(tmp_path: Pa
     run(tmp_path, script)
 
 
-def test_what_was_due_weeks_ago_is_delivered_at_a_start(tmp_path: Path) -> None:
+def test_messages_due_weeks_ago_are_delivered_at_a_start(tmp_path: Path) -> None:
     async def main() -> None:
         with set_clock() as given:
             async with broker_on(tmp_path, **SMALL) as broker, Session("127.0.0.1:1") as session:
@@ -123,7 +123,9 @@ def test_what_was_due_weeks_ago_is_delivered_at_a_start(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_jump_of_weeks_delivers_what_waits_and_then_in_time(tmp_path: Path) -> None:
+def test_after_a_jump_of_weeks_waiting_messages_are_delivered_and_later_ones_in_time(
+    tmp_path: Path,
+) -> None:
     async def script(broker: Broker, session: Session, given: SetClock) -> None:
         await send_due(session, broker, b"first", given.now + DAY // 4)
         given.ahead = 30 * DAY
@@ -133,7 +135,7 @@ def test_a_jump_of_weeks_delivers_what_waits_and_then_in_time(tmp_path: Path) ->
     run(tmp_path, script)
 
 
-def test_the_queue_is_read_on_though_the_clock_was_back_for_a_moment_only(tmp_path: Path) -> None:
+def test_the_queue_is_read_again_after_the_clock_was_back_for_a_moment(tmp_path: Path) -> None:
     async def script(broker: Broker, session: Session, given: SetClock) -> None:
         due = given.now + 300
         await send_due(session, broker, b"first", due)
@@ -141,7 +143,7 @@ def test_the_queue_is_read_on_though_the_clock_was_back_for_a_moment_only(tmp_pa
         await read_to(broker, due)
         timer = timer_of(broker)
         given.ahead += timer._read_time - given.now - 950
-        timer._changed.set()  # so that delivery waits for the clock
+        timer._changed.set()  # so that the delivery task waits for the clock
         for _ in range(5):
             await asyncio.sleep(0)
         given.ahead -= 300

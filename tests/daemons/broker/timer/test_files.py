@@ -1,4 +1,4 @@
-"""The timer's files behind power cuts: what its checkpoint vouches for is there."""
+"""The timer's files after power failures: everything that its checkpoint covers exists."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,24 +32,24 @@ def units(root: Path) -> list[Unit]:
         log.close()
 
 
-def test_units_that_were_synced_outlive_a_power_cut_with_the_names_of_their_files(
+def test_synced_units_survive_a_power_failure_with_the_names_of_their_files(
     tmp_path: Path, machine: Machine
 ) -> None:
     log = TimerLog(tmp_path / "a" / "timerlog", FILE_SIZE)
     assert not list(log.recover(0))
     append(log, 2)
     log.sync()
-    append(log, 5)  # in files that come later
+    append(log, 5)  # in later files
     log.sync()
     log.close()
     machine.lose_power(tmp_path / "a", tmp_path / "b")
     assert len(units(tmp_path / "b")) == 7
 
 
-def test_units_that_a_start_behind_a_kill_has_found_are_synced_with_the_next(
+def test_units_found_by_a_start_after_a_kill_are_synced_with_the_next_save(
     tmp_path: Path, machine: Machine
 ) -> None:
-    """The checkpoint goes behind them then, and no later start puts them into the wheel again."""
+    """The checkpoint advances past them then, and no later start puts them into the wheel again."""
     log = TimerLog(tmp_path / "a" / "timerlog", FILE_SIZE)
     append(log, 4)
     machine.kill(tmp_path / "a", tmp_path / "b")

@@ -1,4 +1,6 @@
-"""A slave made master: what its master's timer had delivered does not come again."""
+"""A slave that becomes master: messages that its master's timer had delivered are not delivered
+again.
+"""
 
 import asyncio
 import time
@@ -31,7 +33,7 @@ INHERITED = Inheritance(read_time=NOW, queue_offset=10, longest_wait=48 * HOUR)
         (9, NOW - 47 * HOUR, NOW + 2 * HOUR, False),
     ],
 )
-def test_what_a_master_has_delivered(
+def test_deliveries_of_a_previous_master_are_recognized(
     queue_offset: int, stored: int, due: int, delivered: bool
 ) -> None:
     assert INHERITED.has_delivered(queue_offset, stored, due) is delivered
@@ -42,7 +44,7 @@ def checkpoint(read_time: int) -> bytes:
     return b"".join(number.to_bytes(8, "big", signed=True) for number in numbers)
 
 
-def test_a_copy_takes_the_wheel_of_a_former_master_away(tmp_path: Path) -> None:
+def test_a_copy_removes_the_wheel_of_a_former_master(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "timerwheel").write_bytes(b"old")
     (tmp_path / "timerlog").mkdir()
@@ -56,20 +58,20 @@ def test_a_copy_takes_the_wheel_of_a_former_master_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short", checkpoint(1 << 60), checkpoint(-1)])
-def test_what_is_no_checkpoint_is_not_taken(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(ValueError, match="timer"):
         asyncio.run(TimerCopy(tmp_path).take(content))
     assert not list(tmp_path.iterdir())
 
 
-def test_timed_messages_come_once_after_a_slave_was_made_master(
+def test_timed_messages_are_delivered_once_after_a_slave_became_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"timerFlushIntervalMs": "50", "timerPrecisionMs": "100"}
     soon, later = (clock.milliseconds() + hours * HOUR for hours in (1, 2))
 
     def set_clocks_ahead(hours: int) -> None:
-        """However long the machine takes: what is due in an hour does not come before."""
+        """However slow the machine is: messages due in an hour are not delivered before."""
         ahead = hours * HOUR * 1_000_000
         monkeypatch.setattr(clock, "time_ns", lambda: time.time_ns() + ahead)
 
@@ -79,8 +81,8 @@ def test_timed_messages_come_once_after_a_slave_was_made_master(
             async with slave, Peer(first.port) as peer:
                 copies = slave.metadata.synchronize
                 assert isinstance(copies, SlaveSynchronize)
-                # Its own first round is over: what that was told may wait for the log, and while it
-                # does nothing else is asked for.
+                # Its own first round is over: that round's report may wait for the log, and
+                # meanwhile nothing else is requested.
                 await until(lambda: copies.age() >= 0)
                 for body, at in ((b"soon", soon), (b"later", later)):
                     reply = await send(peer, body, properties=f"TIMER_DELIVER_MS\x01{at}")

@@ -1,4 +1,4 @@
-"""Messages due at a time of their own: at that time, in order, across stops, unless taken back."""
+"""Timed messages: delivered at their time, in order, across stops, unless withdrawn."""
 
 import asyncio
 import errno
@@ -28,14 +28,14 @@ from tests.daemons.stopped_time import stopped_time
 from tests.waiting import until
 
 WHEEL = "rmq_sys_wheel_timer"
-# A copy of a store has all that its files are long, holes and all: a gigabyte by default.
+# A copy of a store has the full length of its files, including holes: a gigabyte by default.
 SMALL = {
     **{"mappedFileSizeCommitLog": "65536", "mappedFileSizeTimerLog": "4160"},
     **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},
 }
 
 
-def test_a_message_comes_at_the_very_time_it_is_due(tmp_path: Path) -> None:
+def test_a_message_is_delivered_at_its_exact_time(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             with stopped_time() as stopped:
@@ -66,7 +66,7 @@ def test_a_delay_counts_from_when_the_message_is_stored(tmp_path: Path, name: st
     asyncio.run(script())
 
 
-def test_messages_come_in_the_order_of_their_times(tmp_path: Path) -> None:
+def test_messages_are_delivered_in_the_order_of_their_times(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             with stopped_time() as stopped:
@@ -83,7 +83,9 @@ def test_messages_come_in_the_order_of_their_times(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_what_is_due_comes_while_others_send_faster_than_the_timer_reads(tmp_path: Path) -> None:
+def test_due_messages_are_delivered_while_clients_send_faster_than_the_timer_reads(
+    tmp_path: Path,
+) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             with stopped_time() as stopped:
@@ -131,7 +133,7 @@ def test_a_time_that_has_passed_is_now(tmp_path: Path, properties: dict[str, str
     asyncio.run(script())
 
 
-def test_with_a_delay_level_the_time_is_forgotten(tmp_path: Path) -> None:
+def test_a_delay_level_overrides_the_time(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             properties = {"TIMER_DELAY_SEC": "3600", "DELAY": "1"}
@@ -143,7 +145,7 @@ def test_with_a_delay_level_the_time_is_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["U", "Later+U"])
-def test_a_message_that_is_taken_back_never_comes(tmp_path: Path, key: str) -> None:
+def test_a_withdrawn_message_is_never_delivered(tmp_path: Path, key: str) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             with stopped_time() as stopped:
@@ -171,7 +173,7 @@ def test_a_message_that_is_taken_back_never_comes(tmp_path: Path, key: str) -> N
         ({"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": "U"}, "cannot be withdrawn"),
     ],
 )
-def test_what_the_timer_cannot_do_is_refused(
+def test_impossible_timer_requests_are_refused(
     tmp_path: Path, properties: dict[str, str], text: str
 ) -> None:
     async def script() -> None:
@@ -188,10 +190,10 @@ async def run_until_saved(broker: Broker) -> None:
     await broker.delivery.timer.timer.save()
 
 
-def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_timer(
+def test_acknowledged_messages_are_delivered_although_a_power_failure_lost_the_timers_files(
     tmp_path: Path,
 ) -> None:
-    """They were made by the first message, and not saved yet; the message is in the log."""
+    """They were created by the first message, and not saved yet; the message is in the log."""
 
     async def before() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -209,10 +211,10 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_ti
     asyncio.run(after())
 
 
-def test_what_was_acknowledged_comes_though_a_power_cut_took_the_name_of_the_wheel(
+def test_acknowledged_messages_are_delivered_although_a_power_failure_lost_the_wheels_name(
     tmp_path: Path,
 ) -> None:
-    """The timer's log has it still, as if it were in the wheel."""
+    """The timer's log still has it, as if it were in the wheel."""
     root, left = tmp_path / "store", tmp_path / "left"
 
     async def before() -> None:
@@ -250,7 +252,7 @@ def flip_a_bit_of_a_time(wheel: Path) -> None:
     ],
     ids=["short", "long", "flipped"],
 )
-def test_a_damaged_wheel_is_made_again_with_what_is_due_and_nothing_twice(
+def test_a_damaged_wheel_is_rebuilt_with_due_messages_and_nothing_twice(
     tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def before() -> None:
@@ -281,10 +283,8 @@ def remove_the_files_of_the_timer(root: Path) -> None:
     shutil.rmtree(root / "timerlog")
 
 
-def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The checkpoint stays; the start that follows puts into the wheel what is behind it."""
+def test_a_failed_fsync_is_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint stays; the next start puts everything after it into the wheel."""
     real = os.fdatasync
 
     def fail_in_timer_log(descriptor: int) -> None:
@@ -317,10 +317,10 @@ def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_stop_amid_a_save_vouches_for_nothing_that_is_not_on_the_disk(
+def test_a_stop_during_a_save_covers_nothing_that_is_not_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """The save is cancelled, and its fsync goes on in a thread."""
+    """The save is cancelled, and its fsync continues in a thread."""
     began, go_on = threading.Event(), threading.Event()
     real = os.fdatasync
 
@@ -356,10 +356,10 @@ def test_a_stop_amid_a_save_vouches_for_nothing_that_is_not_on_the_disk(
     asyncio.run(script())
 
 
-def test_slots_that_were_cut_are_on_the_disk_before_the_log_grows_beyond_where_they_pointed(
+def test_truncated_slots_are_on_the_disk_before_the_log_grows_past_their_old_positions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a second power cut the old ones would point to units of other slots."""
+    """After a second power failure the old slots would point to units of other slots."""
 
     async def before() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -388,10 +388,12 @@ def test_slots_that_were_cut_are_on_the_disk_before_the_log_grows_beyond_where_t
     asyncio.run(after())
 
 
-def test_an_offset_beyond_the_queue_is_saved_as_corrected_before_a_message_comes(
+def test_an_offset_past_the_queue_is_corrected_and_saved_before_new_messages(
     tmp_path: Path,
 ) -> None:
-    """Java does not wait for the log before it saves one, and a power cut takes the log's end."""
+    """Java does not wait for the log before it saves an offset, and a power failure loses the log's
+    end.
+    """
     check = tmp_path / "config" / "timercheck"
 
     def queue_offset() -> int:
@@ -412,9 +414,10 @@ def test_an_offset_beyond_the_queue_is_saved_as_corrected_before_a_message_comes
     asyncio.run(after())
 
 
-def test_a_slot_that_java_has_put_is_cut_whatever_its_count(tmp_path: Path) -> None:
-    """It counts messages that take others back as less than none, and none at a recovery
-    (TimerMessageStore.doEnqueue, TimerWheel.reviseSlot)."""
+def test_a_slot_written_by_java_is_truncated_whatever_its_count(tmp_path: Path) -> None:
+    """It counts messages that withdraw others as negative, and as none at a recovery
+    (TimerMessageStore.doEnqueue, TimerWheel.reviseSlot).
+    """
     wheel = TimerWheel(tmp_path / "timerwheel", 1000)
     for number, units in enumerate((-1, 0, 1)):
         wheel.put(1_790_000_000_000 + number * 1000, Slot(52, 104, units))
@@ -427,7 +430,7 @@ def test_a_slot_that_java_has_put_is_cut_whatever_its_count(tmp_path: Path) -> N
 
 
 def lose_the_end_of_the_timer_log(root: Path) -> None:
-    """All but the first unit; the wheel points to it still."""
+    """Remove all but the first unit, to which the wheel still points."""
     check = root / "config" / "timercheck"
     values = struct.unpack(">7q", check.read_bytes()[:56])
     check.write_bytes(struct.pack(">7q", values[0], 52, 1, *values[3:]))
@@ -436,7 +439,7 @@ def lose_the_end_of_the_timer_log(root: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel", "end of the log"])
-def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
+def test_messages_due_while_the_broker_is_down_are_delivered_after_its_start(
     tmp_path: Path, lose: str
 ) -> None:
 
@@ -456,7 +459,7 @@ def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
         due = stopped.now + 1500
         asyncio.run(before())
     check = tmp_path / "config" / "timercheck"
-    if lose == "checkpoint":  # as of before the messages came
+    if lose == "checkpoint":  # as before the messages arrived
         values = struct.unpack(">7q", check.read_bytes()[:56])
         check.write_bytes(struct.pack(">7q", due - 5000, 0, 0, 0, *values[4:]))
     elif lose == "wheel":
@@ -468,7 +471,7 @@ def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
     asyncio.run(after())
 
 
-def test_a_message_beyond_the_roll_window_is_put_again_on_its_way(tmp_path: Path) -> None:
+def test_a_message_beyond_the_roll_window_is_rolled(tmp_path: Path) -> None:
     async def script() -> None:
         broker = broker_on(tmp_path, timerRollWindowSlot="2")
         async with broker, Session("127.0.0.1:1") as session:
@@ -486,7 +489,7 @@ def test_a_message_beyond_the_roll_window_is_put_again_on_its_way(tmp_path: Path
     asyncio.run(script())
 
 
-def test_the_timer_log_goes_on_in_further_files(tmp_path: Path) -> None:
+def test_the_timer_log_continues_in_further_files(tmp_path: Path) -> None:
     async def script() -> None:
         broker = broker_on(tmp_path, mappedFileSizeTimerLog=str(52 * 10))
         async with broker, Session("127.0.0.1:1") as session:
@@ -501,7 +504,7 @@ def test_the_timer_log_goes_on_in_further_files(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_a_slot_is_written_whole_by_a_disk_that_takes_a_part(
+def test_a_partial_write_of_a_slot_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = TimerWheel(tmp_path / "timerwheel", 1000)
@@ -513,8 +516,8 @@ def test_a_slot_is_written_whole_by_a_disk_that_takes_a_part(
     wheel.close()
 
 
-def test_without_the_files_of_the_timer_all_its_messages_come_again(tmp_path: Path) -> None:
-    """As the refusal of another precision says: nothing else tells which have come."""
+def test_without_the_timers_files_all_its_messages_are_delivered_again(tmp_path: Path) -> None:
+    """As the refusal of another precision says: nothing else shows which were delivered."""
 
     async def before() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -535,9 +538,7 @@ def test_without_the_files_of_the_timer_all_its_messages_come_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("other", [100, 500, 2000])
-def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
-    tmp_path: Path, other: int
-) -> None:
+def test_a_wheel_of_another_precision_is_refused_with_a_remedy(tmp_path: Path, other: int) -> None:
     now = 1_790_000_000_000
     wheel = TimerWheel(tmp_path / "timerwheel", 1000)
     wheel.check_precision(now)  # nothing in it yet

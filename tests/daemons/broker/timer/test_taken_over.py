@@ -1,4 +1,4 @@
-"""A broker that goes on where another has come with the timer, and is killed."""
+"""A broker that continues another broker's timer, and is killed."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.waiting import until
 
 @pytest.mark.parametrize("kills", [1, 2])
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_the_other_one_has_delivered_does_not_come_again_behind_a_kill_before_the_first_save(
+def test_the_other_brokers_deliveries_are_not_repeated_after_a_kill_before_the_first_save(
     count: int, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def killed(timer: Timer) -> None:
@@ -50,7 +50,7 @@ def test_what_the_other_one_has_delivered_does_not_come_again_behind_a_kill_befo
 
 
 async def reads(broker: Broker, count: int, time: StoppedClock) -> None:
-    """Wait until the timer has read its queue, and has looked at what was due by then."""
+    """Wait until the timer has read its queue, and has handled the messages due by then."""
     timer = broker.delivery.timer.timer
     assert timer is not None
     await until(lambda: timer._offset == count)

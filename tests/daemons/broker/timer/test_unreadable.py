@@ -16,7 +16,7 @@ from tests.waiting import until
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["running", "killed"])
-def test_an_unreadable_message_holds_back_no_other(tmp_path: Path, is_killed: bool) -> None:
+def test_an_unreadable_message_blocks_no_other(tmp_path: Path, is_killed: bool) -> None:
     root = tmp_path / "store"
 
     async def main() -> None:

@@ -37,7 +37,7 @@ async def prepare(peer: TransactionPeer, *bodies: bytes) -> list[Place]:
 
 
 def places_of(reply: Command) -> list[Place]:
-    """Where the halves of a batch are."""
+    """The places of the halves of a batch."""
     first = int(reply.fields["queueOffset"])
     ids = reply.fields["msgId"].split(",")
     return [(decode_offset_id(each).offset, first + n) for n, each in enumerate(ids)]

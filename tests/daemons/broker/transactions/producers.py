@@ -23,7 +23,7 @@ GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 class Half:
-    """What a producer knows of a half that it has sent."""
+    """The data of a half that its producer keeps."""
 
     def __init__(self, reply: Command) -> None:
         assert reply.code == ResponseCode.SUCCESS, reply
@@ -107,7 +107,7 @@ class TransactionPeer:
 
 
 def kept(broker: Broker, topic: str) -> list[StoredMessage]:
-    """What is in queue 0 of a topic that clients cannot read."""
+    """The messages in queue 0 of a topic that clients cannot read."""
     found = []
     for offset in range(broker.stores.messages.max_offset(topic, 0)):
         entry = broker.stores.messages.entries.at(topic, 0, offset)
@@ -118,7 +118,7 @@ def kept(broker: Broker, topic: str) -> list[StoredMessage]:
 
 
 def operations(broker: Broker) -> list[StoredMessage]:
-    """What is in the operation topic."""
+    """The messages of the operation topic."""
     return kept(broker, OPERATION)
 
 
@@ -126,7 +126,7 @@ Script = Callable[[Broker, TransactionPeer], Awaitable[None]]
 
 
 def run(tmp_path: Path, script: Script, **settings: str) -> None:
-    """Have a producer, whose group the broker knows, do something with a broker of its own."""
+    """Run a script with a producer, whose group the broker knows, and its own broker."""
 
     async def main() -> None:
         async with broker_on(tmp_path, **settings) as broker, Session("127.0.0.1:1") as session:

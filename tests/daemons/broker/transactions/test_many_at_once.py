@@ -75,10 +75,10 @@ def test_a_batch_is_stored_as_the_same_halves_as_its_messages_one_by_one(tmp_pat
         ("TRAN_MSG\x01true\x02PGROUP\x01P", {"own": "x" * 32_500}),
     ],
 )
-def test_what_is_no_batch_of_halves_is_refused_as_a_whole(
+def test_an_invalid_batch_of_halves_is_refused_as_a_whole(
     tmp_path: Path, common: str, properties: dict[str, str]
 ) -> None:
-    """With the code that Java's brokers give to every such batch: senders then send one by one."""
+    """With the code that Java's brokers use for every such batch: clients then send one by one."""
 
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         reply = await send(peer, message(b"good"), message(b"bad", **properties), common=common)
@@ -89,7 +89,7 @@ def test_what_is_no_batch_of_halves_is_refused_as_a_whole(
     run(tmp_path, script)
 
 
-def test_a_client_does_not_say_where_its_halves_belong(tmp_path: Path) -> None:
+def test_a_client_cannot_choose_the_target_of_its_halves(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         lies = {"REAL_TOPIC": "Secret", "REAL_QID": "7", "TRAN_PREPARED_QUEUE_OFFSET": "0"}
         text = "".join(f"\x02{name}\x01{value}" for name, value in lies.items())
@@ -123,7 +123,7 @@ def test_a_batch_that_is_sent_twice_is_one_of_transactions(tmp_path: Path) -> No
     run(tmp_path, script)
 
 
-def test_those_behind_one_that_cannot_end_are_not_tried(tmp_path: Path) -> None:
+def test_halves_after_one_that_cannot_end_are_not_tried(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         places = await prepare(peer, b"a", b"b", b"c", b"d")
         assert (await end(peer, [places[1]], ROLLBACK)).code == ResponseCode.SUCCESS
@@ -155,7 +155,7 @@ def test_one_request_ends_no_more_than_fits_into_a_turn(
     run(tmp_path, script)
 
 
-def test_a_body_that_names_no_halves_is_told_before_anything_ends(tmp_path: Path) -> None:
+def test_an_invalid_body_is_refused_before_anything_ends(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         ((physical, offset),) = await prepare(peer, b"a")
         header = {"producerGroup": GROUP, "tranStateTableOffset": str(offset), "msgId": "id"}
@@ -169,7 +169,7 @@ def test_a_body_that_names_no_halves_is_told_before_anything_ends(tmp_path: Path
     run(tmp_path, script)
 
 
-def test_what_was_prepared_in_a_batch_is_open_after_a_start(tmp_path: Path) -> None:
+def test_halves_prepared_in_a_batch_are_open_after_a_start(tmp_path: Path) -> None:
     places: list[Place] = []
 
     async def before(broker: Broker, peer: TransactionPeer) -> None:
@@ -198,7 +198,7 @@ PROPERTIES: list[dict[str, str]] = [
 
 
 def finals_of(folder: Path, usual: bool, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What a commit makes of halves of every kind, and how they are found."""
+    """The result of committing halves of every kind, and how they are found."""
     found: list[object] = []
 
     async def script(broker: Broker, peer: TransactionPeer) -> None:
@@ -240,7 +240,7 @@ def finals_of(folder: Path, usual: bool, monkeypatch: pytest.MonkeyPatch) -> lis
 
 
 def vars_of(message: StoredMessage) -> dict[str, object]:
-    """All but the times and the port, which differ from run to run."""
+    """Everything except the times and the port, which differ from run to run."""
     names = "topic queue_id queue_offset physical_offset flag sys_flag reconsume_times store_size"
     names += " body body_crc properties prepared_transaction_offset"
     return {name: getattr(message, name) for name in names.split()} | {
@@ -248,10 +248,10 @@ def vars_of(message: StoredMessage) -> dict[str, object]:
     }
 
 
-def test_usual_halves_become_what_any_half_becomes(
+def test_the_fast_way_commits_halves_like_the_slow_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same records, entries and items of the index as the way of all halves makes."""
+    """The same records, entries and items of the index as by the slow way."""
     usual = finals_of(tmp_path / "usual", True, monkeypatch)
     assert len(usual) > 2 * len(PROPERTIES)
     assert usual == finals_of(tmp_path / "any", False, monkeypatch)
@@ -270,7 +270,7 @@ def test_a_damaged_half_is_not_committed(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_what_a_request_names_is_not_kept_while_the_disk_works(tmp_path: Path) -> None:
+def test_the_halves_of_a_request_are_not_kept_while_the_disk_works(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         first, *more, last = await prepare(peer, b"one", b"two", b"three")
         header = {"producerGroup": GROUP, "tranStateTableOffset": str(first[1]), "msgId": "id"}
@@ -286,7 +286,7 @@ def test_what_a_request_names_is_not_kept_while_the_disk_works(tmp_path: Path) -
     run(tmp_path, script, flushDiskType="SYNC_FLUSH")
 
 
-def test_those_before_a_place_that_the_disk_does_not_give_are_told_as_ended(
+def test_halves_before_an_unreadable_one_are_reported_as_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:

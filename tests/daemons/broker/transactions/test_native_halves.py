@@ -120,7 +120,7 @@ def _compare(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
         raise
 
 
-def test_halves_become_natively_what_they_become_in_python(
+def test_the_native_path_commits_halves_like_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_still(monkeypatch.setattr)
@@ -170,7 +170,7 @@ def test_only_the_first_half_of_a_request_is_ended_by_python(
     assert seen == ["commit"]
 
 
-def test_what_the_native_path_fails_at_is_ended_by_python(
+def test_python_ends_halves_at_which_the_native_path_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:

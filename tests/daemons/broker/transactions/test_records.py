@@ -66,7 +66,7 @@ def test_a_half_of_a_batch_has_the_id_that_its_record_is_read_with(text: str) ->
     assert unique_id_in(field).decode() == decode(text).get("UNIQ_KEY", "")
 
 
-def test_a_message_with_another_body_or_id_is_not_what_became_of_a_half() -> None:
+def test_a_message_with_another_body_or_id_is_not_the_final_record_of_a_half() -> None:
     message = half(1, "U")
     assert is_final_of(half(9, "U"), message)
     assert not is_final_of(half(9, "V"), message)
@@ -85,7 +85,7 @@ def test_a_half_without_an_id_is_found_after_it_was_put_again() -> None:
     assert len(ledger) == 0
 
 
-def test_only_so_many_transactions_that_were_given_up_are_remembered() -> None:
+def test_a_limited_number_of_given_up_transactions_is_remembered() -> None:
     ledger = Ledger()
     for offset in range(10_001):
         message = half(offset, f"U{offset}")
@@ -96,7 +96,7 @@ def test_only_so_many_transactions_that_were_given_up_are_remembered() -> None:
     assert ledger.find(half(1, "U1")) == 1
 
 
-def test_ten_thousand_that_were_given_up_end_one_by_one_without_a_look_at_each_other() -> None:
+def test_ten_thousand_given_up_transactions_end_in_linear_time() -> None:
     ledger = Ledger()
     count = 10_000
     for offset in range(count):
@@ -107,7 +107,7 @@ def test_ten_thousand_that_were_given_up_end_one_by_one_without_a_look_at_each_o
         assert ledger.find(half(offset, f"U{offset}")) == offset
         ledger.begin_ends([offset])
         ledger.remove([offset])
-    assert time.thread_time() - began < 0.5  # 1.5 s where all of them are looked at
+    assert time.thread_time() - began < 0.5  # 1.5 s if all of them are compared
     assert [ledger.find(half(n, f"U{n}")) for n in (0, 1, 2, 3)] == [None, 1, None, 3]
     ledger.add(half(count, "U1"), count)  # its producer has sent it again
     assert ledger.find(half(1, "U1")) == count
@@ -130,7 +130,7 @@ def test_halves_can_be_ended_up_to_the_first_that_is_not_open_or_named_twice() -
     assert ledger.offsets() == [13]
 
 
-def test_operations_are_passed_in_order_and_only_if_all_their_halves_are() -> None:
+def test_operations_are_passed_in_order_and_only_with_all_their_halves() -> None:
     operations = Operations()
     assert operations.passed(100, 7) == 7  # none: the end of the queue
     operations.add(7, [10])

@@ -1,4 +1,4 @@
-"""A transaction that cannot end now is open as before."""
+"""A transaction that cannot end now stays open."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ OLD = 3_600_000
 
 
 def fail_next_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next batch meets a disk without space."""
+    """Let the next batch fail with a full disk."""
 
     def write(self: MappedFile, data: bytes, position: int) -> None:
         monkeypatch.undo()
@@ -94,7 +94,7 @@ def test_a_half_that_cannot_be_put_again_stays_where_it_is(
     asyncio.run(script())
 
 
-def test_a_half_that_is_not_stored_is_no_open_transaction(
+def test_a_half_that_is_not_stored_is_not_an_open_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script() -> None:
@@ -109,7 +109,7 @@ def test_a_half_that_is_not_stored_is_no_open_transaction(
 
 
 def test_a_half_that_was_sent_twice_is_one_transaction(tmp_path: Path) -> None:
-    """As a producer does whose first try was not answered in time."""
+    """As a producer does whose first attempt was not answered in time."""
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:

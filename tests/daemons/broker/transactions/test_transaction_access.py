@@ -1,4 +1,4 @@
-"""Who may end a transaction, where access control is on."""
+"""Which clients may end a transaction with access control."""
 
 import asyncio
 from pathlib import Path
@@ -37,7 +37,9 @@ def session(who: str) -> Session:
 
 
 @pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
-def test_only_who_may_send_to_the_topic_of_a_half_ends_it(tmp_path: Path, how: int) -> None:
+def test_only_a_client_that_may_send_to_the_topic_of_a_half_ends_it(
+    tmp_path: Path, how: int
+) -> None:
     async def script() -> None:
         broker = broker_on(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path))
         async with broker, session("owner") as own, session("other") as foreign:
@@ -56,8 +58,8 @@ def test_only_who_may_send_to_the_topic_of_a_half_ends_it(tmp_path: Path, how: i
     asyncio.run(script())
 
 
-def test_a_request_that_ends_many_needs_the_right_to_the_topic_of_each(tmp_path: Path) -> None:
-    """One that may not be ended stops it."""
+def test_a_request_for_many_halves_needs_permission_for_each_topic(tmp_path: Path) -> None:
+    """A half that may not be ended stops the request."""
 
     async def script() -> None:
         broker = broker_on(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path))
@@ -82,7 +84,7 @@ def test_a_request_that_ends_many_needs_the_right_to_the_topic_of_each(tmp_path:
     ("code", "field"),
     [(RequestCode.SEND_REPLY_MESSAGE, "topic"), (RequestCode.SEND_REPLY_MESSAGE_V2, "b")],
 )
-def test_a_reply_needs_the_right_to_its_topic(tmp_path: Path, code: int, field: str) -> None:
+def test_a_reply_needs_permission_for_its_topic(tmp_path: Path, code: int, field: str) -> None:
     async def script() -> None:
         broker = broker_on(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path))
         async with broker, session("other") as foreign:

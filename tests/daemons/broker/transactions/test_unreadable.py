@@ -9,7 +9,7 @@ from tests.daemons.broker.transactions.producers import COMMIT, HALF, Transactio
 from tests.daemons.broker.unreadable import unreadable
 
 
-def test_a_start_passes_over_an_unreadable_half(tmp_path: Path) -> None:
+def test_a_start_skips_an_unreadable_half(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             peer = TransactionPeer(session, broker.address)
