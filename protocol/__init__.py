@@ -1,1 +1,1 @@
-"""The wire of RocketMQ, shared by client and daemons: bytes in, values out, and no I/O."""
+"""The wire format of RocketMQ, shared by client and daemons; no I/O."""

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 _LONG_MAX = (1 << 63) - 1
 _MOST_LITE_MINUTES = 30 * 24 * 60
-MAX_TEXT = 255  # characters of a value that is any text
+MAX_TEXT = 255  # characters of a value that may be any text
 
 
 class Attribute(NamedTuple):
-    """The values that an attribute may have: one of `values`, or a number of `numbers`, or a text.
+    """The values that an attribute may have: one of `values`, a number in `numbers`, or any text.
 
-    `refused` are values that Java accepts and that this broker cannot serve.
+    `refused` are values that Java accepts and this broker does not support.
     """
 
     values: frozenset[str] = frozenset()
@@ -80,7 +80,7 @@ GROUP = {
 
 
 def parse_changes(text: str) -> dict[str, str]:
-    """The changes in `+key=value,-key` (AttributeParser.parseToMap). Raises ValueError."""
+    """Parse the changes in `+key=value,-key` (AttributeParser.parseToMap). Raises ValueError."""
     changes: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
@@ -103,7 +103,7 @@ def check_changes(
     (AttributeUtil.alterCurrentAttributes).
 
     Raises:
-        ValueError: an attribute is unknown, may not change, or has a value that it may not have.
+        ValueError: an attribute is unknown, must not change, or has an invalid value.
     """
     seen: set[str] = set()
     for signed, value in changes.items():
@@ -130,7 +130,7 @@ def check_changes(
 def apply_changes(
     current: Mapping[str, str] | None, changes: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """The attributes after a change that `check_changes` accepts. Those it does not name stay."""
+    """Return the attributes after a change that `check_changes` accepts. Other attributes stay."""
     after = dict(current or {})
     for signed, value in (changes or {}).items():
         if _is_unchanged(current, signed, value):
@@ -143,5 +143,5 @@ def apply_changes(
 
 
 def _is_unchanged(current: Mapping[str, str] | None, key: str, value: str) -> bool:
-    """Whether a key without a sign has its stored value: tools send whole settings back."""
+    """Whether an unsigned key has its stored value: tools send back all settings."""
     return bool(value) and (current or {}).get(key) == value

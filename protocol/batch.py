@@ -14,7 +14,7 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import Buffer, Message
 from mq.protocol.names import RETRY_PREFIX
 
-#: What stands before the body of an element: names, and letters of `struct`.
+#: The fields before the body of an element: names, and letters of `struct`.
 HEAD_FIELDS = (
     ("size", "i"),  # of the element
     ("magic", "i"),  # not used
@@ -27,18 +27,19 @@ _SHORT = struct.Struct(">h")
 
 
 class BatchElement(NamedTuple):
-    """One message of a batch, as views into the buffer that it came in."""
+    """One message of a batch, as views into the received buffer."""
 
     flag: int
     body: memoryview
-    properties: memoryview  # UTF-8; properties.decode reads the text
+    properties: memoryview  # UTF-8; properties.decode parses the text
 
 
 def encode_batch(messages: Sequence[Message]) -> bytes:
-    """The body of a batch request. Bodies are not compressed in batches.
+    """Return the body of a batch request. Bodies are not compressed in batches.
 
     Raises:
-        ValueError: no message, or messages that cannot go together (MessageBatch.generateFromList).
+        ValueError: no message, or messages that cannot form a batch
+            (MessageBatch.generateFromList).
     """
     check_batch(messages)
     pieces: list[bytes | memoryview] = []
@@ -56,10 +57,10 @@ def encode_batch(messages: Sequence[Message]) -> bytes:
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Make sure that messages can be one batch.
+    """Check that messages can form one batch.
 
     Raises:
-        ValueError: they cannot; it says why.
+        ValueError: they cannot; the text has the reason.
     """
     if not messages:
         raise ValueError("a batch needs at least one message")
@@ -79,8 +80,8 @@ def decode_batch(buffer: Buffer) -> Iterator[BatchElement]:
     """Read the elements of a batch one by one.
 
     Raises:
-        RemoteProtocolError: the lengths do not add up; it says where. Elements before the damage
-            have been yielded by then.
+        RemoteProtocolError: the lengths do not add up; it has the position. Elements before the
+            damage have been yielded by then.
     """
     view = memoryview(buffer)
     end = len(view)

@@ -1,4 +1,4 @@
-"""CRC-32 as records carry it: ISA-L's where there is a build of it, ten times as fast as zlib's."""
+"""CRC-32 for records: ISA-L's if it is available, ten times as fast as zlib's."""
 
 try:
     from isal.isal_zlib import crc32

@@ -1,13 +1,13 @@
-"""Codes of the remoting protocol: what is asked, what came of it, who speaks.
+"""Codes of the remoting protocol: requests, responses, languages.
 
-Wire values: never renumber, never reuse. A gap in the numbers is a gap in Java too.
-Sources: org.apache.rocketmq.common.protocol.RequestCode and ResponseCode, remoting.protocol
+Wire values: never renumber, never reuse. A gap in the numbers is a gap in Java too. Sources:
+org.apache.rocketmq.common.protocol.RequestCode and ResponseCode, remoting.protocol
 RemotingSysResponseCode and LanguageCode.
 
-A request code is all that is known of a request, in one row (`mq.protocol.requests`). From the rows
-derive the access control of brokers and of name servers, what a dry run sends, the tables of
-docs/protocol.md and docs/permissions.md, and tests that walk every code. The header of a request is
-found by its declaration (`mq.protocol.headers.HEADERS`).
+The row of a request code holds all properties of the request (`mq.protocol.requests`). The access
+control of brokers and of name servers, the requests that a dry run sends, the tables of
+docs/protocol.md and docs/permissions.md, and tests over all codes are derived from the rows. The
+header of a request is found by its declaration (`mq.protocol.headers.HEADERS`).
 """
 
 from collections.abc import Iterator
@@ -44,21 +44,21 @@ from mq.protocol.requests import (
     Row,
 )
 
-ONLY_4 = "4.x"  # known to 4.9.8, gone in 5.x
+ONLY_4 = "4.x"  # known to 4.9.8, removed in 5.x
 SINCE_5 = "5.x"  # unknown to 4.9.8
 ONLY_SNODE = "snode"  # of the snode branch of 2019, which no release has
 
 
 @unique
 class Dialect(Enum):
-    """Which meaning a request code has on a connection; docs/decisions/0059-dialects.md."""
+    """The meaning of request codes on a connection; docs/decisions/0059-dialects.md."""
 
-    ORDINARY = "ordinary"  # RequestCode: what a connection speaks until something else is agreed on
-    SNODE = "snode"  # SnodeCode, and RequestCode for what that does not have
+    ORDINARY = "ordinary"  # RequestCode: the default of a connection
+    SNODE = "snode"  # SnodeCode, and RequestCode for all other codes
 
 
 class _Asked(IntEnum):
-    """A request's number, with what is known of it."""
+    """The number of a request, with its properties."""
 
     _value_: int
     kind: RequestKind
@@ -68,7 +68,7 @@ class _Asked(IntEnum):
     release: str  #: "" for every release, else ONLY_4, SINCE_5 or ONLY_SNODE
 
     def __new__(cls, *row: Any) -> "_Asked":
-        """The fields of a Row, which an enum takes apart as it does any tuple."""
+        """The arguments are the fields of a Row, which an enum unpacks like any tuple."""
         number, *known = row
         member = int.__new__(cls, number)
         member._value_ = number
@@ -77,7 +77,7 @@ class _Asked(IntEnum):
 
     @property
     def needs(self) -> str:
-        """The rights for people: "SUB topic, SUB group", "any account", "an administrator"."""
+        """The rights as text: "SUB topic, SUB group", "any account", "an administrator"."""
         if self.rights is None:
             return "an administrator"
         return ", ".join(map(str, self.rights)) or "any account"
@@ -85,10 +85,10 @@ class _Asked(IntEnum):
 
 @unique
 class RequestCode(_Asked):
-    """What a request asks for."""
+    """Request codes."""
 
     SEND_MESSAGE = Row(10, SEND, BROKER, SEND_TO_TOPIC)
-    # A pull can carry an offset to commit: whoever may only read takes that out first.
+    # A pull may carry an offset to commit: it is removed for accounts that may only read.
     PULL_MESSAGE = Row(11, READ, BROKER | FILTER_SERVER | SNODE, READ_TOPIC_AS_GROUP)
     QUERY_MESSAGE = Row(12, READ, BROKER, READ_TOPIC)
     QUERY_BROKER_OFFSET = Row(13, READ, NOBODY)
@@ -127,7 +127,7 @@ class RequestCode(_Asked):
     DELETE_ACL_CONFIG = Row(51, WRITE, BROKER, release=ONLY_4)
     GET_BROKER_CLUSTER_ACL_INFO = Row(52, READ, BROKER, release=ONLY_4)
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = Row(53, WRITE, BROKER, release=ONLY_4)
-    # Of 4.9.7; 4.9.8 has dropped it.
+    # Of 4.9.7; removed in 4.9.8.
     GET_BROKER_CLUSTER_ACL_CONFIG = Row(54, READ, BROKER, release=ONLY_4)
     GET_TIMER_CHECK_POINT = Row(60, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
     GET_TIMER_METRICS = Row(61, READ, NOBODY, release=SINCE_5)
@@ -166,7 +166,7 @@ class RequestCode(_Asked):
         225, WRITE, BROKER, body="SubscriptionGroupList", release=SINCE_5
     )
     QUERY_TOPIC_CONSUME_BY_WHO = Row(300, READ, BROKER, ANY_ACCOUNT)
-    # Its handler asks who it is: the one key that the broker gives to filter servers it starts.
+    # Its handler checks the caller: only the key that the broker gives to its own filter servers.
     REGISTER_FILTER_SERVER = Row(301, WRITE, BROKER, ANY_ACCOUNT)
     REGISTER_MESSAGE_FILTER_CLASS = Row(302, WRITE, FILTER_SERVER, READ_TOPIC_AS_GROUP)
     QUERY_CONSUME_TIME_SPAN = Row(303, READ, BROKER, ANY_ACCOUNT)
@@ -188,7 +188,7 @@ class RequestCode(_Asked):
     GET_NAMESRV_CONFIG = Row(319, READ, NAME_SERVER)
     SEND_BATCH_MESSAGE = Row(320, SEND, BROKER | SNODE, SEND_TO_TOPIC)
     QUERY_CONSUME_QUEUE = Row(321, READ, BROKER, READ_TOPIC)
-    # This puts off the expiry of a broker, as BROKER_HEARTBEAT does.
+    # This postpones the expiry of a broker, as BROKER_HEARTBEAT does.
     QUERY_DATA_VERSION = Row(322, WRITE, NAME_SERVER, body="DataVersion")
     RESUME_CHECK_HALF_MESSAGE = Row(323, WRITE, BROKER)
     SEND_REPLY_MESSAGE = Row(324, SEND, BROKER, SEND_TO_TOPIC)
@@ -226,7 +226,8 @@ class RequestCode(_Asked):
     REMOVE_BROKER = Row(903, WRITE, NOBODY, release=SINCE_5)
     BROKER_HEARTBEAT = Row(904, WRITE, NAME_SERVER | CONTROLLER, release=SINCE_5)
     NOTIFY_MIN_BROKER_ID_CHANGE = Row(905, WRITE, BROKER, ANY_ACCOUNT, release=SINCE_5)
-    # What it can change in Java it cannot here: see its handler. A notice only has a broker ask.
+    # It cannot change here what it changes in Java: see its handler. A notice only triggers a
+    # query.
     EXCHANGE_BROKER_HA_INFO = Row(906, WRITE, BROKER, ANY_ACCOUNT, release=SINCE_5)
     GET_BROKER_HA_STATUS = Row(907, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
     RESET_MASTER_FLUSH_OFFSET = Row(908, WRITE, NOBODY, release=SINCE_5)
@@ -278,16 +279,16 @@ class RequestCode(_Asked):
     )
 
 
-#: Of the answer to a snode's heartbeat: which dialect the connection speaks from then on.
+#: A field of the response to a snode's heartbeat: the dialect of the connection from then on.
 DIALECT_FIELD = "dialect"
 
 
 @unique
 class SnodeCode(_Asked):
-    """What a request asks for in the dialect of snodes, where that differs from RequestCode.
+    """Request codes in the dialect of snodes, if they differ from RequestCode.
 
-    351 to 355 mean something else to a broker of 5.x, on an ordinary connection. Of a broker the
-    dialect asks for an administrator: see Row.
+    351 to 355 have other meanings for a broker of 5.x on an ordinary connection. A broker accepts
+    this dialect only from administrators: see Row.
     """
 
     REGISTER_SNODE = Row(350, WRITE, NAME_SERVER, release=ONLY_SNODE)
@@ -301,19 +302,19 @@ class SnodeCode(_Asked):
 #: A request code of either dialect.
 AnyCode = RequestCode | SnodeCode
 
-#: Those that send messages, as themselves: not one that is answered, or sent back.
+#: Requests that send messages themselves, without replies and messages sent back.
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
-#: Those that read a queue from an offset on, and may carry one to commit.
+#: Requests that read a queue from an offset on, and may carry an offset to commit.
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
 def answered_by(role: Role, dialect: Dialect | None = None) -> Iterator[AnyCode]:
-    """What is asked of a broker, a name server, a client, a controller or a snode.
+    """Return the requests to a broker, a name server, a client, a controller or a snode.
 
-    Without a dialect what any connection may ask: of a broker the ordinary codes. (The codes of the
-    two meet at brokers only: at the port of a snode there is one dialect, and of what a name server
-    or a client is asked no number has two meanings.)
+    Without a dialect: those of any connection; for a broker the ordinary codes. (The two dialects
+    meet only at brokers: the port of a snode has one dialect, and among the requests to a name
+    server or a client no number has two meanings.)
     """
     if dialect is None and role is BROKER:
         dialect = Dialect.ORDINARY
@@ -324,9 +325,9 @@ def answered_by(role: Role, dialect: Dialect | None = None) -> Iterator[AnyCode]
 
 
 def kind_of(code: int) -> RequestKind:
-    """What a request does. A number that no row has writes: nobody knows that it does not.
+    """Return the kind of a request. An unknown number counts as a write, to be safe.
 
-    A bare number is taken for one of the ordinary dialect.
+    A bare number is taken as one of the ordinary dialect.
     """
     if isinstance(code, _Asked):
         return code.kind
@@ -337,7 +338,7 @@ def kind_of(code: int) -> RequestKind:
 
 
 class _Result(IntEnum):
-    """A response code that remembers which releases know it."""
+    """A response code with the releases that know it."""
 
     _value_: int
     release: str  #: "" for every release, else ONLY_4 or SINCE_5
@@ -350,11 +351,11 @@ class _Result(IntEnum):
 
 
 class ResponseCode(_Result):
-    """What came of a request.
+    """Response codes.
 
     5.x gave 209, 210 and 211 a second meaning: the 4.9.8 name is the canonical one here, because
-    4.9.8 is the reference release, and the name of 5.x is its alias. Which one a peer means follows
-    from the request: the old three answer ACL requests (50, 51, 53), the new ones answer others.
+    4.9.8 is the reference release, and the name of 5.x is its alias. The request determines which
+    one a peer means: the old three answer ACL requests (50, 51, 53), the new ones answer others.
     """
 
     RPC_TIME_OUT = -1006, SINCE_5
@@ -430,7 +431,7 @@ class ResponseCode(_Result):
 
 @unique
 class LanguageCode(IntEnum):
-    """The language that a peer is written in (RemotingCommand.language)."""
+    """The implementation language of a peer (RemotingCommand.language)."""
 
     JAVA = 0
     CPP = 1

@@ -1,4 +1,4 @@
-"""A remoting command: the one thing that both sides send, as request or as response."""
+"""A remoting command: the unit that both sides send, as request or as response."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 _H = TypeVar("_H", bound="Header")
 _B = TypeVar("_B", bound="Body")
 
-RESPONSE = 1  # flag bit: an answer; its opaque names the request
-ONE_WAY = 2  # flag bit: nobody waits for an answer
+RESPONSE = 1  # flag bit: a response; its opaque identifies the request
+ONE_WAY = 2  # flag bit: no response is expected
 
 JSON = 0  # serialization: the header is a JSON object
-ROCKETMQ = 1  # serialization: the header is RocketMQ's own binary form
+ROCKETMQ = 1  # serialization: the header is in RocketMQ's own binary form
 
-# Fields that a log must not show.
+# Fields that must not appear in logs.
 _SECRET_FIELDS = frozenset(("Signature", "SecurityToken", "secretKey"))
 
 
 class Command:
     """A request or a response.
 
-    ``fields`` are the extFields of the wire: text by text, never None. ``body`` is bytes on the way
-    in and any bytes-like on the way out. ``opaque`` pairs a response with its request and is only
-    unique on one connection.
+    ``fields`` are the extFields of the wire: text by text, never None. ``body`` is bytes in
+    received commands and any bytes-like object in commands to send. ``opaque`` pairs a response
+    with its request and is only unique on one connection.
     """
 
     __slots__ = (
@@ -83,9 +83,9 @@ class Command:
         return bool(self.flag & ONE_WAY)
 
     def read_header(self, schema: type[_H]) -> _H:
-        """The extFields, read as a header; whoever asks again gets the same object.
+        """Return the extFields parsed as a header; every call returns the same object.
 
-        So who checks a request and who serves it cannot see different names in it.
+        So the access check and the handler of a request cannot see different names in it.
 
         Raises:
             RemoteProtocolError: a required field is missing or a value malformed.
@@ -101,7 +101,7 @@ class Command:
         return known
 
     def read_body(self, schema: type[_B]) -> _B:
-        """The body, read likewise. Raises what `read_header` does."""
+        """Return the body, parsed in the same way. Raises what `read_header` raises."""
         try:
             known = self._body_read
         except AttributeError:
@@ -119,7 +119,7 @@ class Command:
         *,
         remark: str | None = None,
     ) -> "Command":
-        """The response to this request, in the serialization the request came in."""
+        """Return the response to this request, in the serialization of the request."""
         return Command(
             code,
             fields,
@@ -147,9 +147,8 @@ def command_from_header(header: dict[str, object], body: bytes, serialization: i
     """Build a command from a parsed header.
 
     Values are converted as Java's JSON decoder converts them, because some clients write them in
-    other forms: a number may be text, and among the extFields any value may be bare.
-
-    Raises RemoteProtocolError where a value has a form that has no conversion.
+    other forms: a number may be text, and extFields may have values of any type. Raises
+    RemoteProtocolError for a value that cannot be converted.
     """
     return Command(
         _number(header, "code"),
@@ -165,15 +164,16 @@ def command_from_header(header: dict[str, object], body: bytes, serialization: i
 
 
 def is_plain(header: Mapping[str, object]) -> bool:
-    """Whether the values of a parsed header that handlers read have the usual forms: they need no
-    conversion by `command_from_header`."""
+    """Whether the values of a parsed header that handlers read have the usual types: they need no
+    conversion by `command_from_header`.
+    """
     fields = header.get("extFields")
     if type(header.get("flag")) is not int or type(header.get("opaque")) is not int:
         return False
     if type(fields) is not dict:
         return False
     try:
-        "".join(fields.values())  # the cheapest check of the types of many values
+        "".join(fields.values())  # the cheapest type check of many values
     except TypeError:
         return False
     return True
@@ -220,7 +220,7 @@ def _text_fields(fields: object) -> dict[str, str]:
 
 
 def _language(value: object) -> int:
-    """The code of a language by name (JSON headers) or number (binary ones); else OTHER."""
+    """Return the code of a language by name (JSON headers) or number (binary ones); else OTHER."""
     if type(value) is str:
         return LanguageCode.__members__.get(value, LanguageCode.OTHER)
     return value if type(value) is int else LanguageCode.OTHER

@@ -1,8 +1,7 @@
-"""Readers of commands: bytes in, in whatever pieces, whole frames out. No I/O.
+"""Readers of commands: from arbitrary pieces of bytes to whole frames. No I/O.
 
-The same machine serves broker, name server, client and tests. It never holds more than one frame
-that has not arrived whole; a frame over the limit is refused when its length is read, before any
-of it is kept.
+Broker, name server, client and tests use the same reader. It never holds more than one incomplete
+frame; a frame over the limit is refused when its length is read, before any of it is stored.
 """
 
 from collections.abc import Iterator
@@ -13,24 +12,24 @@ from mq.protocol.frame import INT, MAX_FRAME, decode
 
 
 class FrameBuffer:
-    """Cuts a stream of bytes into frames."""
+    """Splits a stream of bytes into frames."""
 
     __slots__ = ("_missing", "pieces", "size")
 
     def __init__(self) -> None:
-        self.pieces: list[bytes] = []  # of a frame that has not come whole
-        self.size = 0  # their bytes
-        self._missing = 0  # bytes the first frame still lacks, when that is known
+        self.pieces: list[bytes] = []  # of an incomplete frame
+        self.size = 0  # total of their bytes
+        self._missing = 0  # bytes that the first frame still lacks, if known
 
     @property
     def missing(self) -> int:
-        """The bytes that the frame in pieces still lacks, 0 where that is not known."""
+        """The number of bytes that the incomplete frame still lacks, 0 if unknown."""
         return self._missing if self.size >= INT.size else 0
 
     def take(self, data: bytes) -> bytes:
-        """Join what came before with what came now, once it holds a whole frame; else b"".
+        """Join earlier and new bytes when they hold a whole frame; otherwise return b"".
 
-        Large frames arrive in many pieces: joining only when the last one is here keeps the cost
+        Large frames arrive in many pieces: joining them only after the last one keeps the cost
         linear.
         """
         if not self.pieces:
@@ -46,9 +45,9 @@ class FrameBuffer:
         return whole
 
     def keep(self, data: bytes, position: int) -> None:
-        """Keep what follows position for the next time: a frame that has not arrived whole.
+        """Keep the bytes from `position` on, an incomplete frame, for the next call.
 
-        Raises RemoteProtocolError for a length that no frame can have.
+        Raises RemoteProtocolError for an invalid frame length.
         """
         left = len(data) - position
         if left == 0:
@@ -64,13 +63,13 @@ class FrameBuffer:
 
 
 def check_length(length: int) -> None:
-    """Raise RemoteProtocolError for a length that no frame can have."""
+    """Raise RemoteProtocolError for an invalid frame length."""
     if length < 4 or length > MAX_FRAME:
         raise RemoteProtocolError(f"a frame of {length} bytes; 4 to {MAX_FRAME} are accepted")
 
 
 class CommandReader:
-    """Reads commands from bytes in whatever pieces they arrive."""
+    """Reads commands from bytes that arrive in arbitrary pieces."""
 
     __slots__ = ("_buffer",)
 
@@ -78,10 +77,10 @@ class CommandReader:
         self._buffer = FrameBuffer()
 
     def receive(self, data: bytes) -> Iterator[Command]:
-        """Yield every command that is whole now; keep the rest.
+        """Yield every complete command; keep the rest.
 
-        Raises RemoteProtocolError at bytes that are not a frame; the connection is then of no use,
-        because nothing tells where the next frame begins.
+        Raises RemoteProtocolError at bytes that are not a frame; the connection is then unusable,
+        because the start of the next frame is unknown.
         """
         data = self._buffer.take(data)
         position = 0

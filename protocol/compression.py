@@ -1,6 +1,6 @@
-"""Compressed bodies: zlib, LZ4 frames and zstd, told apart by bits of the sysFlag.
+"""Compressed bodies: zlib, LZ4 frames and zstd, distinguished by bits of the sysFlag.
 
-Sources: org.apache.rocketmq.common.compression. The libraries are loaded when first used.
+Sources: org.apache.rocketmq.common.compression. The libraries are loaded on first use.
 """
 
 from enum import IntEnum
@@ -8,14 +8,14 @@ from enum import IntEnum
 from mq.protocol.errors import NoMemoryForBody, RemoteProtocolError
 from mq.protocol.flags import SysFlag
 
-# A producer refuses bodies over 4 MiB before it compresses them (maxMessageSize), a broker sees
-# only what is left of them. Sixteen times the default is room for those who raised it, and still
+# A producer refuses bodies over 4 MiB before it compresses them (maxMessageSize); a broker sees
+# only the compressed ones. Sixteen times the default leaves room for raised limits, and is still
 # far below the gigabytes that four crafted megabytes can grow to.
 MAX_DECOMPRESSED = 64 * 1024 * 1024
 
 _PIECE = 256 * 1024
 
-# How zlib, zstd and LZ4 say that there is no memory, where Python does not say it for them.
+# How zlib, zstd and LZ4 report a lack of memory, if not as MemoryError.
 _NO_MEMORY = ("Error -4 ", "not enough memory", "allocation_failed")
 
 
@@ -29,7 +29,7 @@ class CompressionType(IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """The bits that mark a body compressed so."""
+        """The bits that mark a body compressed with this codec."""
         return SysFlag.COMPRESSED | self << SysFlag.COMPRESSION_SHIFT
 
 
@@ -54,11 +54,12 @@ def compress(
 def decompress(
     body: bytes | memoryview, sys_flag: int, *, limit: int = MAX_DECOMPRESSED
 ) -> bytes | memoryview:
-    """The body as its producer gave it; `body` itself when the sysFlag calls it uncompressed.
+    """Return the body as its producer gave it; `body` itself if the sysFlag marks it as
+    uncompressed.
 
     Raises:
         RemoteProtocolError: the body is damaged, of an unknown codec or larger than `limit` bytes;
-            a NoMemoryForBody where it may be whole.
+            its subclass NoMemoryForBody if memory is lacking and the body may be intact.
     """
     if not sys_flag & SysFlag.COMPRESSED:
         return body
@@ -104,7 +105,7 @@ def _decompress_zstd(body: bytes | memoryview, limit: int) -> bytes:
             raise _too_large("zstd", limit)
         if size > 0:
             return decompressor.decompress(body, allow_extra_data=False)
-        # The frame does not say its size: find out whether it is within the limit first.
+        # The frame does not have its size: check first whether it is within the limit.
         left = limit + 1
         with decompressor.stream_reader(body) as reader:
             while left > 0 and (piece := reader.read(min(_PIECE, left))):

@@ -1,8 +1,8 @@
 """The tables of docs/protocol.md and docs/permissions.md: `python -m mq.protocol.document`.
 
-They are made from the declarations. Run from the root of the project it replaces all that follows
-MARK in docs/protocol.md, and the two tables of requests between START and END in
-docs/permissions.md; the prose is written by hand. Tests fail when a committed file is stale.
+They are generated from the declarations. Run from the root of the project it replaces everything
+after MARK in docs/protocol.md, and the tables of requests between START and END in
+docs/permissions.md; the prose is written by hand. Tests fail when a committed file is outdated.
 """
 
 import sys
@@ -37,12 +37,12 @@ _KINDS = {"text": "text", "i32": "i32", "i64": "i64", "bool": "bool", "float": "
 
 
 def tables() -> str:
-    """All tables, as Markdown."""
+    """Return all tables, as Markdown."""
     return "\n".join((*_codes(), *_headers(), *_bodies()))
 
 
 def write(path: Path = PATH) -> None:
-    """Put the tables in the document at `path`, behind MARK."""
+    """Put the tables in the document at `path`, after MARK."""
     prose, mark, _ = path.read_text(encoding="utf-8").partition(MARK)
     if not mark:
         raise SystemExit(f"{path} has no line {MARK!r}: it marks where the tables go")
@@ -50,8 +50,9 @@ def write(path: Path = PATH) -> None:
 
 
 def permission_tables() -> tuple[str, ...]:
-    """What a broker and a filter server want of an account, and a name server and a controller of
-    who asks them."""
+    """Return the rights that brokers and filter servers require of an account, and the access rules
+    of name servers and controllers.
+    """
     broker, filter_server = (
         [(str(int(code)), code.name, code.needs) for code in answered_by(role)]
         for role in (BROKER, FILTER_SERVER)
@@ -88,16 +89,15 @@ def write_permissions(path: Path = PERMISSIONS) -> None:
 
 def _codes() -> Iterator[str]:
     yield "\n## Request codes\n"
-    yield "A body is named where it is JSON of a class; others are text, messages or nothing. No"
-    yield "controller is among the daemons of mq: what one answers, Java's does. Whom brokers and"
-    yield "name servers let ask is in [permissions.md](permissions.md).\n"
+    yield "A body is named if it is JSON of a class; others are text, messages or empty. For the"
+    yield "access rules of brokers and name servers see [permissions.md](permissions.md).\n"
     yield from _table(
         ("code", "name", "header", "body", "kind", "answered by", "releases"),
         map(_code_row, RequestCode),
     )
     yield "\n## Request codes of snodes\n"
-    yield "What these numbers mean at a name server and a snode, and at a broker on a connection"
-    yield "that a snode has opened ([0059](decisions/0059-dialects.md)); others mean the same.\n"
+    yield "The meaning of these numbers at name servers and snodes, and at a broker on a connection"
+    yield "of a snode ([0059](decisions/0059-dialects.md)); all other numbers mean the same.\n"
     yield from _table(
         ("code", "name", "header", "body", "kind", "answered by", "releases"),
         map(_code_row, SnodeCode),
@@ -132,7 +132,7 @@ def _code_row(code: AnyCode) -> tuple[str, ...]:
 
 def _headers() -> Iterator[str]:
     yield "\n## Headers"
-    yield "\nA name in **bold** must be there; of others the default is shown, if it is not null.\n"
+    yield "\nA field in **bold** is required; for others the default is shown, if it is not null.\n"
     for subject, names in headers.SUBJECTS.items():
         if subject == "schema":
             continue
@@ -216,7 +216,7 @@ def _body_field_text(field: BodyField) -> str:
 
 
 def type_text(annotation: Any) -> str:
-    """A type as people write it: `dict[text, list[QueueData]]`."""
+    """Format a type for readers: `dict[text, list[QueueData]]`."""
     if isinstance(annotation, UnionType):
         return type_text(annotation.__args__[0])
     if isinstance(annotation, GenericAlias):
@@ -226,7 +226,7 @@ def type_text(annotation: Any) -> str:
 
 
 def _in_order(module: Any, names: Iterable[str]) -> list[Any]:
-    """The classes of a module in the order in which it has them."""
+    """Return the classes of a module in the order of its source."""
     order = list(vars(module))
     return [getattr(module, name) for name in sorted(names, key=order.index)]
 

@@ -3,21 +3,21 @@
 ProtocolError
 ├── LocalProtocolError    a bug on this side: a command that cannot be written
 └── RemoteProtocolError   a broken or hostile peer: bytes that cannot be read
-    └── NoMemoryForBody   or only not here, not now
+    └── NoMemoryForBody   the body may be intact, but memory is lacking
 """
 
 
 class ProtocolError(Exception):
-    """The bytes or values do not make a command."""
+    """Bytes or values do not form a command."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side asked for something that the wire cannot carry."""
+    """This side tried to send something that the wire format cannot represent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that is not a command, or not the one it claims to be."""
+    """The peer sent something that is not a command, or not the declared one."""
 
 
 class NoMemoryForBody(RemoteProtocolError):
-    """There is not the memory to decompress a body, which may be whole."""
+    """There is not enough memory to decompress a body, which may be intact."""

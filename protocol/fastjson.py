@@ -1,8 +1,8 @@
-"""JSON as fastjson 1.2 reads and writes it, which is not quite JSON.
+"""JSON as fastjson 1.2 reads and writes it, which deviates from the standard.
 
 fastjson writes integer keys of a map without quotes, `{0:12,1:9}`, and a map keyed by an object as
-`{{"brokerName":"b","queueId":0,"topic":"t"}:5}`. Where one object occurs twice, the second time it
-may write `{"$ref":"$.path.to.the.first"}`.
+`{{"brokerName":"b","queueId":0,"topic":"t"}:5}`. If an object occurs twice, the second occurrence
+may be `{"$ref":"$.path.to.the.first"}`.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,7 @@ from mq.protocol.fastjson_tolerant import loads_tolerant
 def loads(data: bytes | bytearray | memoryview) -> Any:
     """Parse JSON text in UTF-8.
 
-    Keys of objects are always text, whether they were quoted or not, but for object keys, which are
-    `ObjectKey`s.
+    Keys of objects become text, quoted or not, except object keys, which become `ObjectKey`s.
 
     Raises:
         MalformedJson: the text cannot be read, or is nested deeper than MAX_DEPTH.
@@ -39,11 +38,11 @@ def dumps(value: Any, *, standard: bool = False) -> bytes:
     """Write compact JSON as fastjson does: integer keys without quotes, object keys as objects.
 
     Dicts may have keys of text, integers and ObjectKeys; keys keep their order. With `standard` the
-    result is JSON proper, and every key is in quotes (for peers that ask for it:
+    result is standard JSON, with every key in quotes (for peers that request it:
     GetRouteInfoRequestHeader.acceptStandardJsonOnly).
 
     Raises:
-        TypeError: a value that JSON has no form for.
+        TypeError: a value cannot be represented in JSON.
     """
     if type(value) is dict:
         members = [_key(k, standard) + b":" + dumps(v, standard=standard) for k, v in value.items()]
@@ -54,13 +53,12 @@ def dumps(value: Any, *, standard: bool = False) -> bytes:
 
 
 def dumps_pretty(value: Any, depth: int = 0) -> bytes:
-    """Write JSON as fastjson's pretty format, in which the broker keeps its state files.
+    """Write JSON in fastjson's pretty format, which the broker uses for its state files.
 
-    ``depth`` is the level at which the value stands in a text that the caller puts together.
-
-    A tab per level, no space after a colon; integer keys have no line of their own
-    (`MapSerializer.write`). A list has a line per item (`ListSerializer`), a tuple is written in
-    one line, as Java writes arrays and sets (`CollectionCodec`).
+    ``depth`` is the nesting level of the value in the text that the caller assembles. One tab per
+    level, no space after a colon; integer keys have no line of their own (`MapSerializer.write`). A
+    list has a line per item (`ListSerializer`), a tuple is written in one line, as Java writes
+    arrays and sets (`CollectionCodec`).
     """
     return b"".join(_pretty(value, b"\n" + depth * b"\t"))
 

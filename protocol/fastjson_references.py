@@ -5,15 +5,15 @@ from typing import Any
 
 from mq.protocol.fastjson_tolerant import MalformedJson
 
-# References are rare (fastjson has one per object that occurs twice). Without these two limits a
-# short document could stand for a huge one.
+# References are rare (fastjson writes one per object that occurs twice). Without these two limits a
+# short document could expand to a huge one.
 MAX_REFERENCES = 1000
 MAX_REFERENCED_SIZE = 64
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\[["']([^"']*)["']\]""")
 
 
 def resolve_references(root: Any) -> Any:
-    """Put copies where references stand. One that leads nowhere, or to something large, is None."""
+    """Replace references by copies. One to a missing or large object becomes None."""
     left = MAX_REFERENCES
     pending = [root]
     while pending:
@@ -34,7 +34,7 @@ def resolve_references(root: Any) -> Any:
 
 def _follow(root: Any, path: str) -> Any:
     if not path.startswith("$"):
-        return None  # "@" and "..": the object itself or one around it, which would be a cycle
+        return None  # "@" and "..": the object itself or an enclosing one, which would be a cycle
     node = root
     for name, index, quoted in _STEP.findall(path[1:]):
         if isinstance(node, dict):
@@ -47,7 +47,9 @@ def _follow(root: Any, path: str) -> Any:
 
 
 def _copy_of_small(value: Any) -> Any:
-    """A copy of an object of plain values and lists of plain values; None for anything else."""
+    """Return a copy of an object of plain values and lists of plain values; None for anything
+    else.
+    """
     if not isinstance(value, dict) or len(value) > MAX_REFERENCED_SIZE:
         return None
     for item in value.values():

@@ -1,41 +1,41 @@
-"""Tolerant reader of JSON: what fastjson writes and orjson refuses, such as keys without quotes."""
+"""Tolerant reader of JSON that fastjson writes and orjson refuses, such as keys without quotes."""
 
 import re
 from typing import Any
 
 import orjson
 
-# Real documents are less than ten levels deep; a deeper one is meant to exhaust our stack.
+# Real documents are less than ten levels deep; a deeper one is an attempt to exhaust the stack.
 MAX_DEPTH = 64
-# Longer documents are read only if they are JSON by the standard. Ours and Java's largest with keys
-# that are objects, offsets of tens of thousands of queues, have less.
+# Longer documents are read only if they are standard JSON. The largest real ones with object keys,
+# offsets of tens of thousands of queues, are smaller.
 MAX_TOLERATED = 8 * 1024 * 1024
-# The reader that says where a document is broken takes 2 us for each character; longer documents
-# are rewritten and read at once, in a tenth of that.
+# The reader that reports the position of an error takes 2 us per character; longer documents are
+# rewritten and parsed in one step, in a tenth of that time.
 _READER_LIMIT = 8 * 1024
 
 
 class MalformedJson(ValueError):
-    """The text is not JSON, not even by fastjson's rules. Says where."""
+    """The text is not JSON, not even by fastjson's rules. Has the position."""
 
 
 class ObjectKey(tuple[tuple[str, Any], ...]):
-    """A JSON object that is the key of a map: its (name, value) pairs, in their order."""
+    """A JSON object that is the key of a map: its (name, value) pairs, in order."""
 
     __slots__ = ()
 
 
 _BARE_INTEGER_KEY = re.compile(
-    # Text, skipped whatever is in it. Without its end, too: else each quote of a text that never
-    # ends would be tried as the start of one, in time that grows with the square of the length.
+    # Skips string literals. Also unterminated ones: otherwise each quote of an unterminated text
+    # would be tried as a start, in time quadratic in the length.
     rb'"[^"\\]*(?:\\.[^"\\]*)*"?'
     rb"|([{,]\s*)(-?\d+)(?=\s*:)",
     re.DOTALL,
 )
 _KEY_MARK = "\x00object key\x00"
-# What `_loads_rewritten` looks at: texts, so that nothing is found in them, and what stands for a
-# key or a value without quotes. No branch looks further than the next brace outside a text, and
-# texts are passed as a whole: the time grows with the length only.
+# Tokens for `_loads_rewritten`: string literals, so that nothing is found in them, and keys and
+# values without quotes. No branch looks past the next brace outside a literal, and literals are
+# skipped as a whole: the time is linear in the length.
 _NOT_STANDARD = re.compile(
     r""""[^"\\]*(?:\\.[^"\\]*)*"?"""
     r"""|'[^'\\]*(?:\\.[^'\\]*)*'?"""
@@ -72,7 +72,7 @@ def loads_tolerant(raw: bytes) -> Any:
 
 
 def _loads_rewritten(text: str) -> Any:
-    """Rewrite what is not standard and have orjson read it: the way for what is long."""
+    """Rewrite non-standard parts and let orjson parse the result; for long documents."""
     standard = _NOT_STANDARD.sub(_standardize, text)
     try:
         value = orjson.loads(standard)
@@ -88,7 +88,7 @@ def _standardize(match: re.Match[str]) -> str:
     if whole[0] == '"':
         if len(whole) == 1 or whole[-1] != '"':
             raise MalformedJson(f"at character {match.start()}: the end of a text expected")
-        # Control characters and fastjson's own escapes are what the standard forbids.
+        # The standard forbids control characters and fastjson's own escapes.
         return whole if _STANDARD_TEXT.fullmatch(whole) else _dumped(_unquoted(whole))
     if whole[0] == "'":
         if len(whole) == 1 or whole[-1] != "'":
@@ -98,7 +98,7 @@ def _standardize(match: re.Match[str]) -> str:
         return "null" if whole == "NaN" else whole
     before, key = match["before"], match["key"]
     if key[0] == "{":
-        # The key becomes a text that holds it: `_restore_keys` finds it by its mark.
+        # The key becomes a marked text: `_restore_keys` recognizes it by its mark.
         plain = Reader(key).read()
         if any(isinstance(value, (dict, list)) for value in plain.values()):
             raise MalformedJson(f"at character {match.start()}: an object of plain values as key")
@@ -116,7 +116,7 @@ def _dumped(text: str) -> str:
 
 def _unquoted(quoted: str) -> str:
     text = _ESCAPE.sub(_unescape, quoted[1:-1])
-    # Two escapes may make one character; half of one stands for nothing.
+    # Two escapes may form one character; half of a pair is replaced.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -146,7 +146,7 @@ def _restored(key: str) -> str | ObjectKey:
     try:
         return ObjectKey(orjson.loads(key[len(_KEY_MARK) :]).items())
     except (orjson.JSONDecodeError, AttributeError):
-        return key  # somebody's own text that begins so
+        return key  # a regular text that begins with the mark
 
 
 def _quote_key(match: re.Match[bytes]) -> bytes:
@@ -154,7 +154,7 @@ def _quote_key(match: re.Match[bytes]) -> bytes:
 
 
 class Reader:
-    """A reader by recursive descent: slow, for documents with object keys, and for broken ones."""
+    """A recursive descent reader: slow, for documents with object keys, and for broken ones."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -187,7 +187,7 @@ class Reader:
     def _number(self, match: re.Match[str]) -> int | float:
         try:
             return float(match[0]) if match[1] or match[2] else int(match[0])
-        except ValueError:  # more digits than int() takes
+        except ValueError:  # more digits than int() accepts
             raise self._malformed("a shorter number") from None
 
     def _object(self) -> dict[Any, Any]:
@@ -259,7 +259,7 @@ class Reader:
 
     def _skip_blanks(self) -> None:
         match = _BLANKS.match(self.text, self.position)
-        assert match is not None  # it matches nothing, too
+        assert match is not None  # it also matches the empty text
         self.position = match.end()
 
     def _malformed(self, wanted: str) -> MalformedJson:

@@ -1,7 +1,7 @@
-"""Bits that travel inside integers: of a stored message, a pull, a permission, a topic.
+"""Bits of integers on the wire: of a stored message, a pull, a permission, a topic.
 
 Plain integers instead of IntFlag: they are tested once per message on the hot path, and `&` of two
-IntFlag members builds an object.
+IntFlag members creates an object.
 """
 
 
@@ -22,16 +22,16 @@ class SysFlag:
     COMPRESSION_LZ4 = 0x100
     COMPRESSION_ZSTD = 0x200
     COMPRESSION_ZLIB = 0x300
-    COMPRESSION_MASK = 0x700  # 0 here with COMPRESSED set is zlib, as clients before 4.9.4 send it
+    COMPRESSION_MASK = 0x700  # 0 with COMPRESSED set is zlib, as clients before 4.9.4 send it
     COMPRESSION_SHIFT = 8
 
 
 class PullSysFlag:
     """The sysFlag of a pull request (org.apache.rocketmq.common.sysflag.PullSysFlag)."""
 
-    COMMIT_OFFSET = 1  # commitOffset of the header is to be stored
-    SUSPEND = 2  # wait for messages when there are none
-    SUBSCRIPTION = 4  # subscription of the header counts, not the one of the heartbeat
+    COMMIT_OFFSET = 1  # store commitOffset of the header
+    SUSPEND = 2  # wait for messages if there are none
+    SUBSCRIPTION = 4  # use the subscription of the header instead of that of the heartbeat
     CLASS_FILTER = 8
     LITE_PULL = 16
 
@@ -50,7 +50,7 @@ class SubscriptionSysFlag:
 
 
 class Permission:
-    """What a topic or broker permits (org.apache.rocketmq.common.constant.PermName)."""
+    """Permissions of a topic or broker (org.apache.rocketmq.common.constant.PermName)."""
 
     INHERIT = 1
     WRITE = 2
@@ -59,7 +59,9 @@ class Permission:
 
 
 def permission_text(permission: int) -> str:
-    """Three letters: "RWX", a dash for what is not permitted. PRIORITY has none (perm2String)."""
+    """Three letters: "RWX", a dash for a missing permission. PRIORITY has no letter
+    (perm2String).
+    """
     return (
         ("R" if permission & Permission.READ else "-")
         + ("W" if permission & Permission.WRITE else "-")

@@ -1,8 +1,8 @@
-"""Frames: how a command is laid out in bytes.
+"""Frames: the byte layout of a command.
 
     length i32 | serialization i8, header length i24 | header | body
 
-``length`` counts what follows it. The header is a JSON object, or RocketMQ's binary form:
+``length`` counts the bytes after it. The header is a JSON object, or RocketMQ's binary form:
 
     code i16 | language i8 | version i16 | opaque i32 | flag i32
     | remark length i32, remark | extFields length i32, extFields
@@ -18,8 +18,8 @@ from mq.protocol.codes import LanguageCode
 from mq.protocol.command import JSON, ROCKETMQ, Command, command_from_header
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 
-# The Java peer refuses longer frames (NettyDecoder, frameMaxLength 16 MiB). A longer prefix is a
-# broken or hostile peer: buffering it would let that peer fill our memory.
+# The Java peer refuses longer frames (NettyDecoder, frameMaxLength 16 MiB). A longer prefix comes
+# from a broken or hostile peer, which could exhaust our memory.
 MAX_FRAME = 16 * 1024 * 1024
 
 PREFIX = struct.Struct(
@@ -33,7 +33,7 @@ BINARY_HEAD = struct.Struct(
     "i"  # opaque
     "i"  # flag
 )
-HEADER_LENGTH = 0xFFFFFF  # of the second number, the bits that are one
+HEADER_LENGTH = 0xFFFFFF  # the bits of the header length in the second number
 
 INT = struct.Struct(">i")
 SHORT = struct.Struct(">h")
@@ -42,12 +42,11 @@ _LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
 
 
 def encode(command: Command) -> bytes:
-    """Write a whole frame, its length first.
+    """Write a whole frame, including its length.
 
-    Halves of characters in the remark become question marks: a remark repeats what a peer has sent.
-
-    Raises LocalProtocolError if the frame would be longer than a peer accepts, or a field is no
-    text that can be sent.
+    Unpaired surrogates in the remark become question marks, because a remark repeats text of a
+    peer. Raises LocalProtocolError if the frame is longer than peers accept, or a field cannot be
+    encoded.
     """
     if command.serialization == ROCKETMQ:
         header = _encode_binary_header(command)
@@ -66,12 +65,14 @@ def encode(command: Command) -> bytes:
 
 
 def header_start(code: int) -> bytes:
-    """How the header of a request begins that writes its fields in order, as most clients' do."""
+    """Return the start of a request's header whose fields are in order, as most clients write
+    it.
+    """
     return b'{"code":%d,' % code
 
 
 def decode(frame: bytes) -> Command:
-    """Read a frame whose length field has been taken off already.
+    """Read a frame without its length field.
 
     Raises RemoteProtocolError if it is not a command.
     """
@@ -87,9 +88,9 @@ def decode(frame: bytes) -> Command:
 
 
 def decode_header(header: bytes, serialization: int) -> dict[str, object]:
-    """Read the header of a frame into the keys of its JSON form, whichever form it has.
+    """Read the header of a frame, in either form, into the keys of its JSON form.
 
-    Raises RemoteProtocolError if it is neither.
+    Raises RemoteProtocolError if it has neither form.
     """
     if serialization == JSON:
         try:
@@ -157,7 +158,8 @@ def _encode_binary_header(command: Command) -> bytes:
             command.code, command.language, command.version, command.opaque, command.flag
         )
     except struct.error as error:
-        # Codes over 32767 (POP and its kin) do not fit the i16 of this form: Java cuts them.
+        # Codes over 32767 (POP and related ones) do not fit the i16 of this form: Java truncates
+        # them.
         raise LocalProtocolError(f"the binary header cannot carry this command: {error}") from None
     return b"".join((head, INT.pack(len(remark)), remark, INT.pack(len(fields)), fields))
 

@@ -1,4 +1,4 @@
-"""Network addresses as records and ids hold them: 4 or 16 bytes and a port of 4."""
+"""Network addresses in records and ids: 4 or 16 bytes and a port of 4 bytes."""
 
 import struct
 from functools import lru_cache
@@ -8,10 +8,10 @@ _PORT = struct.Struct(">i")
 
 @lru_cache(maxsize=4096)
 def pack_host(host: str) -> bytes:
-    """The 4 bytes of an IPv4 address or the 16 of an IPv6 address.
+    """Return the 4 bytes of an IPv4 address or the 16 of an IPv6 address.
 
     Raises:
-        ValueError: not an address in figures.
+        ValueError: not a numeric address.
     """
     if ":" not in host:
         parts = host.split(".")
@@ -20,14 +20,14 @@ def pack_host(host: str) -> bytes:
             if max(numbers) < 256:
                 return bytes(numbers)
         raise ValueError(f"{host!r} is not an IP address")
-    import ipaddress  # 3 ms, which only those who use IPv6 shall pay
+    import ipaddress  # takes 3 ms to import, and only IPv6 needs it
 
     return ipaddress.IPv6Address(host.partition("%")[0]).packed
 
 
 @lru_cache(maxsize=4096)
 def host_text(packed: bytes) -> str:
-    """An address of 4 or 16 bytes in figures, IPv6 in its short form without brackets.
+    """Format an address of 4 or 16 bytes, IPv6 in its short form without brackets.
 
     Raises:
         ValueError: neither 4 nor 16 bytes.
@@ -40,26 +40,26 @@ def host_text(packed: bytes) -> str:
 
 
 def pack_address(host: str, port: int) -> bytes:
-    """An address in figures and a port as records hold them.
+    """Pack a numeric address and a port as in records.
 
     Raises:
-        ValueError: not an address in figures.
+        ValueError: not a numeric address.
     """
     return pack_host(host) + _PORT.pack(port)
 
 
 def unpack_address(packed: bytes) -> tuple[str, int]:
-    """The same, read.
+    """Unpack an address and a port.
 
     Raises:
-        ValueError: not as long as one.
+        ValueError: invalid length.
     """
     host, port = split_address(packed)
     return host_text(host), port
 
 
 def split_address(packed: bytes) -> tuple[bytes, int]:
-    """The same with the 4 or 16 bytes of the address as they are. Raises ValueError, too."""
+    """Unpack an address as 4 or 16 bytes, and a port. Raises what `unpack_address` raises."""
     if len(packed) <= _PORT.size:
         raise ValueError(f"{len(packed)} bytes are no address and port")
     host = packed[: -_PORT.size]
@@ -67,6 +67,6 @@ def split_address(packed: bytes) -> tuple[bytes, int]:
 
 
 def address_text(address: tuple[str, int]) -> str:
-    """Host and port as RocketMQ writes them: `10.0.0.1:10911`, `[::1]:10911`."""
+    """Format host and port as RocketMQ does: `10.0.0.1:10911`, `[::1]:10911`."""
     name, port = address
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

@@ -1,4 +1,4 @@
-"""Messages: what a user sends; what a broker stores can be imported from here, too."""
+"""Messages that users send; the class of stored messages can be imported from here, too."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,16 +17,16 @@ class Message:
     """A message that a user sends.
 
     Attributes:
-        topic, body: where to, and what; the body is not compressed.
-        tags: one tag, by which consumers choose; or None.
+        topic, body: the target and the content; the body is not compressed.
+        tags: one tag, by which consumers filter; or None.
         keys: words by which it can be found.
         properties: the user's own, text by text; names that RocketMQ uses are refused.
         flag: 32 bits for the user.
-        delay_level: 0 for at once, else 1 to the number of levels of the broker.
-        deliver_at: when consumers get it, ms since 1970; None for at once (not by 4.9 brokers).
+        delay_level: 0 for no delay, else 1 to the number of levels of the broker.
+        deliver_at: the delivery time, ms since 1970; None for at once (not with 4.9 brokers).
         wait_store_ok: whether to wait for the broker to store it safely (WAIT).
-        transaction_id: the id of the transaction that it belongs to, or None.
-        system: properties that RocketMQ uses, for the parts of it that set them: UNIQ_KEY and such.
+        transaction_id: the id of its transaction, or None.
+        system: properties that RocketMQ itself sets: UNIQ_KEY and others.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Message:
         wait_store_ok: bool = True,
         transaction_id: str | None = None,
     ) -> None:
-        """Text as `keys` is several keys with blanks between them.
+        """A text as `keys` may have several keys separated by blanks.
 
         Raises:
             ValueError: a property that users may not set; a property, tag or key that cannot be
@@ -82,7 +82,7 @@ class Message:
             raise ValueError("its key has a character that separates properties")
 
     def all_properties(self) -> dict[str, str]:
-        """What is stored as its properties: the user's, tags, keys and the like, and `system`."""
+        """Return all stored properties: the user's, tags, keys and the like, and `system`."""
         result = dict(self.properties)
         if self.keys:
             result[PropertyKey.KEYS] = KEY_SEPARATOR.join(self.keys)
@@ -99,10 +99,10 @@ class Message:
         return result
 
     def encode_properties(self) -> str:
-        """`all_properties` as one text.
+        """Return `all_properties` as one text.
 
         Raises:
-            ValueError: longer than 32767 bytes in UTF-8, the most that a record holds.
+            ValueError: longer than 32767 bytes in UTF-8, the limit of a record.
         """
         text = property_text.encode(self.all_properties())
         if len(text) * 4 > property_text.MAX_LENGTH:

@@ -1,12 +1,12 @@
-"""Names of topics and groups: which are legal, which are the system's own.
+"""Names of topics and groups: legal names, and names of the system.
 
-A legal name is made of letters, digits, `%`, `|`, `-` and `_` only, so it is safe as one part of a
+A legal name consists of letters, digits, `%`, `|`, `-` and `_` only, so it is safe as one part of a
 path. Sources: org.apache.rocketmq.common.topic.TopicValidator, client.Validators, common.MixAll.
 """
 
 import re
 
-DEFAULT_TOPIC = "TBW102"  # stands for "create topics as they are sent to" in routes
+DEFAULT_TOPIC = "TBW102"  # in routes, marks brokers that create topics automatically
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC = "BenchmarkTest"
 TRANSACTION_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -17,13 +17,14 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # 5.x: TopicValidator.RMQ_SYS_ROCKSDB_OFFSET_TOPIC
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # 5.x: and the cluster; what was popped
-# 5.x: and the name of a broker; by its route the brokers of a set find each other
+# 5.x: plus the cluster; holds the state of popped messages
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+# 5.x: plus the name of a broker; brokers of a set find each other by its route
 # (TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX).
 MEMBERS_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-TIMER_TOPIC = "rmq_sys_wheel_timer"  # 5.x: where messages wait that are due at any time
+TIMER_TOPIC = "rmq_sys_wheel_timer"  # 5.x: holds messages until their delivery time
 
-# Where clients of a cloud send traces: and the region (TraceConstants.TRACE_TOPIC_PREFIX).
+# Plus the region: trace topics of cloud clients (TraceConstants.TRACE_TOPIC_PREFIX).
 CLOUD_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
 
 #: The topics that each 4.9.8 broker has; CHECKPOINT_TOPIC is of 5.x brokers only.
@@ -41,7 +42,7 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 
-#: Only the broker itself writes these (TopicValidator.isNotAllowedSendTopic).
+#: Only the broker itself writes to these (TopicValidator.isNotAllowedSendTopic).
 NOT_SENDABLE_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -53,7 +54,7 @@ NOT_SENDABLE_TOPICS = frozenset(
     }
 )
 
-#: What the broker itself writes and reads there: its own notes, and messages that are not due yet.
+#: Topics that the broker itself writes and reads: its own records, and messages not due yet.
 INTERNAL_TOPICS = frozenset(
     {SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OPERATION_TOPIC, CHECKPOINT_TOPIC}
 )
@@ -79,7 +80,7 @@ ONSAPI_PULL_GROUP = "CID_ONSAPI_PULL"
 TRANSACTION_CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
-#: The subscription groups that a broker is born with (SubscriptionGroupManager.init).
+#: The subscription groups that every broker has (SubscriptionGroupManager.init).
 BUILT_IN_GROUPS = (
     TOOLS_CONSUMER_GROUP,
     FILTERSRV_CONSUMER_GROUP,
@@ -90,7 +91,7 @@ BUILT_IN_GROUPS = (
     ONSAPI_OWNER_GROUP,
 )
 
-#: Groups that are nobody's own (DefaultMQAdminExtImpl.SYSTEM_GROUP_SET).
+#: Groups that belong to the system (DefaultMQAdminExtImpl.SYSTEM_GROUP_SET).
 PREDEFINED_GROUPS = frozenset(
     {
         *BUILT_IN_GROUPS,
@@ -103,27 +104,27 @@ PREDEFINED_GROUPS = frozenset(
     }
 )
 
-#: Extra field of QUERY_MESSAGE that asks for a unique id instead of a key (MixAll).
+#: Extra field of QUERY_MESSAGE that marks the key as a unique id (MixAll).
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 MASTER_ID = 0  # the brokerId of a master; replicas have larger ones
 
-MAX_TOPIC_LENGTH = 127  # characters: the record of a message has one signed byte for the length
+MAX_TOPIC_LENGTH = 127  # characters: a record has one signed byte for the length
 MAX_RETRY_TOPIC_LENGTH = 255  # 5.x (V2 records) for topics that start with %RETRY%
 MAX_GROUP_LENGTH = 255
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
-_PATTERN_TEXT = "^[%|a-zA-Z0-9_-]+$"  # as the Java messages spell it
+_PATTERN_TEXT = "^[%|a-zA-Z0-9_-]+$"  # as in the Java messages
 
 
 class IllegalName(ValueError):
-    """A topic or group name that RocketMQ refuses. The text says why."""
+    """A topic or group name that RocketMQ refuses. The text has the reason."""
 
 
 def check_topic(name: str) -> str:
     """Return `name` if it is a legal name of a topic.
 
-    The texts are those of TopicValidator.validateTopic, which its users know.
+    The texts are those of TopicValidator.validateTopic, which users know.
 
     Raises:
         IllegalName: blank, over 127 characters, or with a character that is not allowed.
@@ -170,9 +171,9 @@ def is_system_topic(name: str) -> bool:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether only the broker itself writes `name`, and consumes it.
+    """Whether only the broker itself writes and consumes `name`.
 
-    Those of 5.x begin with rmq_sys_: the timer's, the revive topics and what is to come. Traces do,
+    Those of 5.x begin with rmq_sys_: the timer's, the revive topics and future ones. Traces do,
     too, but clients send them.
     """
     return name in INTERNAL_TOPICS or (
@@ -186,28 +187,29 @@ def may_be_sent_to(name: str) -> bool:
 
 
 def holds_messages_of_others(name: str) -> bool:
-    """Whether messages of whatever topic are in this one, so that it has to be named to be read.
+    """Whether a topic holds messages of other topics, so that it must be named explicitly to be
+    read.
 
-    A right to read topics in general is not meant for it.
+    A general permission to read topics does not include it.
     """
     return name == TRANSACTION_CHECK_MAX_TIME_TOPIC or is_internal_topic(name)
 
 
 def is_system_group(name: str) -> bool:
-    """Whether `name` is a group of the system's own (MixAll.isSysConsumerGroup)."""
+    """Whether `name` is a group of the system (MixAll.isSysConsumerGroup)."""
     return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def retry_topic(group: str) -> str:
-    """The topic that holds what `group` failed to consume and shall see again."""
+    """Return the topic of messages that `group` failed to consume and that are redelivered."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic that holds what `group` failed to consume once too often."""
+    """Return the topic of messages that `group` failed to consume after all retries."""
     return DEAD_LETTER_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """The topic for replies of request-reply messaging in `cluster`."""
+    """Return the topic for replies of request-reply messaging in `cluster`."""
     return f"{cluster}_{REPLY_POSTFIX}"

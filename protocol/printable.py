@@ -1,10 +1,10 @@
-"""Text from peers in a form that neither a log nor a terminal takes for something else.
+"""Text from peers in a form that logs and terminals do not misinterpret.
 
-A line feed begins a new line of a log, an escape sequence is obeyed by a terminal, and a mark for
-the direction of writing shows a text in another order than it has.
+A line feed would start a new line of a log, a terminal would execute an escape sequence, and a
+directional mark would show the text in another order.
 """
 
-# Marks of Unicode's bidirectional algorithm, and its separators of lines and paragraphs.
+# Marks of Unicode's bidirectional algorithm, and its line and paragraph separators.
 MARKS = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 
 _ESCAPES = {
@@ -14,5 +14,5 @@ _ESCAPES = {
 
 
 def escaped(text: str) -> str:
-    """The text on one line: control characters and marks are escaped as in JSON."""
+    """Return the text on one line: control characters and marks are escaped as in JSON."""
     return text if text.isprintable() else text.translate(_ESCAPES)

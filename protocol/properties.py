@@ -1,6 +1,6 @@
 """Properties of a message: a text map in one string, `name 0x01 value 0x02 name 0x01 value`.
 
-4.9.8 writes no separator after the last value, 5.x keeps one; readers take both. Sources:
+4.9.8 writes no separator after the last value, 5.x does; readers accept both. Sources:
 org.apache.rocketmq.common.message.MessageDecoder (messageProperties2String and back), MessageConst.
 """
 
@@ -81,10 +81,10 @@ class PropertyKey:
     DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
 
-#: Properties whose name starts so are set by 5.x clients and never stored.
+#: Prefix of properties that 5.x clients set and that are never stored.
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
-# MessageConst has names for these but keeps them out of STRING_HASH_SET, so users may set them.
+# MessageConst has names for these but they are not in STRING_HASH_SET, so users may set them.
 _OPEN_TO_USERS = {
     PropertyKey.CHECK_IMMUNITY_TIME,
     PropertyKey.TRANSACTION_CHECK_TIMES,
@@ -99,12 +99,12 @@ _OPEN_TO_USERS = {
     PropertyKey.TRACE_CONTEXT,
 }
 
-#: Names that a user may not give to a property of his own (MessageConst.STRING_HASH_SET).
+#: Names that users may not give to their properties (MessageConst.STRING_HASH_SET).
 RESERVED = (
     frozenset(value for name, value in vars(PropertyKey).items() if name.isupper()) - _OPEN_TO_USERS
 )
 
-#: Properties that brokers and administrators act on and that only a broker may write.
+#: Properties that brokers and administrators evaluate and that only a broker may write.
 BROKERS_OWN = frozenset(
     {
         PropertyKey.RETRY_TOPIC,
@@ -145,24 +145,25 @@ def drop_brokers_own(properties: dict[str, str], topic: str = "") -> None:
 
 
 def has_separator(text: str) -> bool:
-    """Whether a name or value would be read as further properties, also of those that are not a
-    user's to set."""
+    """Whether a name or value would be parsed as further properties, possibly ones that users may
+    not set.
+    """
     return NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text
 
 
 def encode(properties: Mapping[str, str]) -> str:
-    """Join a map to the text that is stored and sent, without a separator at its end."""
+    """Join a map to the stored text, without a separator at its end."""
     return PROPERTY_SEPARATOR.join(
         [f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()]
     )
 
 
 def decode(text: str) -> dict[str, str]:
-    """Split the text of stored properties.
+    """Parse the text of stored properties.
 
-    As in MessageDecoder.string2messageProperties: a segment without a separator, with an empty
-    name or an empty value is dropped; of two equal names the last one counts; a value keeps any
-    further 0x01 in it.
+    As in MessageDecoder.string2messageProperties: a segment without a separator, with an empty name
+    or an empty value is dropped; of two equal names the last one counts; a value keeps any further
+    0x01 in it.
     """
     pairs = [segment.partition(NAME_VALUE_SEPARATOR) for segment in text.split(PROPERTY_SEPARATOR)]
     return {name: value for name, _, value in pairs if name and value}

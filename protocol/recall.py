@@ -1,6 +1,6 @@
-"""The handle by which a message that is due later can be taken back (5.3).
+"""The handle by which a delayed message can be recalled (5.3).
 
-Base64 with the URL alphabet of `v1 TOPIC BROKER TIME UNIQUE-ID`, parts with one space between them
+Base64 with the URL alphabet of `v1 TOPIC BROKER TIME UNIQUE-ID`, parts separated by one space
 (org.apache.rocketmq.common.producer.RecallMessageHandle).
 """
 
@@ -12,7 +12,7 @@ _VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """Which message, and when and where it waits."""
+    """The message, its broker and its delivery time."""
 
     topic: str
     broker_name: str
@@ -20,13 +20,13 @@ class RecallHandle(NamedTuple):
     message_id: str  # its unique id
 
     def encode(self) -> str:
-        """The handle as text."""
+        """Return the handle as text."""
         parts = (_VERSION, self.topic, self.broker_name, str(self.due), self.message_id)
         return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
 
     @classmethod
     def decode(cls, text: str) -> "RecallHandle":
-        """Read a handle. Raises ValueError if it is malformed."""
+        """Parse a handle. Raises ValueError if it is malformed."""
         try:
             raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode()
         except (UnicodeError, binascii.Error):

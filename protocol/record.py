@@ -1,13 +1,15 @@
-"""The record of a stored message: the one place that knows its bytes.
+"""The record of a stored message: the only definition of its bytes.
 
-A record is what the commit log keeps, and what replies to pulls carry. All numbers are signed and
-big-endian, all times milliseconds since 1970. A head of the fields below is followed by
+A record is the unit of the commit log and of pull replies. All numbers are signed and big-endian,
+all times milliseconds since 1970. A head of the fields below is followed by
 
     body | topic: length i8 (second form: i16), UTF-8 | properties: length i16, UTF-8
 
-Whoever packs, unpacks or only looks at a field takes it from here: `head` and `part` are for both
-families of hosts, `struct_of` and `AT` for a record whose hosts are both IPv4 addresses, as nearly
-all are; in others a field lies `shift` bytes further. docs/store-format.md shows the same fields.
+All code that packs, unpacks or reads a field takes it from here: `head` and `part` support both
+families of hosts; `struct_of` and `AT` are for a record whose hosts are both IPv4 addresses, as
+nearly all are; in others a field is `shift` bytes further. docs/store-format.md shows the same
+fields.
+
 Sources: org.apache.rocketmq.store.CommitLog, common.message.MessageDecoder.
 """
 
@@ -27,7 +29,7 @@ class Field(NamedTuple):
     meaning: str
 
 
-HOST = "host"  # an address of 4 or 16 bytes, as the system flag says, and a port
+HOST = "host"  # an address of 4 or 16 bytes, depending on the system flag, and a port
 
 HEAD = (
     Field("size", "i", "size of the whole record"),
@@ -49,10 +51,10 @@ HEAD = (
 _INDEX = {field.name: index for index, field in enumerate(HEAD)}
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
-MAGIC_V2 = 0xDAA320AB - (1 << 32)  # the second form, written by 5.x for long names of topics
-# As they stand in a file.
+MAGIC_V2 = 0xDAA320AB - (1 << 32)  # the second form, written by 5.x for long topic names
+# as bytes in a file
 MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-MAGIC_BLANK = 0xCBD43194 - (1 << 32)  # nothing more in this file of the log
+MAGIC_BLANK = 0xCBD43194 - (1 << 32)  # the end of a file's records
 
 CRC_MASK = 0x7FFFFFFF  # Java keeps the CRC in a positive int
 
@@ -61,15 +63,15 @@ IPV6_HOST = 20
 IPV6_EXTRA = IPV6_HOST - IPV4_HOST
 IPV6_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
-# What stands where nothing more fits into a file of the log, or nothing more is to be read.
+# A filler at the end of a file of the log, or at the end of a reply.
 BLANK = struct.Struct(
-    ">i"  # bytes left in the file, these included
+    ">i"  # bytes left in the file, including these
     "i"  # MAGIC_BLANK
 )
 
 
 def host_sizes(sys_flag: int) -> tuple[int, int]:
-    """The bytes that born host and store host take."""
+    """Return the bytes of born host and store host."""
     return (
         IPV6_HOST if sys_flag & SysFlag.BORN_HOST_V6 else IPV4_HOST,
         IPV6_HOST if sys_flag & SysFlag.STORE_HOST_V6 else IPV4_HOST,
@@ -80,7 +82,7 @@ def host_sizes(sys_flag: int) -> tuple[int, int]:
 def part(
     first: str, last: str, born_host: int = IPV4_HOST, store_host: int = IPV4_HOST
 ) -> struct.Struct:
-    """The fields from one to another, for hosts of so many bytes; a host is one value."""
+    """Return the fields from one to another, for hosts of these sizes; a host is one value."""
     fields = HEAD[_INDEX[first] : _INDEX[last] + 1]
     sizes = {"born_host": born_host, "store_host": store_host}
     return struct.Struct(
@@ -89,7 +91,7 @@ def part(
 
 
 def head(sys_flag: int = 0) -> struct.Struct:
-    """All fields of the head; a host is two values, address and port."""
+    """Return all fields of the head; a host is two values, address and port."""
     return _HEADS[sys_flag & IPV6_BITS]
 
 
@@ -114,11 +116,11 @@ def _places() -> Iterator[tuple[str, int]]:
 
 
 AT = dict(_places())
-"""Where each field begins in a record whose hosts are both IPv4 addresses."""
+"""The position of each field in a record whose hosts are both IPv4 addresses."""
 
 
 def shift(name: str, sys_flag: int) -> int:
-    """How many bytes further a field lies than `AT` says, because of hosts that are longer."""
+    """Return how many bytes a field is further than in `AT`, because of longer hosts."""
     born, store = host_sizes(sys_flag)
     index = _INDEX[name]
     return (born - IPV4_HOST if index > _INDEX["born_host"] else 0) + (
@@ -127,7 +129,7 @@ def shift(name: str, sys_flag: int) -> int:
 
 
 def struct_of(*names: str) -> struct.Struct:
-    """These fields, in their order in the head, and nothing of what lies before and between them.
+    """Return a struct of these fields, in the order of the head; other bytes are skipped.
 
     Its size is that of the head up to the last of them.
     """
@@ -141,19 +143,19 @@ def struct_of(*names: str) -> struct.Struct:
     return struct.Struct(">" + letters)
 
 
-# What tells whose record it is.
+# Fields that identify a record.
 RECORD_IDENTITY = struct_of("size", "magic", "queue_id", "queue_offset")
-# What is looked at before there is time for more.
+# Fields of a first quick check.
 RECORD_START = struct_of("size", "magic", "body_crc")
 
 
 def common(born_host: int, store_host: int) -> struct.Struct:
-    """The fields from "sys_flag" to "prepared_offset", which messages of a batch share."""
+    """Return the fields from "sys_flag" to "prepared_offset", which messages of a batch share."""
     return part("sys_flag", "prepared_offset", born_host, store_host)
 
 
 @functools.cache
 def around_common(size: int) -> struct.Struct:
-    """The head with the bytes of `common`, so many, as one value."""
+    """Return the head, with the `size` bytes of `common` as one value."""
     before = part("size", "physical_offset").format
     return struct.Struct(f"{before}{size}s{HEAD[-1].letter}")

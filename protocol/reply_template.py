@@ -1,7 +1,7 @@
-"""Replies that are written often: their frames with gaps where values go.
+"""Templates of frequent replies: frames with gaps for values.
 
-A template writes what `frame.encode` writes of the same reply, of which it is made, in a third of
-the time: the header as JSON is put together once, and a reply fills the gaps.
+A template writes the same bytes as `frame.encode`, from which it is derived, in a third of the
+time: the JSON header is built once, and a reply fills the gaps.
 """
 
 import re
@@ -11,15 +11,15 @@ from mq.protocol.command import RESPONSE, Command
 from mq.protocol.frame import PREFIX, encode
 
 _GAPS = re.compile(rb"(%%|%016X|%d|%s)")
-# Stands for the opaque until the text is cut: no other number of a header has so many digits.
+# A placeholder for the opaque: no other number in a header has as many digits.
 _OPAQUE = -2_147_483_647
 
 
 class ReplyTemplate:
-    """A reply in JSON with a code, a remark, and fields whose values come later.
+    """A JSON reply with a code, a remark, and fields whose values are given later.
 
-    `fields` are by name what the value of each looks like: text with `%d`, `%X` or, for bytes that
-    need no escape in JSON, `%s`.
+    `fields` maps names to formats of the values: text with `%d`, `%X` or, for bytes that need no
+    escape in JSON, `%s`.
     """
 
     __slots__ = ("_header",)
@@ -31,17 +31,17 @@ class ReplyTemplate:
         if remark is not None:
             reply.remark = remark.replace("%", "%%")
         header = encode(reply)[PREFIX.size :]
-        # With its name, which no text in the header can hold: its quotes would be escaped.
+        # Including its name, which no text in the header can contain, because quotes are escaped.
         self._header = header.replace(b'"opaque":%d' % _OPAQUE, b'"opaque":%d')
 
     def frame(self, *values: int | bytes, body_size: int = 0) -> bytes:
-        """The frame but for its body: values of the fields in their order, then the opaque."""
+        """Return the frame without its body: values of the fields in order, then the opaque."""
         header = self._header % values
         size = len(header)
         return PREFIX.pack(4 + size + body_size, size) + header
 
     def pieces(self) -> list[bytes]:
-        """What stands around the gaps."""
+        """Return the pieces around the gaps."""
         found = [b""]
         for token in _GAPS.split(self._header):
             if token == b"%%":
@@ -53,6 +53,6 @@ class ReplyTemplate:
         return found
 
     def around_opaque(self) -> tuple[bytes, bytes]:
-        """The header before and behind the opaque, of a reply without fields."""
+        """Return the header before and after the opaque, for a reply without fields."""
         start, _, end = self._header.partition(b"%d")
         return start % (), end % ()

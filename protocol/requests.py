@@ -1,8 +1,7 @@
-"""What is known of a request beside its number: what it does, who answers it, whom a broker lets
-ask it.
+"""Properties of requests: what they do, who answers them, and the rights that brokers require.
 
-Each code of `mq.protocol.codes` has it in its row. What a row does not say is the strictest: it
-writes, and it is for administrators only.
+Each code of `mq.protocol.codes` has them in its row. The defaults are the strictest: a write, for
+administrators only.
 """
 
 from enum import Enum, Flag, unique
@@ -11,16 +10,17 @@ from typing import NamedTuple
 
 @unique
 class RequestKind(Enum):
-    """What a request does to the peer that answers it."""
+    """The effect of a request on the peer that answers it."""
 
-    READ = "read"  # changes nothing, or, as a pull, nothing but what it is told to
+    READ = "read"  # changes nothing, or only what it carries, as a pull
     WRITE = "write"
-    SEND = "send"  # writes a message, and is answered with the message's place
-    PRESENCE = "presence"  # says that a client comes or goes: written down, but no change asked for
+    SEND = "send"  # writes a message, and is answered with its position
+    # reports that a client comes or goes: recorded, but no change is requested
+    PRESENCE = "presence"
 
 
 class Role(Flag):
-    """Who answers a request."""
+    """A component that answers a request."""
 
     NOBODY = 0
     BROKER = 1
@@ -33,30 +33,34 @@ class Role(Flag):
 
 @unique
 class NamedIn(Enum):
-    """Where a broker finds the topic or group that a right is about."""
+    """Where a broker finds the topic or group of a right."""
 
     HEADER = "header"
     BODY = "body"
-    MESSAGE = "message"  # the stored one that is named: its handler asks, when it has read it
+    MESSAGE = "message"  # in the stored message: the handler checks it after reading the message
 
 
 class Right(NamedTuple):
-    """What an account must be allowed: to send to (PUB), or to read from (SUB) a topic or group."""
+    """A permission that an account needs: to send to (PUB), or to read from (SUB) a topic or
+    group.
+    """
 
     permission: str  # "PUB" or "SUB"
     resource: str  # "topic" or "group"
     named_in: NamedIn
-    attribute: str = ""  # of the header, in which the name stands
+    attribute: str = ""  # of the header, with the name
 
     def __str__(self) -> str:
         return f"{self.permission} {self.resource}"
 
 
 class Row(NamedTuple):
-    """What stands behind a code's name. `rights` are what a broker wants of an account, all of
-    them; None: of a broker it may be asked by administrators only. A name server lets everyone
-    read, and writers write. A snode wants of an account what a broker does; of the dialect of
-    snodes `rights` are what a snode wants, for a broker speaks that with administrators only.
+    """The properties of a request code.
+
+    `rights` are all the rights that a broker requires of an account; None: administrators only. A
+    name server lets everyone read, and only writers write. A snode requires the same rights as a
+    broker; in the dialect of snodes `rights` apply to snodes only, because a broker accepts that
+    dialect only from administrators.
     """
 
     number: int
@@ -76,14 +80,14 @@ _GROUP = Right("SUB", "group", NamedIn.HEADER, "consumer_group")
 _GROUP_IN_BODY = Right("SUB", "group", NamedIn.BODY)
 _TOPIC_OF_MESSAGE = Right("SUB", "topic", NamedIn.MESSAGE)
 
-# The rights that requests need, by what they ask for.
+# The rights of requests, by their purpose.
 ANY_ACCOUNT: tuple[Right, ...] = ()
 SEND_TO_TOPIC = (Right("PUB", "topic", NamedIn.HEADER, "topic"),)
 READ_TOPIC = (_TOPIC,)
 AS_GROUP = (_GROUP,)
 READ_TOPIC_AS_GROUP = (_TOPIC, _GROUP)
 AS_GROUP_NAMED = (Right("SUB", "group", NamedIn.HEADER, "group_name"),)
-#: A member may create its group: so does this request.
+#: A member may create its group, and so may this request.
 CONFIG_OF_GROUP = (Right("SUB", "group", NamedIn.HEADER, "group"),)
 GROUP_IN_BODY = (_GROUP_IN_BODY,)
 TOPIC_AND_GROUP_IN_BODY = (Right("SUB", "topic", NamedIn.BODY), _GROUP_IN_BODY)

@@ -1,4 +1,4 @@
-"""Stored messages: what a broker stores and hands out (Java: MessageExt)."""
+"""Stored messages, as brokers store and deliver them (Java: MessageExt)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,24 +11,24 @@ from mq.protocol.message_id import encode_offset_id
 from mq.protocol.properties import PropertyKey
 from mq.protocol.record import CRC_MASK, IPV6_BITS
 
-Address = tuple[str, int]  # an IP address in figures, a port
+Address = tuple[str, int]  # a numeric IP address, a port
 
 
 class StoredMessage:
     """A message as a broker stores it.
 
     Attributes:
-        topic, body, flag: as sent; the body is decompressed unless its decoder was told not to.
-        queue_id, queue_offset: its place in the topic.
-        physical_offset, store_size: its place in the commit log, and its size there, in bytes.
+        topic, body, flag: as sent; the body is decompressed unless the decoder does not do so.
+        queue_id, queue_offset: its position in the topic.
+        physical_offset, store_size: its position in the commit log, and its size there in bytes.
         sys_flag: bits of flags.SysFlag, as stored, whether the body was decompressed or not.
         body_crc: CRC-32 of the stored body without its first bit.
         born_timestamp, store_timestamp: when it was sent and stored, ms since the epoch.
-        born_host, store_host: who sent and who stored it, (IP address, port).
+        born_host, store_host: the sender and the broker, (IP address, port).
         reconsume_times: how often its group has failed to consume it.
-        prepared_transaction_offset: where the prepared message lies, of a transaction.
+        prepared_transaction_offset: the position of the half message of its transaction.
         properties: all of them, by name.
-        broker_name: the broker that it came from; set by who received it, "" before.
+        broker_name: the broker that it came from; set by the receiver, "" before.
         version: 1, or 2 for a record of the second form.
     """
 
@@ -59,8 +59,8 @@ class StoredMessage:
     )
 
     body: bytes
-    #: Why `body` is not what the producer gave, but the bytes as they are stored: its sysFlag says
-    #: that they are compressed, and they are not, or damaged. Empty for every other message.
+    #: Why `body` holds the stored bytes instead of the producer's: the sysFlag says that they are
+    #: compressed, but they are not, or are damaged. Empty for every other message.
     body_error: str
     broker_name: str
     topic: str
@@ -88,8 +88,8 @@ class StoredMessage:
         broker_name: str = "",
         version: int = 1,
     ) -> None:
-        """The bits of the sysFlag that tell the sizes of the hosts are set from the hosts; those
-        for compression say that `body` is compressed.
+        """The bits of the sysFlag for the sizes of the hosts are set from the hosts; those for
+        compression declare that `body` is compressed.
 
         Raises:
             ValueError: a host is not an IP address.
@@ -138,12 +138,12 @@ class StoredMessage:
 
     @property
     def offset_id(self) -> str:
-        """The id that says where it is stored."""
+        """The id that encodes its position at a broker."""
         return encode_offset_id(*self.store_host, self.physical_offset)
 
     @property
     def message_id(self) -> str:
-        """The id that its producer gave it; if none did, the offset id."""
+        """The id that its producer gave it; without one, the offset id."""
         return self.properties.get(PropertyKey.UNIQUE_KEY) or self.offset_id
 
     @property

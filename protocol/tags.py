@@ -1,7 +1,7 @@
-"""Tags as brokers see them: a hash of 32 bits in the consume queue, and expressions over tags.
+"""Tags in brokers: a hash of 32 bits in the consume queue, and expressions over tags.
 
-Two tags may share a hash, so a broker that filters by code lets a few strangers through and the
-client filters again by text. Sources: java.lang.String.hashCode, common.filter.FilterAPI.
+Two tags may share a hash, so a broker that filters by code lets a few other messages through, and
+the client filters again by text. Sources: java.lang.String.hashCode, common.filter.FilterAPI.
 """
 
 from operator import mul
@@ -11,13 +11,13 @@ ALL_TAGS = "*"
 _MASK = 0xFFFFFFFF
 _CHUNK = 512  # UTF-16 units hashed in one step; longer text is hashed piece by piece
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(_CHUNK + 1))
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))  # what java.lang.String.trim cuts off
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))  # what java.lang.String.trim removes
 
 
 def java_hash(text: str) -> int:
     """java.lang.String.hashCode: h = 31*h + unit over the UTF-16 units, signed 32 bits."""
     if text.isascii() and len(text) <= _CHUNK:
-        # The sum of unit times power, which C code can run: three times faster than Horner's loop.
+        # The sum of unit times power, which runs in C code: three times faster than Horner's loop.
         value: int = sum(map(mul, text.encode()[::-1], _POWERS)) & _MASK
     else:
         value = 0
@@ -31,17 +31,19 @@ def java_hash(text: str) -> int:
 
 
 def tags_code(tag: str | None) -> int:
-    """The tags code of a message in the consume queue: the hash of its tag, 0 without one."""
+    """Return the tags code of a message in the consume queue: the hash of its tag, 0 without
+    one.
+    """
     return java_hash(tag) if tag else 0
 
 
 class TagExpression:
-    """Which tags a consumer wants: all, or those of a list such as "TagA || TagB".
+    """The tags that a consumer subscribes to: all, or those of a list such as "TagA || TagB".
 
     Attributes:
-        text: the expression as it travels; "*" when all are wanted.
-        tags: the tags it names, in their order; empty when all are wanted.
-        codes: their hashes; empty when all are wanted.
+        text: the expression on the wire; "*" for all.
+        tags: the tags that it names, in order; empty for all.
+        codes: their hashes; empty for all.
     """
 
     __slots__ = ("codes", "tags", "text")
@@ -53,13 +55,13 @@ class TagExpression:
 
     @classmethod
     def parse(cls, text: str | None) -> "TagExpression":
-        """Read an expression; None, "" and "*" want all (FilterAPI.buildSubscriptionData).
+        """Parse an expression; None, "" and "*" mean all tags (FilterAPI.buildSubscriptionData).
 
-        An expression of blanks names no tag and so wants all of what comes, as with Java's clients;
-        a broker sends nothing for it.
+        An expression of blanks names no tag and so matches all messages received, as with Java's
+        clients; a broker sends nothing for it.
 
         Raises:
-            ValueError: nothing but separators.
+            ValueError: only separators.
         """
         if text is None or text == "" or text == ALL_TAGS:
             return cls(ALL_TAGS, ())
@@ -70,11 +72,11 @@ class TagExpression:
         return cls(text, tuple(dict.fromkeys(tag for tag in tags if tag)))
 
     def matches_code(self, code: int) -> bool:
-        """Whether a message with this tags code may be wanted (ConsumeQueue filtering)."""
+        """Whether a message with this tags code may match (ConsumeQueue filtering)."""
         return not self.codes or code in self.codes
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag is wanted; one without a tag only if all are."""
+        """Whether a message with this tag matches; one without a tag only if all match."""
         return not self.tags or tag in self.tags
 
     def __eq__(self, other: object) -> bool:

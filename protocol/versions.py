@@ -1,4 +1,4 @@
-"""Releases by the number that a peer says on the wire (org.apache.rocketmq.common.MQVersion)."""
+"""Releases by their numbers on the wire (org.apache.rocketmq.common.MQVersion)."""
 
 from functools import lru_cache
 
@@ -6,27 +6,29 @@ CURRENT_VERSION = 409  # MQVersion.Version.V4_9_8, the release that this project
 
 
 def version_name(version: int) -> str:
-    """The name of a release from its number on the wire: 409 is "V4_9_8".
+    """Return the name of a release from its number on the wire: 409 is "V4_9_8".
 
-    Numbers beyond the list read as "HIGHER_VERSION", as in MQVersion.getVersionDesc; a negative
-    one, at which Java throws, does too.
+    Numbers past the list return "HIGHER_VERSION", as in MQVersion.getVersionDesc, and so do
+    negative ones, for which Java throws.
     """
     names = _version_names()
     return names[version] if 0 <= version < len(names) else names[-1]
 
 
 def version_number(name: str) -> int:
-    """The number of a release from its name, the other way round.
+    """Return the number of a release from its name.
 
     Raises:
-        ValueError: there is no release of that name.
+        ValueError: there is no such release.
     """
     return _version_names().index(name)
 
 
 @lru_cache(maxsize=1)
 def _version_names() -> tuple[str, ...]:
-    """The ordinals of MQVersion.Version: but for the first, each release follows its SNAPSHOT."""
+    """Return the names in the order of MQVersion.Version: except for the first, each release
+    follows its SNAPSHOT.
+    """
     names = ["V3_0_0_SNAPSHOT", "V3_0_0_ALPHA1"]
     names += [f"V3_0_0_BETA{n}" for n in range(1, 6)]
     for n in range(6, 10):

@@ -1,10 +1,10 @@
-"""Every body of JSON, declared once by subject.
+"""All JSON bodies, grouped by subject.
 
 Import a body from the module of its subject, or from here: a subject is loaded when one of its
-names is asked for, so that a command pays for its own bodies only.
+names is accessed, so that a command loads only the bodies that it needs.
 """
 
-# ruff: noqa: F403  (the stars are for type checkers; at run time names are looked up one by one)
+# ruff: noqa: F403  (the stars are for type checkers; at run time names are loaded one by one)
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mq.protocol.bodies.subscription import *
     from mq.protocol.bodies.topic import *
 
-#: subject (module): its bodies. tests/protocol/bodies/test_schema.py holds it to the modules.
+#: subject (module): its bodies. tests/protocol/bodies/test_schema.py compares it with the modules.
 SUBJECTS = {
     "acl": (
         "AclConfig",

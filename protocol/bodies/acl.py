@@ -45,7 +45,7 @@ class UserInfo(Body, release=SINCE_5):
 
 
 class PolicyEntryInfo(Body, release=SINCE_5):
-    """What is allowed or denied on a resource."""
+    """The actions that are allowed or denied on a resource."""
 
     resource: str | None = None
     actions: list[str] = field(factory=list)
@@ -54,7 +54,7 @@ class PolicyEntryInfo(Body, release=SINCE_5):
 
 
 class PolicyInfo(Body, release=SINCE_5):
-    """Several of those."""
+    """A list of policy entries."""
 
     policy_type: str | None = None
     entries: list[PolicyEntryInfo] = field(factory=list)

@@ -1,4 +1,4 @@
-"""What name servers know: brokers, clusters and settings."""
+"""The data of name servers: brokers, clusters and settings."""
 
 from mq.protocol.bodies.mapping import TopicConfigAndMappingSerializeWrapper
 from mq.protocol.bodies.route import BrokerData
@@ -7,7 +7,7 @@ from mq.protocol.codes import ONLY_SNODE, SINCE_5
 
 
 class SnodeData(Body, release=ONLY_SNODE):
-    """A snode, and where clients reach it."""
+    """A snode, and its address for clients."""
 
     snode_name: str = ""
     address: str = ""
@@ -22,7 +22,7 @@ class SnodeClusterInfo(Body, release=ONLY_SNODE):
 
 
 class ClusterInfo(Body):
-    """Broker sets by name, and their names by cluster; snodes likewise, where there are some."""
+    """Broker sets by name, and their names by cluster; the same for snodes, if there are any."""
 
     broker_addr_table: dict[str, BrokerData] = field(factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(factory=dict)
@@ -31,7 +31,7 @@ class ClusterInfo(Body):
 
 
 class KVTable(Body):
-    """The values of a namespace of a name server; of a broker its runtime info."""
+    """The values of a namespace of a name server; for a broker its runtime info."""
 
     table: dict[str, str] = field(factory=dict)
 
@@ -45,13 +45,13 @@ class BrokerMemberGroup(Body, release=SINCE_5):
 
 
 class GetBrokerMemberGroupResponseBody(Body, release=SINCE_5):
-    """What GET_BROKER_MEMBER_GROUP answers."""
+    """The answer to GET_BROKER_MEMBER_GROUP."""
 
     broker_member_group: BrokerMemberGroup | None = None
 
 
 class RegisterBrokerBody(Body):
-    """The topics of a broker that registers, and its filter servers."""
+    """The topics of a registering broker, and its filter servers."""
 
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
         factory=TopicConfigAndMappingSerializeWrapper

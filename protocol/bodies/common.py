@@ -1,11 +1,11 @@
-"""What several bodies hold."""
+"""Parts that several bodies share."""
 
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.codes import SINCE_5
 
 
 class DataVersion(Body):
-    """The version of a table: the time in ms of its last change and how many there were."""
+    """The version of a table: the time of its last change in ms, and the number of changes."""
 
     timestamp: int = 0
     counter: int = 0

@@ -1,4 +1,4 @@
-"""Who is connected to a broker."""
+"""The clients connected to a broker."""
 
 from mq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from mq.protocol.bodies.schema import Body, field
@@ -22,7 +22,7 @@ class ProducerConnection(Body):
 
 
 class ConsumerConnection(Body):
-    """The consumers of a group, and what it subscribes to."""
+    """The consumers of a group, and its subscriptions."""
 
     connection_set: list[Connection] = field(factory=list)
     subscription_table: dict[str, SubscriptionData] = field(factory=dict)
@@ -32,7 +32,7 @@ class ConsumerConnection(Body):
 
 
 class ProducerInfo(Body):
-    """A producer; the time in ms of its last heartbeat."""
+    """A producer, with the time of its last heartbeat in ms."""
 
     client_id: str = ""
     remote_ip: str = field(default="", wire="remoteIP")

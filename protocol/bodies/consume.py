@@ -1,4 +1,4 @@
-"""How far groups have come."""
+"""Progress of groups."""
 
 from mq.protocol.bodies.common import DataVersion
 from mq.protocol.bodies.schema import Body, MessageQueue, field
@@ -13,7 +13,7 @@ class ConsumerOffsetSerializeWrapper(Body):
 
 
 class OffsetWrapper(Body):
-    """How far a group has come in a queue, beside the end of the queue; lastTimestamp in ms."""
+    """A group's offset in a queue, and the end of the queue; lastTimestamp in ms."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -22,14 +22,14 @@ class OffsetWrapper(Body):
 
 
 class ConsumeStats(Body):
-    """How far a group has come in each queue."""
+    """The progress of a group in each queue."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(factory=dict)
     consume_tps: float = 0.0
 
 
 class ConsumeStatsList(Body):
-    """The same for all groups of a broker."""
+    """The progress of all groups of a broker."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(factory=list)
     broker_addr: str | None = None
@@ -38,7 +38,7 @@ class ConsumeStatsList(Body):
 
 
 class GetConsumerStatusBody(Body):
-    """How far each consumer of a group has come in each queue, by client id."""
+    """The progress of each consumer of a group in each queue, by client id."""
 
     message_queue_table: dict[MessageQueue, int] = field(factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(factory=dict)
@@ -61,7 +61,7 @@ class QueueTimeSpan(Body):
 
 
 class QueryConsumeTimeSpanBody(Body):
-    """These times for each queue."""
+    """The time spans of all queues."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(factory=list)
 
@@ -88,7 +88,7 @@ class ResetOffsetBodyForC(Body):
 
 
 class OffsetMovedEvent(Body):
-    """A group wanted an offset that no longer exists; what the broker gave it instead."""
+    """A group requested an offset that no longer exists, and got another one instead."""
 
     consumer_group: str | None = None
     message_queue: MessageQueue | None = None
@@ -97,7 +97,7 @@ class OffsetMovedEvent(Body):
 
 
 class RollbackStats(Body):
-    """What a reset of offsets did to a queue."""
+    """The effect of an offset reset on a queue."""
 
     broker_name: str = ""
     queue_id: int = 0
@@ -108,7 +108,7 @@ class RollbackStats(Body):
 
 
 class ConsumeByWho(Body):
-    """Which groups have consumed a message."""
+    """The groups that have consumed a message, and those that have not."""
 
     consumed_group: set[str] = field(factory=set)
     not_consumed_group: set[str] = field(factory=set)

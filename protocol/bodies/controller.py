@@ -1,4 +1,4 @@
-"""The controller of 5.x and the sets of replicas that it keeps."""
+"""The controller of 5.x and its replica sets."""
 
 from mq.protocol.bodies.cluster import BrokerMemberGroup
 from mq.protocol.bodies.schema import Body, field
@@ -57,7 +57,7 @@ class RoleChangeNotifyEntry(Body, release=SINCE_5):
 
 
 class EpochEntry(Body, release=SINCE_5):
-    """The part of the commit log that one master wrote."""
+    """The part of the commit log that was written under one master."""
 
     epoch: int = 0
     start_offset: int = 0
@@ -65,7 +65,7 @@ class EpochEntry(Body, release=SINCE_5):
 
 
 class EpochEntryCache(Body, release=SINCE_5):
-    """All parts."""
+    """All such parts of a broker."""
 
     cluster_name: str | None = None
     broker_name: str | None = None

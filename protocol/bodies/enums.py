@@ -1,19 +1,19 @@
-"""The enums that bodies hold. On the wire they go by name; the values are what people are shown."""
+"""The enums in bodies. On the wire they are names; the values are for display."""
 
 from enum import Enum
 
 
 class ConsumeType(Enum):
-    """Who decides when a consumer gets messages."""
+    """Who initiates the delivery of messages to a consumer."""
 
     CONSUME_ACTIVELY = "PULL"
     CONSUME_PASSIVELY = "PUSH"
     CONSUME_POP = "POP"  # 5.x
-    CONSUME_PUSH = "REAL_PUSH"  # of the snode branch: as soon as a broker has stored it
+    CONSUME_PUSH = "REAL_PUSH"  # of the snode branch: as soon as a broker has stored a message
 
 
 class MessageModel(Enum):
-    """Whether each consumer of a group gets all messages or they share them."""
+    """Whether each consumer of a group gets all messages, or the consumers share them."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
@@ -21,10 +21,10 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a new group starts."""
+    """The start of a new group."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
-    # Three that Java keeps for old clients only and treats like the first one.
+    # Java keeps these three only for old clients, and treats them like the first one.
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
         "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
     )
@@ -35,7 +35,7 @@ class ConsumeFromWhere(Enum):
 
 
 class CMResult(Enum):
-    """What a consumer did with a message."""
+    """The result of consuming a message."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -46,14 +46,14 @@ class CMResult(Enum):
 
 
 class TopicFilterType(Enum):
-    """Whether a message may have several tags. Nothing ever read it."""
+    """Whether a message may have several tags. It was never evaluated."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
 
 
 class GroupRetryPolicyType(Enum):
-    """Which of the two retry policies a group has (5.x)."""
+    """The retry policy of a group (5.x)."""
 
     EXPONENTIAL = "EXPONENTIAL"
     CUSTOMIZED = "CUSTOMIZED"
@@ -67,7 +67,7 @@ class MessageRequestMode(Enum):
 
 
 class MessageQueueRouteState(Enum):
-    """What may be done with a queue (5.x)."""
+    """Permitted operations on a queue (5.x)."""
 
     Expired = "Expired"
     ReadOnly = "ReadOnly"

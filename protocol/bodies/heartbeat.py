@@ -1,4 +1,4 @@
-"""Heartbeats: which groups a client has."""
+"""Heartbeats: the groups of a client."""
 
 from mq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from mq.protocol.bodies.schema import Body, field
@@ -24,7 +24,7 @@ class ConsumerData(Body):
 
 
 class SnodeIdentity(Body, release=ONLY_SNODE):
-    """Which snode sends a heartbeat to a broker."""
+    """The snode that sends a heartbeat to a broker."""
 
     snode_name: str = ""
 

@@ -1,4 +1,4 @@
-"""Queues that one consumer of a group has for itself."""
+"""Queues that one consumer of a group has locked."""
 
 from mq.protocol.bodies.schema import Body, MessageQueue, field
 from mq.protocol.codes import SINCE_5
@@ -14,7 +14,7 @@ class LockBatchRequestBody(Body):
 
 
 class LockBatchResponseBody(Body):
-    """Those that were locked."""
+    """The queues that were locked."""
 
     lock_ok_mq_set: set[MessageQueue] = field(factory=set, wire="lockOKMQSet")
 

@@ -32,7 +32,7 @@ class TopicQueueMappingInfo(Body, release=SINCE_5):
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo, release=SINCE_5):
-    """The same with all pieces of each queue by its id."""
+    """A mapping with all pieces of each queue by its id."""
 
     hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(factory=dict)
 
@@ -48,7 +48,7 @@ class TopicQueueMappingOne(Body, release=SINCE_5):
 
 
 class TopicQueueMappingContext(Body, release=SINCE_5):
-    """What a request about a static topic was found to mean."""
+    """The interpretation of a request about a static topic."""
 
     topic: str | None = None
     global_id: int | None = None

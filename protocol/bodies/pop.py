@@ -1,4 +1,4 @@
-"""Consumption where the broker hands out the messages (5.x)."""
+"""POP consumption, in which the broker assigns the messages (5.x)."""
 
 from mq.protocol.bodies.enums import MessageModel, MessageRequestMode
 from mq.protocol.bodies.schema import Body, MessageQueue, field
@@ -6,7 +6,7 @@ from mq.protocol.codes import SINCE_5
 
 
 class BatchAck(Body, release=SINCE_5):
-    """Messages that were consumed; names of one or two letters in JSON."""
+    """Acknowledged messages; names of one or two letters in JSON."""
 
     consumer_group: str | None = field(default=None, wire="c")
     topic: str | None = field(default=None, wire="t")
@@ -20,14 +20,14 @@ class BatchAck(Body, release=SINCE_5):
 
 
 class BatchAckMessageRequestBody(Body, release=SINCE_5):
-    """Several of those."""
+    """Several batches of acknowledged messages."""
 
     broker_name: str | None = None
     acks: list[BatchAck] = field(factory=list)
 
 
 class MessageQueueAssignment(Body, release=SINCE_5):
-    """A queue that a consumer gets, and how it shall read it."""
+    """A queue assigned to a consumer, and how the consumer reads it."""
 
     message_queue: MessageQueue | None = None
     mode: MessageRequestMode = MessageRequestMode.PULL
@@ -35,7 +35,7 @@ class MessageQueueAssignment(Body, release=SINCE_5):
 
 
 class QueryAssignmentRequestBody(Body, release=SINCE_5):
-    """A consumer asks for its queues."""
+    """A consumer requests its queues."""
 
     topic: str | None = None
     consumer_group: str | None = None
@@ -45,13 +45,13 @@ class QueryAssignmentRequestBody(Body, release=SINCE_5):
 
 
 class QueryAssignmentResponseBody(Body, release=SINCE_5):
-    """They."""
+    """The queues assigned to a consumer."""
 
     message_queue_assignments: list[MessageQueueAssignment] = field(factory=list)
 
 
 class SetMessageRequestModeRequestBody(Body, release=SINCE_5):
-    """How a group shall read a topic."""
+    """Set how a group reads a topic."""
 
     topic: str | None = None
     consumer_group: str | None = None

@@ -6,7 +6,7 @@ from mq.protocol.codes import SINCE_5
 
 
 class ConsumeQueueData(Body):
-    """An entry, and what a filter says of it."""
+    """An entry, and the result of a filter for it."""
 
     physic_offset: int = 0
     physic_size: int = 0
@@ -28,7 +28,9 @@ class QueryConsumeQueueResponseBody(Body):
 
 
 class CheckRocksdbCqWriteResult(Body, release=SINCE_5):
-    """How queues in files and in RocksDB compare: 0 same, 1 different, 2 in progress, 3 error."""
+    """The comparison of queues in files and in RocksDB: 0 same, 1 different, 2 in progress, 3
+    error.
+    """
 
     check_result: str | None = None
     check_status: int = 0

@@ -1,19 +1,19 @@
-"""Routes: where the queues of a topic are."""
+"""Routes: the brokers and queues of a topic."""
 
 from mq.protocol.bodies.mapping import TopicQueueMappingInfo
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.codes import SINCE_5
 
-# Queues of a topic: at one broker, and in a whole route. Java has no limits; a client that makes an
-# object of each of some millions of queues stands still for seconds.
+# Queues of a topic: at one broker, and in a whole route. Java has no limits; a client that creates
+# an object for each of some millions of queues blocks for seconds.
 MAX_QUEUES = 65536
 MAX_ROUTE_QUEUES = 2 * MAX_QUEUES
 
 
 def parse_order_conf(text: str) -> list[tuple[str, int]]:
-    """Broker names and queue counts of an order configuration, `broker:count;broker:count`.
+    """Parse broker names and queue counts of an order configuration, `broker:count;broker:count`.
 
-    Parts of another form are left out. Raises ValueError for a count above the limits.
+    Parts of another form are ignored. Raises ValueError for a count above the limits.
     """
     parts = []
     for part in text.split(";"):
@@ -50,7 +50,7 @@ class BrokerData(Body):
 
 
 class TopicRouteData(Body):
-    """The route of a topic, as a name server answers it."""
+    """The route of a topic, as a name server returns it."""
 
     order_topic_conf: str | None = None
     queue_datas: list[QueueData] = field(factory=list)

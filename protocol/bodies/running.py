@@ -7,7 +7,9 @@ from mq.protocol.codes import SINCE_5
 
 
 class ConsumeStatus(Body):
-    """How a consumer does on a topic: times in ms, rates per second, failures in the last hour."""
+    """The consumption of a topic by a consumer: times in ms, rates per second, failures in the last
+    hour.
+    """
 
     pull_rt: float = field(default=0.0, wire="pullRT")
     pull_tps: float = field(default=0.0, wire="pullTPS")
@@ -18,7 +20,7 @@ class ConsumeStatus(Body):
 
 
 class ProcessQueueInfo(Body):
-    """What a consumer holds of a queue; times in ms."""
+    """A consumer's state of a queue; times in ms."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -37,7 +39,7 @@ class ProcessQueueInfo(Body):
 
 
 class PopProcessQueueInfo(Body, release=SINCE_5):
-    """The same of a queue that it pops from."""
+    """A consumer's state of a queue that it pops from."""
 
     wait_ack_count: int = 0
     droped: bool = False
@@ -45,7 +47,7 @@ class PopProcessQueueInfo(Body, release=SINCE_5):
 
 
 class ConsumerRunningInfo(Body):
-    """All that a consumer tells of itself."""
+    """All that a consumer reports about itself."""
 
     properties: dict[str, str] = field(factory=dict)
     subscription_set: list[SubscriptionData] = field(factory=list)
@@ -59,7 +61,7 @@ class ConsumerRunningInfo(Body):
 
 
 class ConsumeMessageDirectlyResult(Body):
-    """What came of a message that was consumed on demand."""
+    """The result of a message that was consumed on demand."""
 
     order: bool = False
     auto_commit: bool = True

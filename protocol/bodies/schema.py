@@ -1,16 +1,16 @@
-"""How a body of JSON is declared: one class, one line per field.
+"""Declaration of JSON bodies: one class, one line per field.
 
     class TopicList(Body):
         topic_list: set[str] = field(factory=set)
         broker_addr: str | None = None
 
-From the declaration derive the keyword-only constructor, `decode`, `encode`, repr, equality and the
-table in docs/protocol.md. The name in JSON is the attribute in camelCase unless `field(wire=…)`
-says otherwise. A field may be text, an integer, a float, a bool, an enum (written by name), a Body,
-a MessageQueue, a list or set of those, or a dict by text, integer or MessageQueue; or any of these
-or None. Every field has a default, for Java leaves out what is null.
+The keyword-only constructor, `decode`, `encode`, repr, equality and the table in docs/protocol.md
+are derived from the declaration. The name in JSON is the attribute in camelCase unless
+`field(wire=…)` names another. A field may be text, an integer, a float, a bool, an enum (written by
+name), a Body, a MessageQueue, a list or set of these, or a dict by text, integer or MessageQueue;
+or any of these or None. Every field has a default, because Java leaves out null values.
 
-Codecs are built when a class is first used, so that declaring one costs next to nothing.
+Codecs are built when a class is first used, so that a declaration costs almost nothing.
 """
 
 import sys
@@ -53,13 +53,14 @@ def field(
     wire: str = "",
     release: str = "",
 ) -> Any:
-    """Declare more of a field than its type: a default made anew each time, its name in JSON, the
-    releases that know it."""
+    """Declare more than the type of a field: a factory of its default, its name in JSON, the
+    releases that know it.
+    """
     return _Declared(default, factory, wire, release)
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker. Sorts as Java's does: topic, broker, id."""
+    """One queue of a topic on one broker. Sorts as in Java: topic, broker, id."""
 
     topic: str
     broker_name: str
@@ -71,16 +72,18 @@ _Write = Callable[[Any], Any]
 
 
 class _Codec(NamedTuple):
-    """How to read and write a class: (wire, name, codec of the value), in the order of `wire`."""
+    """The codec of a class: (wire, name, codec of the value), in the order of `wire`."""
 
     readers: dict[str, tuple[str, _Read]]
     writers: tuple[tuple[str, str, _Write], ...]
-    plain: bool  # only keys of text, so that orjson can write it
+    plain: bool  # only text keys, so that orjson can write it
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class Body:
-    """The base of every body. Class keyword: `release` marks one that only some releases have."""
+    """Base class of bodies. The class keyword `release` marks a body that only some releases
+    have.
+    """
 
     FIELDS: ClassVar[tuple[BodyField, ...]] = ()
     RELEASE: ClassVar[str] = ""
@@ -118,11 +121,11 @@ class Body:
             raise RemoteProtocolError(f"{cls.__name__}: {error}") from None
 
     def encode(self, *, standard: bool = False) -> bytes:
-        """Write the body as fastjson does: names in alphabetical order, nothing that is None,
-        integer keys without quotes unless `standard` (then the result is JSON proper).
+        """Write the body as fastjson does: names in alphabetical order, without None, and integer
+        keys without quotes unless `standard` (then the result is standard JSON).
 
         Raises:
-            LocalProtocolError: a value that JSON has no form for.
+            LocalProtocolError: a value cannot be represented in JSON.
         """
         try:
             plain = self.to_plain()
@@ -145,8 +148,10 @@ class Body:
             raise RemoteProtocolError(f"{cls.__name__}{error}") from None
 
     def to_plain(self) -> dict[str, Any]:
-        """The body as dicts, lists and plain values, for `fastjson.dumps` and `dumps_pretty`: a set
-        is a sorted tuple, a MessageQueue that is a key an ObjectKey."""
+        """Return the body as dicts, lists and plain values, for `fastjson.dumps` and
+        `dumps_pretty`: a set becomes a sorted tuple, and a MessageQueue that is a key an
+        ObjectKey.
+        """
         plain = {}
         for wire, name, write in _codec_of(type(self)).writers:
             value = getattr(self, name)
@@ -170,11 +175,11 @@ _B = TypeVar("_B", bound=Body)
 
 
 class _Mismatch(ValueError):
-    """A value has the wrong type; the text is its path and what was expected."""
+    """A value has the wrong type; the text is its path and the expected type."""
 
 
 def _read_declaration(cls: type[Body], name: str, annotation: Any) -> BodyField:
-    """Check one line of a body and put its bare default in the class."""
+    """Check one line of a body and store its plain default in the class."""
     declared = vars(cls).get(name, _MISSING)
     if declared is _MISSING or isinstance(declared, (list, dict, set)):
         raise TypeError(f"{cls.__name__}.{name} needs a default, field(factory=…) if it can change")
@@ -218,13 +223,13 @@ def _read_body(cls: type[_B], plain: Any) -> _B:
     return body
 
 
-# --- codecs of values: how to read, how to write, whether orjson can write what that makes ---
+# --- codecs of values: reader, writer, whether orjson can serialize the writer's result ---
 
 _ValueCodec = tuple[_Read, _Write, bool]
 
 
 def _value_codec(annotation: Any) -> _ValueCodec:
-    if isinstance(annotation, UnionType):  # X | None; None itself never comes here
+    if isinstance(annotation, UnionType):  # X | None; None itself is handled elsewhere
         (annotation,) = [part for part in annotation.__args__ if part is not NoneType]
     if isinstance(annotation, GenericAlias):
         return _container_codec(annotation)
@@ -289,7 +294,7 @@ def _read_text(value: Any) -> str:
     if type(value) is str:
         return sys.intern(value) if len(value) < 20 else value
     if type(value) is int or type(value) is float:
-        return str(value)  # fastjson does that, too
+        return str(value)  # as fastjson does
     raise _expected("text", value)
 
 
@@ -322,7 +327,7 @@ def _enum_reader(enum: type[Enum]) -> _Read:
     members = enum.__members__
 
     def read(value: Any) -> Any:
-        # A name of a later release reads as none at all, as fastjson has it.
+        # A name of a later release is read as None, as in fastjson.
         return members.get(value) if type(value) is str else None
 
     return read
@@ -347,7 +352,7 @@ def _write_queue(queue: MessageQueue) -> dict[str, Any]:
     plain = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
     if queue.broker_name and queue.topic:
         return plain
-    # What is empty was null in Java, which leaves it out.
+    # An empty value was null in Java, which leaves it out.
     return {name: value for name, value in plain.items() if value != ""}
 
 

@@ -1,11 +1,11 @@
-"""What a broker counts, and how replication does."""
+"""Statistics of a broker, and the state of replication."""
 
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.codes import SINCE_5
 
 
 class BrokerStatsItem(Body):
-    """A figure: its sum, its rate per second, and its average per call."""
+    """A statistic: its sum, its rate per second, and its average per call."""
 
     sum: int = 0
     tps: float = 0.0
@@ -13,7 +13,7 @@ class BrokerStatsItem(Body):
 
 
 class BrokerStatsData(Body):
-    """A figure over the last minute, hour and day."""
+    """A statistic over the last minute, hour and day."""
 
     stats_minute: BrokerStatsItem | None = None
     stats_hour: BrokerStatsItem | None = None
@@ -40,7 +40,7 @@ class HAClientRuntimeInfo(Body, release=SINCE_5):
     last_read_timestamp: int = 0
     last_write_timestamp: int = 0
     master_flush_offset: int = 0
-    is_activated: bool | None = None  # Java has no getter for it, so its JSON never does
+    is_activated: bool | None = None  # Java has no getter for it, so its JSON never has it
 
 
 class HARuntimeInfo(Body, release=SINCE_5):

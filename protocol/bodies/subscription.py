@@ -28,7 +28,7 @@ _DEFAULT_DELAYS = (
 
 
 class SubscriptionData(Body):
-    """What a group wants of a topic; subVersion is the time in ms that it was made."""
+    """A group's subscription to a topic; subVersion is the time of its creation in ms."""
 
     class_filter_mode: bool = False
     topic: str = ""
@@ -38,9 +38,9 @@ class SubscriptionData(Body):
     sub_version: int = 0
     expression_type: str = "TAG"
     filter_class_source: str | None = None
-    #: The queues that the consumer has now: a snode pushes what comes to them.
+    #: The current queues of the consumer: a snode pushes their messages.
     message_queue_set: set[MessageQueue] | None = field(default=None, release=ONLY_SNODE)
-    #: The same as the first state of that branch has it: numbers only, whatever broker.
+    #: The same in the first state of that branch: ids only, for all brokers.
     queue_id_set: set[int] | None = field(default=None, release=ONLY_SNODE)
 
 
@@ -68,7 +68,7 @@ class CustomizedRetryPolicy(Body, release=SINCE_5):
 
 
 class GroupRetryPolicy(Body, release=SINCE_5):
-    """How long messages wait that a group failed to consume."""
+    """The delays of messages that a group failed to consume."""
 
     type: GroupRetryPolicyType = GroupRetryPolicyType.CUSTOMIZED
     exponential_retry_policy: ExponentialRetryPolicy | None = None

@@ -1,4 +1,4 @@
-"""Topics and what is in them."""
+"""Topics and their contents."""
 
 from mq.protocol.bodies.common import DataVersion
 from mq.protocol.bodies.enums import TopicFilterType

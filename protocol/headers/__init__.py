@@ -1,10 +1,10 @@
-"""Every header of a request or response, declared once by subject.
+"""All headers of requests and responses, grouped by subject.
 
 Import a header from the module of its subject, or from here: a subject is loaded when one of its
-names is asked for, so that a command pays for its own headers only.
+names is accessed, so that a command loads only the headers that it needs.
 """
 
-# ruff: noqa: F403  (the stars are for type checkers; at run time names are looked up one by one)
+# ruff: noqa: F403  (the stars are for type checkers; at run time names are loaded one by one)
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mq.protocol.headers.schema import Header as Header
 
     HEADERS: dict[int, type[Header]]  # of requests
-    RESPONSE_HEADERS: dict[int, type[Header]]  # by the code of what they answer
+    RESPONSE_HEADERS: dict[int, type[Header]]  # by request code
     SNODE_HEADERS: dict[int, type[Header]]  # of requests in the dialect of snodes
     from mq.protocol.headers.acl import *
     from mq.protocol.headers.broker import *
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from mq.protocol.headers.topic import *
     from mq.protocol.headers.transaction import *
 
-#: subject (module): its headers. tests/protocol/headers/test_schema.py holds it to the modules.
+#: subject (module): its headers. tests/protocol/headers/test_schema.py compares it with the
+#: modules.
 SUBJECTS = {
     "schema": ("Header",),
     "acl": (
@@ -234,12 +235,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _all() -> "list[type[Header]]":
-    """Every header. Loads every subject."""
+    """Return every header. Loads every subject."""
     return [__getattr__(name) for name in _SUBJECT_OF]
 
 
 def _is_of_snodes(code: int) -> bool:
-    """Whether a code is of the dialect in which numbers of other requests mean something else."""
+    """Whether a code is of the snode dialect, in which some numbers have other meanings."""
     from mq.protocol.codes import SnodeCode
 
     return isinstance(code, SnodeCode)

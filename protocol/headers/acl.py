@@ -30,7 +30,7 @@ class DeleteAccessConfigRequestHeader(
 class UpdateGlobalWhiteAddrsConfigRequestHeader(
     Header, request=RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, release=ONLY_4
 ):
-    """Set the addresses that need no account."""
+    """Set the addresses that are allowed without an account."""
 
     global_white_addrs: str
     acl_file_full_path: str
@@ -67,13 +67,13 @@ class DeleteUserRequestHeader(Header, request=RequestCode.AUTH_DELETE_USER, rele
 
 
 class GetUserRequestHeader(Header, request=RequestCode.AUTH_GET_USER, release=SINCE_5):
-    """One user."""
+    """Get a user."""
 
     username: str | None = None
 
 
 class ListUsersRequestHeader(Header, request=RequestCode.AUTH_LIST_USER, release=SINCE_5):
-    """The users whose name matches."""
+    """List the users whose names match."""
 
     filter: str | None = None
 
@@ -85,7 +85,7 @@ class CreateAclRequestHeader(Header, request=RequestCode.AUTH_CREATE_ACL, releas
 
 
 class UpdateAclRequestHeader(Header, request=RequestCode.AUTH_UPDATE_ACL, release=SINCE_5):
-    """Change them."""
+    """Change the policies of a subject."""
 
     subject: str | None = None
 
@@ -99,13 +99,13 @@ class DeleteAclRequestHeader(Header, request=RequestCode.AUTH_DELETE_ACL, releas
 
 
 class GetAclRequestHeader(Header, request=RequestCode.AUTH_GET_ACL, release=SINCE_5):
-    """The policies of a subject."""
+    """Get the policies of a subject."""
 
     subject: str | None = None
 
 
 class ListAclsRequestHeader(Header, request=RequestCode.AUTH_LIST_ACL, release=SINCE_5):
-    """The policies that match."""
+    """List the policies that match."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None

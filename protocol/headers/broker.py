@@ -1,11 +1,11 @@
-"""Brokers: what they tell name servers and administrators, and each other."""
+"""Requests of brokers to name servers and each other, and of administrators to brokers."""
 
 from mq.protocol.codes import SINCE_5, RequestCode
 from mq.protocol.headers.schema import Header, Int, Long, field
 
 
 class RegisterBrokerRequestHeader(Header, request=RequestCode.REGISTER_BROKER):
-    """A broker is alive; its topics are the body."""
+    """Registers a broker, with its topics in the body."""
 
     broker_name: str
     broker_addr: str
@@ -26,7 +26,7 @@ class RegisterBrokerResponseHeader(Header, answers=RequestCode.REGISTER_BROKER):
 
 
 class UnRegisterBrokerRequestHeader(Header, request=RequestCode.UNREGISTER_BROKER):
-    """A broker stops."""
+    """Unregisters a broker that stops."""
 
     broker_name: str
     broker_addr: str
@@ -35,7 +35,7 @@ class UnRegisterBrokerRequestHeader(Header, request=RequestCode.UNREGISTER_BROKE
 
 
 class QueryDataVersionRequestHeader(Header, request=RequestCode.QUERY_DATA_VERSION):
-    """Whether the name server knows the version of the topics in the body."""
+    """Asks whether the name server knows the version of the topics in the body."""
 
     broker_name: str = ""
     broker_addr: str
@@ -50,25 +50,25 @@ class QueryDataVersionResponseHeader(Header, answers=RequestCode.QUERY_DATA_VERS
 
 
 class WipeWritePermOfBrokerRequestHeader(Header, request=RequestCode.WIPE_WRITE_PERM_OF_BROKER):
-    """Take the write permission from all topics of a broker."""
+    """Remove the write permission from all topics of a broker."""
 
     broker_name: str
 
 
 class WipeWritePermOfBrokerResponseHeader(Header, answers=RequestCode.WIPE_WRITE_PERM_OF_BROKER):
-    """How many topics that were."""
+    """The number of changed topics."""
 
     wipe_topic_count: Int
 
 
 class AddWritePermOfBrokerRequestHeader(Header, request=RequestCode.ADD_WRITE_PERM_OF_BROKER):
-    """Give the write permission back."""
+    """Restore the write permission."""
 
     broker_name: str
 
 
 class AddWritePermOfBrokerResponseHeader(Header, answers=RequestCode.ADD_WRITE_PERM_OF_BROKER):
-    """How many topics that were."""
+    """The number of changed topics."""
 
     add_topic_count: Int
 
@@ -80,7 +80,7 @@ class GetBrokerConfigResponseHeader(Header, answers=RequestCode.GET_BROKER_CONFI
 
 
 class ViewBrokerStatsDataRequestHeader(Header, request=RequestCode.VIEW_BROKER_STATS_DATA):
-    """One figure that a broker counts, over a minute, an hour and a day."""
+    """One statistic of a broker, over a minute, an hour and a day."""
 
     stats_name: str
     stats_key: str
@@ -112,7 +112,7 @@ class RemoveBrokerRequestHeader(Header, request=RequestCode.REMOVE_BROKER, relea
 class NotifyMinBrokerIdChangeRequestHeader(
     Header, request=RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, release=SINCE_5
 ):
-    """The name server tells brokers who acts as the master of their set."""
+    """The name server notifies brokers of the acting master of their set."""
 
     min_broker_id: Long | None = None
     broker_name: str | None = None
@@ -124,7 +124,7 @@ class NotifyMinBrokerIdChangeRequestHeader(
 class ExchangeHAInfoRequestHeader(
     Header, request=RequestCode.EXCHANGE_BROKER_HA_INFO, release=SINCE_5
 ):
-    """A replica asks the master where to replicate from."""
+    """A replica asks the master for its replication address."""
 
     master_ha_address: str | None = None
     master_flush_offset: Long | None = None
@@ -134,7 +134,7 @@ class ExchangeHAInfoRequestHeader(
 class ExchangeHAInfoResponseHeader(
     Header, answers=RequestCode.EXCHANGE_BROKER_HA_INFO, release=SINCE_5
 ):
-    """Where to, and how far the master has flushed."""
+    """The replication address, and the flushed offset of the master."""
 
     master_ha_address: str | None = None
     master_flush_offset: Long | None = None
@@ -144,7 +144,7 @@ class ExchangeHAInfoResponseHeader(
 class ResetMasterFlushOffsetHeader(
     Header, request=RequestCode.RESET_MASTER_FLUSH_OFFSET, release=SINCE_5
 ):
-    """A replica shall forget how far its master has flushed."""
+    """Makes a replica forget the flushed offset of its master."""
 
     master_flush_offset: Long
 

@@ -7,7 +7,7 @@ from mq.protocol.headers.schema import Header, Int, Long
 class AlterSyncStateSetRequestHeader(
     Header, request=RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, release=SINCE_5
 ):
-    """The master says which replicas are in sync."""
+    """The master reports which replicas are in sync."""
 
     broker_name: str | None = None
     master_broker_id: Long | None = None
@@ -38,7 +38,7 @@ class ElectMasterRequestHeader(
 class ElectMasterResponseHeader(
     Header, answers=RequestCode.CONTROLLER_ELECT_MASTER, release=SINCE_5
 ):
-    """Who was elected."""
+    """The elected master."""
 
     master_broker_id: Long | None = None
     master_address: str | None = None
@@ -104,7 +104,7 @@ class GetMetaDataResponseHeader(
 class GetNextBrokerIdRequestHeader(
     Header, request=RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, release=SINCE_5
 ):
-    """A free broker id of a set."""
+    """Get a free broker id of a set."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -113,7 +113,7 @@ class GetNextBrokerIdRequestHeader(
 class GetNextBrokerIdResponseHeader(
     Header, answers=RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, release=SINCE_5
 ):
-    """The id."""
+    """The free id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -123,7 +123,7 @@ class GetNextBrokerIdResponseHeader(
 class ApplyBrokerIdRequestHeader(
     Header, request=RequestCode.CONTROLLER_APPLY_BROKER_ID, release=SINCE_5
 ):
-    """Take that id."""
+    """Reserve a broker id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -134,7 +134,7 @@ class ApplyBrokerIdRequestHeader(
 class ApplyBrokerIdResponseHeader(
     Header, answers=RequestCode.CONTROLLER_APPLY_BROKER_ID, release=SINCE_5
 ):
-    """That it was taken."""
+    """Confirms the reservation."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -143,7 +143,7 @@ class ApplyBrokerIdResponseHeader(
 class CleanControllerBrokerDataRequestHeader(
     Header, request=RequestCode.CLEAN_BROKER_DATA, release=SINCE_5
 ):
-    """Forget brokers."""
+    """Remove the data of brokers."""
 
     cluster_name: str | None = None
     broker_name: str
@@ -153,7 +153,7 @@ class CleanControllerBrokerDataRequestHeader(
 
 
 class BrokerHeartbeatRequestHeader(Header, request=RequestCode.BROKER_HEARTBEAT, release=SINCE_5):
-    """A broker is alive."""
+    """A heartbeat of a broker."""
 
     cluster_name: str
     broker_addr: str
@@ -169,7 +169,7 @@ class BrokerHeartbeatRequestHeader(Header, request=RequestCode.BROKER_HEARTBEAT,
 class NotifyBrokerRoleChangedRequestHeader(
     Header, request=RequestCode.NOTIFY_BROKER_ROLE_CHANGED, release=SINCE_5
 ):
-    """The controller tells brokers who is master."""
+    """The controller notifies brokers of their master."""
 
     master_address: str | None = None
     master_epoch: Int | None = None

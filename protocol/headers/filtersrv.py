@@ -1,4 +1,4 @@
-"""Filter servers, which 5.x no longer has."""
+"""Filter servers, which 5.x has removed."""
 
 from mq.protocol.codes import ONLY_4, RequestCode
 from mq.protocol.headers.schema import Header, Int, Long, field
@@ -7,7 +7,7 @@ from mq.protocol.headers.schema import Header, Int, Long, field
 class RegisterFilterServerRequestHeader(
     Header, request=RequestCode.REGISTER_FILTER_SERVER, release=ONLY_4
 ):
-    """A filter server is alive."""
+    """A heartbeat of a filter server."""
 
     filter_server_addr: str
 

@@ -18,7 +18,7 @@ class DeleteSubscriptionGroupRequestHeader(
 class GetSubscriptionGroupConfigRequestHeader(
     RpcRequestHeader, request=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, release=SINCE_5
 ):
-    """One subscription group of a broker."""
+    """Get a subscription group of a broker."""
 
     group: str
 
@@ -26,7 +26,7 @@ class GetSubscriptionGroupConfigRequestHeader(
 class GetAllSubscriptionGroupRequestHeader(
     Header, request=RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, release=SINCE_5
 ):
-    """All subscription groups of a broker, in pages for a caller that names one."""
+    """Get all subscription groups of a broker; in pages if the request names one."""
 
     group_seq: Int
     data_version: str | None = None
@@ -36,7 +36,7 @@ class GetAllSubscriptionGroupRequestHeader(
 class GetAllSubscriptionGroupResponseHeader(
     Header, answers=RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, release=SINCE_5
 ):
-    """How many groups there are."""
+    """The total number of groups."""
 
     total_group_num: Int
 
@@ -44,7 +44,7 @@ class GetAllSubscriptionGroupResponseHeader(
 class UpdateGroupForbiddenRequestHeader(
     TopicRequestHeader, request=RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, release=SINCE_5
 ):
-    """Forbid a group to read a topic, or ask whether it is."""
+    """Forbid or allow a group to read a topic, or get the current state."""
 
     group: str
     topic: str
@@ -54,19 +54,19 @@ class UpdateGroupForbiddenRequestHeader(
 class GetConsumerListByGroupRequestHeader(
     RpcRequestHeader, request=RequestCode.GET_CONSUMER_LIST_BY_GROUP
 ):
-    """The client ids of a group's consumers."""
+    """Get the client ids of a group's consumers."""
 
     consumer_group: str
 
 
 class GetConsumerListByGroupResponseHeader(Header, answers=RequestCode.GET_CONSUMER_LIST_BY_GROUP):
-    """Nothing: the ids are the body."""
+    """Empty: the ids are the body."""
 
 
 class GetConsumerConnectionListRequestHeader(
     RpcRequestHeader, request=RequestCode.GET_CONSUMER_CONNECTION_LIST
 ):
-    """The connections and subscriptions of a group's consumers."""
+    """Get the connections and subscriptions of a group's consumers."""
 
     consumer_group: str
 
@@ -74,19 +74,19 @@ class GetConsumerConnectionListRequestHeader(
 class GetProducerConnectionListRequestHeader(
     RpcRequestHeader, request=RequestCode.GET_PRODUCER_CONNECTION_LIST
 ):
-    """The connections of a group's producers."""
+    """Get the connections of a group's producers."""
 
     producer_group: str
 
 
 class GetAllProducerInfoRequestHeader(Header, request=RequestCode.GET_ALL_PRODUCER_INFO):
-    """All producers of a broker."""
+    """Get all producers of a broker."""
 
 
 class GetConsumerRunningInfoRequestHeader(
     RpcRequestHeader, request=RequestCode.GET_CONSUMER_RUNNING_INFO
 ):
-    """The inner state of a consumer, which the broker asks it for."""
+    """Get the inner state of a consumer, which the broker requests from it."""
 
     consumer_group: str
     client_id: str
@@ -100,7 +100,9 @@ class GetConsumerStatusRequestHeader(
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
     ),
 ):
-    """How far each consumer of a group has come; first to the broker, then to them."""
+    """Get the progress of each consumer of a group; sent to the broker, and by it to the
+    consumers.
+    """
 
     topic: str
     group: str
@@ -108,7 +110,7 @@ class GetConsumerStatusRequestHeader(
 
 
 class GetConsumeStatsRequestHeader(TopicRequestHeader, request=RequestCode.GET_CONSUME_STATS):
-    """Offsets of a group beside those of the queues."""
+    """Get the offsets of a group and of its queues."""
 
     consumer_group: str
     topic: str | None = None
@@ -116,7 +118,7 @@ class GetConsumeStatsRequestHeader(TopicRequestHeader, request=RequestCode.GET_C
 
 
 class GetConsumeStatsInBrokerHeader(Header, request=RequestCode.GET_BROKER_CONSUME_STATS):
-    """The same for all groups of a broker."""
+    """Get the offsets of all groups of a broker."""
 
     is_order: bool = False
 
@@ -124,7 +126,7 @@ class GetConsumeStatsInBrokerHeader(Header, request=RequestCode.GET_BROKER_CONSU
 class QueryTopicsByConsumerRequestHeader(
     RpcRequestHeader, request=RequestCode.QUERY_TOPICS_BY_CONSUMER, release=SINCE_5
 ):
-    """The topics that a group consumes."""
+    """Get the topics that a group consumes."""
 
     group: str
 
@@ -132,7 +134,7 @@ class QueryTopicsByConsumerRequestHeader(
 class QuerySubscriptionByConsumerRequestHeader(
     TopicRequestHeader, request=RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, release=SINCE_5
 ):
-    """The subscription of a group to a topic."""
+    """Get the subscription of a group to a topic."""
 
     group: str
     topic: str | None = None
@@ -141,7 +143,7 @@ class QuerySubscriptionByConsumerRequestHeader(
 class NotifyConsumerIdsChangedRequestHeader(
     RpcRequestHeader, request=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 ):
-    """The broker tells consumers that their group changed, so that they share its queues anew."""
+    """The broker notifies consumers that their group has changed, so that they rebalance."""
 
     consumer_group: str
 
@@ -169,11 +171,11 @@ class UnregisterClientRequestHeader(RpcRequestHeader, request=RequestCode.UNREGI
 
 
 class UnregisterClientResponseHeader(Header, answers=RequestCode.UNREGISTER_CLIENT):
-    """Nothing."""
+    """Empty."""
 
 
 class HeartbeatRequestHeader(RpcRequestHeader, request=RequestCode.HEART_BEAT, release=SINCE_5):
-    """A client lives; its groups are the body."""
+    """A heartbeat of a client, with its groups in the body."""
 
 
 class LockBatchMqRequestHeader(
@@ -187,6 +189,6 @@ class LockBatchMqRequestHeader(
 class UnlockBatchMqRequestHeader(
     RpcRequestHeader, request=RequestCode.UNLOCK_BATCH_MQ, release=SINCE_5
 ):
-    """Release them."""
+    """Unlock the queues in the body."""
 
     enode_name: str | None = field(default=None, release=ONLY_SNODE)

@@ -1,4 +1,4 @@
-"""Offsets: of queues by position and time, and of groups that consume them."""
+"""Offsets: of queues by position and time, and of consumer groups."""
 
 from mq.protocol.codes import ONLY_SNODE, SINCE_5, RequestCode
 from mq.protocol.headers.rpc import RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
@@ -6,7 +6,7 @@ from mq.protocol.headers.schema import Header, Int, Long, field
 
 
 class GetMaxOffsetRequestHeader(TopicQueueRequestHeader, request=RequestCode.GET_MAX_OFFSET):
-    """The offset that the next message of a queue will get."""
+    """Get the offset that the next message of a queue will get."""
 
     topic: str
     queue_id: Int
@@ -21,7 +21,7 @@ class GetMaxOffsetResponseHeader(Header, answers=RequestCode.GET_MAX_OFFSET):
 
 
 class GetMinOffsetRequestHeader(TopicQueueRequestHeader, request=RequestCode.GET_MIN_OFFSET):
-    """The offset of the first message that a queue still has."""
+    """Get the offset of the oldest message of a queue."""
 
     topic: str
     queue_id: Int
@@ -37,7 +37,7 @@ class GetMinOffsetResponseHeader(Header, answers=RequestCode.GET_MIN_OFFSET):
 class SearchOffsetRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 ):
-    """The offset in a queue at a time."""
+    """Get the offset in a queue at a time."""
 
     topic: str
     queue_id: Int
@@ -56,14 +56,14 @@ class SearchOffsetResponseHeader(Header, answers=RequestCode.SEARCH_OFFSET_BY_TI
 class GetEarliestMsgStoretimeRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.GET_EARLIEST_MSG_STORETIME
 ):
-    """When the first message that a queue still has was stored."""
+    """Get the store time of the oldest message of a queue."""
 
     topic: str
     queue_id: Int
 
 
 class GetEarliestMsgStoretimeResponseHeader(Header, answers=RequestCode.GET_EARLIEST_MSG_STORETIME):
-    """The time, in ms."""
+    """The time in ms."""
 
     timestamp: Long
 
@@ -71,7 +71,7 @@ class GetEarliestMsgStoretimeResponseHeader(Header, answers=RequestCode.GET_EARL
 class QueryConsumerOffsetRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.QUERY_CONSUMER_OFFSET
 ):
-    """How far a group has come in a queue."""
+    """Get the committed offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -81,7 +81,7 @@ class QueryConsumerOffsetRequestHeader(
 
 
 class QueryConsumerOffsetResponseHeader(Header, answers=RequestCode.QUERY_CONSUMER_OFFSET):
-    """The offset that it consumes next."""
+    """The offset of the next message to consume."""
 
     offset: Long
 
@@ -89,7 +89,7 @@ class QueryConsumerOffsetResponseHeader(Header, answers=RequestCode.QUERY_CONSUM
 class UpdateConsumerOffsetRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.UPDATE_CONSUMER_OFFSET
 ):
-    """A group has come this far in a queue."""
+    """Commit the offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -99,14 +99,14 @@ class UpdateConsumerOffsetRequestHeader(
 
 
 class UpdateConsumerOffsetResponseHeader(Header, answers=RequestCode.UPDATE_CONSUMER_OFFSET):
-    """Nothing."""
+    """Empty."""
 
 
 class ResetOffsetRequestHeader(
     TopicQueueRequestHeader,
     request=(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.RESET_CONSUMER_CLIENT_OFFSET),
 ):
-    """Move a group to where a topic was at a time; first to the broker, then to its consumers."""
+    """Reset a group to the offsets at a time; sent to the broker, and by it to the consumers."""
 
     topic: str
     group: str
@@ -117,7 +117,7 @@ class ResetOffsetRequestHeader(
 
 
 class QueryCorrectionOffsetHeader(TopicRequestHeader, request=RequestCode.QUERY_CORRECTION_OFFSET):
-    """How far groups have come, in comparison with one of them."""
+    """Get the progress of groups in comparison with one of them."""
 
     filter_groups: str | None = None
     compare_group: str
@@ -125,7 +125,7 @@ class QueryCorrectionOffsetHeader(TopicRequestHeader, request=RequestCode.QUERY_
 
 
 class CloneGroupOffsetRequestHeader(RpcRequestHeader, request=RequestCode.CLONE_GROUP_OFFSET):
-    """Let a group start where another one is."""
+    """Copy the offsets of a group to another one."""
 
     src_group: str
     dest_group: str

@@ -1,4 +1,4 @@
-"""Popping messages: the broker picks queue and offset, and waits for acknowledgements (5.x)."""
+"""POP consumption: the broker selects queue and offset, and waits for acknowledgements (5.x)."""
 
 from mq.protocol.codes import SINCE_5, RequestCode
 from mq.protocol.headers.rpc import TopicQueueRequestHeader, TopicRequestHeader
@@ -25,7 +25,7 @@ class PopMessageRequestHeader(
 
 
 class PopMessageResponseHeader(Header, answers=RequestCode.POP_MESSAGE, release=SINCE_5):
-    """What was popped, in the compact texts of ExtraInfoUtil."""
+    """The popped messages, in the compact texts of ExtraInfoUtil."""
 
     pop_time: Long = 0
     invisible_time: Long = 0
@@ -39,7 +39,7 @@ class PopMessageResponseHeader(Header, answers=RequestCode.POP_MESSAGE, release=
 class PeekMessageRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.PEEK_MESSAGE, release=SINCE_5
 ):
-    """Look at messages without taking them."""
+    """Read messages without taking them."""
 
     topic: str
     queue_id: Int = 0
@@ -50,7 +50,7 @@ class PeekMessageRequestHeader(
 class AckMessageRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.ACK_MESSAGE, release=SINCE_5
 ):
-    """A popped message was consumed."""
+    """Acknowledge a popped message."""
 
     consumer_group: str
     topic: str
@@ -63,7 +63,7 @@ class AckMessageRequestHeader(
 class ChangeInvisibleTimeRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.CHANGE_MESSAGE_INVISIBLETIME, release=SINCE_5
 ):
-    """Keep a popped message hidden for longer, or less long."""
+    """Extend or shorten the time for which a popped message is hidden."""
 
     consumer_group: str
     topic: str
@@ -88,7 +88,7 @@ class ChangeInvisibleTimeResponseHeader(
 class NotificationRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.NOTIFICATION, release=SINCE_5
 ):
-    """Wait until there is something to pop."""
+    """Wait until there are messages to pop."""
 
     consumer_group: str
     topic: str
@@ -102,7 +102,7 @@ class NotificationRequestHeader(
 
 
 class NotificationResponseHeader(Header, answers=RequestCode.NOTIFICATION, release=SINCE_5):
-    """Whether there is."""
+    """Whether there are messages to pop."""
 
     has_msg: bool = False
     polling_full: bool = False
@@ -111,7 +111,7 @@ class NotificationResponseHeader(Header, answers=RequestCode.NOTIFICATION, relea
 class PollingInfoRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.POLLING_INFO, release=SINCE_5
 ):
-    """How many pops wait on a queue."""
+    """Get the number of waiting pops of a queue."""
 
     consumer_group: str
     topic: str
@@ -125,7 +125,7 @@ class PollingInfoResponseHeader(Header, answers=RequestCode.POLLING_INFO, releas
 
 
 class InitConsumerOffsetRequestHeader(TopicRequestHeader, release=SINCE_5):
-    """Where a group that pops starts in a topic."""
+    """Set the start of a group that pops a topic."""
 
     topic: str | None = None
     init_mode: Int = 0

@@ -41,7 +41,7 @@ class PullMessageResponseHeader(
         SnodeCode.SNODE_PULL_MESSAGE,
     ),
 ):
-    """Where to go on, and the bounds of the queue."""
+    """The next offset to pull, and the bounds of the queue."""
 
     suggest_which_broker_id: Long
     next_begin_offset: Long

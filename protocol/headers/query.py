@@ -18,21 +18,21 @@ class QueryMessageRequestHeader(TopicRequestHeader, request=RequestCode.QUERY_ME
 
 
 class QueryMessageResponseHeader(Header, answers=RequestCode.QUERY_MESSAGE):
-    """How far the index has come."""
+    """The progress of the index."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
 
 
 class ViewMessageRequestHeader(Header, request=RequestCode.VIEW_MESSAGE_BY_ID):
-    """The message at an offset of the commit log."""
+    """Get the message at an offset of the commit log."""
 
     offset: Long
     topic: str | None = field(default=None, release=SINCE_5)
 
 
 class ViewMessageResponseHeader(Header, answers=RequestCode.VIEW_MESSAGE_BY_ID):
-    """Nothing: the message is the body."""
+    """Empty: the message is the body."""
 
 
 class QueryConsumeQueueRequestHeader(
@@ -50,7 +50,7 @@ class QueryConsumeQueueRequestHeader(
 class QueryConsumeTimeSpanRequestHeader(
     TopicRequestHeader, request=RequestCode.QUERY_CONSUME_TIME_SPAN
 ):
-    """The times of the first, last and last consumed message of each queue."""
+    """Get the times of the first, last and last consumed message of each queue."""
 
     topic: str
     group: str = ""

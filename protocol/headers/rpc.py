@@ -1,11 +1,11 @@
-"""The fields that 5.x gave to whole families of requests, for calls that brokers pass on."""
+"""Fields that 5.x added to whole families of requests, for requests that brokers forward."""
 
 from mq.protocol.codes import SINCE_5
 from mq.protocol.headers.schema import Header, field
 
 
 class RpcRequestHeader(Header):
-    """A request that a broker may pass on to another one. 4.9.8 knows only the broker's name."""
+    """A request that a broker may forward to another one. 4.9.8 knows only the broker's name."""
 
     namespace: str | None = field(default=None, wire="ns", release=SINCE_5)
     namespaced: bool | None = field(default=None, wire="nsd", release=SINCE_5)

@@ -1,17 +1,17 @@
-"""How a header is declared: one class, one line per field.
+"""Declaration of headers: one class, one line per field.
 
     class GetMaxOffsetRequestHeader(Header, request=RequestCode.GET_MAX_OFFSET):
         topic: str
         queue_id: Int
         committed: bool | None = field(default=None, release=SINCE_5)
 
-From the declaration derive the keyword-only constructor, `decode`, `encode`, repr, equality and the
-table in docs/protocol.md. It is checked when the class is made. On the wire a header is a map of
-text by text, the extFields of a command; the name there is the attribute in camelCase unless
-`field(wire=…)` says otherwise.
+The keyword-only constructor, `decode`, `encode`, repr, equality and the table in docs/protocol.md
+are derived from the declaration, which is checked when the class is created. On the wire a header
+is a map of text by text, the extFields of a command; the name there is the attribute in camelCase
+unless `field(wire=…)` names another.
 
-A field without a default is required. Where Java gives a field a value of its own, a missing one is
-not an error there, and so it has that default here, even if Java calls it CFNotNull.
+A field without a default is required. If Java initializes a field, it may be missing there, and so
+it has that default here, even if Java marks it as CFNotNull.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ class _Declared(NamedTuple):
 
 
 def field(*, default: Any = _MISSING, wire: str = "", release: str = "") -> Any:
-    """Declare more of a field than its type: its name on the wire, the releases that know it."""
+    """Declare more than the type of a field: its name on the wire, the releases that know it."""
     return _Declared(default, wire, release)
 
 
@@ -68,7 +68,7 @@ def _parse_i64(text: str) -> int:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a number has but a sign and digits: int() takes "1_0" and " 1", Java does not."""
+    """Whether a number has only a sign and digits: int() accepts "1_0" and " 1", Java does not."""
     return text[0] in "+-" and text[1:].isalnum()
 
 
@@ -94,7 +94,7 @@ def _text_of_text(value: str) -> str:
     raise ValueError
 
 
-# kind: (its name for people, from text, to text); text needs no reading.
+# kind: (its name in messages, parser, writer); text needs no parser.
 _Parse = Callable[[str], object] | None
 _KINDS: dict[str, tuple[str, _Parse, Callable[[Any], str]]] = {
     "text": ("text", None, _text_of_text),
@@ -118,14 +118,14 @@ _ANNOTATIONS: dict[object, str] = {
 
 
 def camel_case(name: str) -> str:
-    """`queue_id` as Java writes it: `queueId`."""
+    """Convert `queue_id` to Java's `queueId`."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class Header:
-    """The base of every header.
+    """Base class of headers.
 
     Class keywords: `request` is the code, or codes, whose extFields these are; `answers` the code
     whose response they belong to; `release` marks a header that only some releases have.
@@ -169,14 +169,15 @@ class Header:
                     + [f"{name} is not one of its fields" for name in sorted(unknown)]
                 )
             )
-        self.__dict__.update(values)  # what is not given is found as an attribute of the class
+        self.__dict__.update(values)  # missing values are found as attributes of the class
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> Self:
         """Read a header from the extFields of a command. Unknown fields are ignored.
 
         Raises:
-            RemoteProtocolError: a required field is missing or a value malformed; it says which.
+            RemoteProtocolError: a required field is missing or a value malformed; it names the
+                field.
         """
         values: dict[str, object] = {}
         readers = cls._readers
@@ -198,10 +199,10 @@ class Header:
         return header
 
     def encode(self) -> dict[str, str]:
-        """The extFields: None is left out, a bool is "true" or "false".
+        """Return the extFields: None is left out, a bool is "true" or "false".
 
         Raises:
-            LocalProtocolError: a value does not fit its field; it says which.
+            LocalProtocolError: a value does not fit its field; it names the field.
         """
         fields = {}
         for name, wire, write in self._writers:
@@ -248,7 +249,7 @@ def _describe(header: Header | type[Header], name: str) -> str:
 
 
 def _read_declaration(cls: type[Header], name: str, annotation: object) -> Field:
-    """Check one line of a header and put its bare default in the class."""
+    """Check one line of a header and store its plain default in the class."""
     kind = _ANNOTATIONS.get(annotation)
     if kind is None:
         raise TypeError(f"{cls.__name__}.{name}: a header has no fields of type {annotation!r}")

@@ -1,4 +1,4 @@
-"""Sending messages, replying to one, and what the broker says to that."""
+"""Sending messages, sending them back, replies, and the broker's responses."""
 
 from mq.protocol.codes import ONLY_SNODE, SINCE_5, RequestCode
 from mq.protocol.headers.rpc import RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
@@ -26,7 +26,7 @@ class SendMessageRequestHeader(
 
 
 class Letter:
-    """What the fields of the second version are called on the wire."""
+    """The names of the fields of the second version on the wire."""
 
     PRODUCER_GROUP = "a"
     TOPIC = "b"
@@ -41,7 +41,7 @@ class Letter:
     UNIT_MODE = "k"
     MAX_RECONSUME_TIMES = "l"
     BATCH = "m"
-    BROKER_NAME = "n"  # what the snode branch calls enodeName
+    BROKER_NAME = "n"  # called enodeName in the snode branch
     BORN_HOST = "o"
     SNODE_HOST = "p"
 
@@ -54,7 +54,9 @@ class SendMessageRequestHeaderV2(
         RequestCode.SEND_REPLY_MESSAGE_V2,
     ),
 ):
-    """The same with names of one letter on the wire, which clients prefer."""
+    """Store the message in the body; field names of one letter on the wire, which clients
+    prefer.
+    """
 
     producer_group: str = field(wire=Letter.PRODUCER_GROUP)
     topic: str = field(wire=Letter.TOPIC)
@@ -83,7 +85,9 @@ class SendMessageResponseHeader(
         RequestCode.CONSUMER_SEND_MSG_BACK,
     ),
 ):
-    """Where the message was stored; of a batch the first offset and all ids, joined by commas."""
+    """The position of the stored message; for a batch the first offset, and all ids joined by
+    commas.
+    """
 
     msg_id: str
     queue_id: Int
@@ -100,7 +104,7 @@ class SendMessageResponseHeader(
 class ConsumerSendMsgBackRequestHeader(
     RpcRequestHeader, request=RequestCode.CONSUMER_SEND_MSG_BACK
 ):
-    """Deliver a message again later, because this group could not consume it."""
+    """Redeliver a message later that this group could not consume."""
 
     offset: Long
     group: str
@@ -115,7 +119,7 @@ class ConsumerSendMsgBackRequestHeader(
 class ReplyMessageRequestHeader(
     TopicQueueRequestHeader, request=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 ):
-    """The broker hands a reply to the client that asked."""
+    """The broker delivers a reply to the client that sent the request."""
 
     producer_group: str
     topic: str
@@ -136,7 +140,7 @@ class ReplyMessageRequestHeader(
 class RecallMessageRequestHeader(
     TopicRequestHeader, request=RequestCode.RECALL_MESSAGE, release=SINCE_5
 ):
-    """Take back a timed message before it is due."""
+    """Recall a timed message before it is due."""
 
     producer_group: str | None = None
     topic: str
@@ -144,6 +148,6 @@ class RecallMessageRequestHeader(
 
 
 class RecallMessageResponseHeader(Header, answers=RequestCode.RECALL_MESSAGE, release=SINCE_5):
-    """The id of the message that was taken back."""
+    """The id of the recalled message."""
 
     msg_id: str

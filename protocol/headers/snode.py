@@ -5,7 +5,7 @@ from mq.protocol.headers.schema import Header, Int, Long
 
 
 class RegisterSnodeRequestHeader(Header, request=SnodeCode.REGISTER_SNODE, release=ONLY_SNODE):
-    """A snode is there, and where clients reach it."""
+    """Registers a snode, with its address for clients."""
 
     snode_name: str
     snode_addr: str
@@ -13,7 +13,7 @@ class RegisterSnodeRequestHeader(Header, request=SnodeCode.REGISTER_SNODE, relea
 
 
 class PushMessageHeader(Header, request=SnodeCode.PUSH_MESSAGE, release=ONLY_SNODE):
-    """A message that an enode has just stored, for a consumer that is pushed to; one-way."""
+    """A message that an enode has just stored, for a push consumer; one-way."""
 
     queue_offset: Long
     message_id: str | None = None
@@ -24,7 +24,7 @@ class PushMessageHeader(Header, request=SnodeCode.PUSH_MESSAGE, release=ONLY_SNO
 
 
 class GetSnodeInfoRequestHeader(Header, request=SnodeCode.GET_SNODE_INFO, release=ONLY_SNODE):
-    """The snodes of a cluster."""
+    """Get the snodes of a cluster."""
 
     snode_cluster_name: str
 
@@ -32,7 +32,7 @@ class GetSnodeInfoRequestHeader(Header, request=SnodeCode.GET_SNODE_INFO, releas
 class CreateRetryTopicRequestHeader(
     Header, request=SnodeCode.CREATE_RETRY_TOPIC, release=ONLY_SNODE
 ):
-    """Make the topic to which messages of a group go that it could not consume."""
+    """Create the retry topic of a group."""
 
     group_name: str
     enode_name: str | None = None

@@ -44,7 +44,7 @@ class DeleteTopicFromNamesrvRequestHeader(
 class RegisterTopicRequestHeader(
     TopicRequestHeader, request=RequestCode.REGISTER_TOPIC_IN_NAMESRV, release=SINCE_5
 ):
-    """Put a topic in the routes of a name server."""
+    """Add a topic to the routes of a name server."""
 
     topic: str
 
@@ -59,7 +59,7 @@ class RegisterOrderTopicRequestHeader(Header):
 class GetAllTopicConfigRequestHeader(
     Header, request=RequestCode.GET_ALL_TOPIC_CONFIG, release=SINCE_5
 ):
-    """All topics of a broker, in pages for a caller that names one."""
+    """Get all topics of a broker; in pages if the request names one."""
 
     topic_seq: Int
     data_version: str | None = None
@@ -67,7 +67,7 @@ class GetAllTopicConfigRequestHeader(
 
 
 class GetAllTopicConfigResponseHeader(Header, answers=RequestCode.GET_ALL_TOPIC_CONFIG):
-    """How many topics there are."""
+    """The total number of topics."""
 
     total_topic_num: Int | None = field(default=None, release=SINCE_5)
 
@@ -75,19 +75,19 @@ class GetAllTopicConfigResponseHeader(Header, answers=RequestCode.GET_ALL_TOPIC_
 class GetTopicConfigRequestHeader(
     TopicRequestHeader, request=RequestCode.GET_TOPIC_CONFIG, release=SINCE_5
 ):
-    """One topic of a broker."""
+    """Get a topic of a broker."""
 
     topic: str
 
 
 class GetTopicStatsInfoRequestHeader(TopicRequestHeader, request=RequestCode.GET_TOPIC_STATS_INFO):
-    """Offsets and last times of each queue of a topic."""
+    """Get the offsets and last store times of each queue of a topic."""
 
     topic: str
 
 
 class GetTopicsByClusterRequestHeader(Header, request=RequestCode.GET_TOPICS_BY_CLUSTER):
-    """The topics of a cluster."""
+    """Get the topics of a cluster."""
 
     cluster: str
 
@@ -95,6 +95,6 @@ class GetTopicsByClusterRequestHeader(Header, request=RequestCode.GET_TOPICS_BY_
 class QueryTopicConsumeByWhoRequestHeader(
     TopicRequestHeader, request=RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
 ):
-    """The groups that consume a topic."""
+    """Get the groups that consume a topic."""
 
     topic: str

@@ -1,4 +1,4 @@
-"""Transactions: their end, and the check of one that did not end."""
+"""Transactions: their end, and the check of a pending one."""
 
 import struct
 from collections.abc import Iterable, Iterator
@@ -23,27 +23,27 @@ class EndTransactionRequestHeader(RpcRequestHeader, request=RequestCode.END_TRAN
 
 
 class EndTransactionResponseHeader(Header, answers=RequestCode.END_TRANSACTION):
-    """Nothing; of a request with a body how many have ended (`ENDED`)."""
+    """Empty; for a request with a body how many have ended (`ENDED`)."""
 
 
-#: A field of the answer to a request with a body: how many halves have ended, from the first on.
-#: Those behind were not tried. Brokers without it have ended the one of the header.
+#: A field of the response to a request with a body: how many half messages have ended, from the
+#: first on. Later ones were not tried. Brokers without it have ended only that of the header.
 ENDED = "ended"
-_HALF = struct.Struct(">qq")  # position in the commit log, offset in the queue of halves
+_HALF = struct.Struct(">qq")  # position in the commit log, offset in the queue of half messages
 HALF_SIZE = _HALF.size
 
 
 def pack_halves(halves: Iterable[tuple[int, int]]) -> bytes:
-    """The body of a request that ends more halves than the one in its header, in the same way: of
-    each the position in the commit log and the offset in the queue of halves.
+    """Return the body of a request that ends further half messages in the same way: of each the
+    position in the commit log and the offset in the queue of half messages.
 
-    It is of ours: Java's brokers do not look at a body, and end the one of the header.
+    This is our extension: Java's brokers ignore the body, and end only that of the header.
     """
     return b"".join([_HALF.pack(*half) for half in halves])
 
 
 def more_halves(body: bytes | bytearray | memoryview) -> Iterator[tuple[int, int]]:
-    """What `pack_halves` made, one by one. Raises RemoteProtocolError."""
+    """Parse what `pack_halves` returned. Raises RemoteProtocolError."""
     if len(body) % _HALF.size:
         raise RemoteProtocolError(
             f"a body of {len(body)} bytes does not name halves, 16 bytes each"
@@ -54,7 +54,7 @@ def more_halves(body: bytes | bytearray | memoryview) -> Iterator[tuple[int, int
 class CheckTransactionStateRequestHeader(
     RpcRequestHeader, request=RequestCode.CHECK_TRANSACTION_STATE
 ):
-    """The broker asks a producer what became of a transaction."""
+    """The broker asks a producer for the state of a transaction."""
 
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -65,7 +65,7 @@ class CheckTransactionStateRequestHeader(
 
 
 class CheckTransactionStateResponseHeader(Header, answers=RequestCode.CHECK_TRANSACTION_STATE):
-    """What became of it."""
+    """The state of the transaction."""
 
     producer_group: str
     tran_state_table_offset: Long
@@ -74,7 +74,7 @@ class CheckTransactionStateResponseHeader(Header, answers=RequestCode.CHECK_TRAN
 
 
 class ResumeCheckHalfMessageRequestHeader(Header, request=RequestCode.RESUME_CHECK_HALF_MESSAGE):
-    """Check a prepared message again that was given up."""
+    """Check a half message again whose checks were given up."""
 
     msg_id: str | None = None
     topic: str | None = field(default=None, release=SINCE_5)

@@ -1,1 +1,1 @@
-"""TubeMQ's wire: frames, the envelope of requests, messages, codes, strings. No I/O."""
+"""TubeMQ's wire format: frames, the envelope of requests, messages, codes, strings. No I/O."""

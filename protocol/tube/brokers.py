@@ -1,4 +1,4 @@
-"""The strings that tell of brokers and their partitions: where they are, and who has them."""
+"""The strings that describe brokers and partitions: their addresses and owners."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from mq.protocol.tube.parts import MAX_LONG, count, name, port_number
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """`host:port`; an IPv6 address stands in brackets, and its ``host`` is without them."""
+    """`host:port`; an IPv6 address is in brackets, and its ``host`` has none."""
 
     host: str
     port: int
@@ -30,10 +30,10 @@ class Address:
 
 
 def parse_addresses(text: str, port: int = MASTER_PORT) -> tuple[Address, ...]:
-    """`host:port,host:port`: the masters, in this order. A host, or an IPv6 address in brackets,
-    alone has this port.
+    """Parse `host:port,host:port`: the masters, in order. `port` is the default for a host, or an
+    IPv6 address in brackets, without one.
 
-    Raises MalformedText if there is none, or one of them is no address.
+    Raises MalformedText if there is no address, or an invalid one.
     """
     found = []
     for item in text.replace(";", ",").split(","):
@@ -47,7 +47,7 @@ def parse_addresses(text: str, port: int = MASTER_PORT) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerInfo:
-    """`id:host:port`, or `id:host: ` where the port is the usual one."""
+    """`id:host:port`, or `id:host: ` with the default port."""
 
     broker_id: int
     host: str
@@ -55,7 +55,7 @@ class BrokerInfo:
 
     @classmethod
     def parse(cls, text: str, default_port: int = BROKER_PORT) -> "BrokerInfo":
-        """Read either form; ``default_port`` is BROKER_TLS_PORT where TLS is used."""
+        """Parse either form; ``default_port`` is BROKER_TLS_PORT with TLS."""
         parts = text.split(":")
         if len(parts) != 3:
             raise MalformedText(text, "a broker is id:host:port")
@@ -84,7 +84,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionKey:
-    """`brokerId:topic:partitionId`: what a partition is known by, wherever its broker is."""
+    """`brokerId:topic:partitionId`: identifies a partition, independent of the broker's address."""
 
     broker_id: int
     topic: str
@@ -103,7 +103,7 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """`brokerId:host:port#topic:partitionId`. In order as masters sort them: broker, topic, id."""
+    """`brokerId:host:port#topic:partitionId`. Sorts as in masters: broker, topic, id."""
 
     broker: BrokerInfo
     topic: str
@@ -137,7 +137,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailure:
-    """`code:` and a partition: what a broker says of one in the answer to a heartbeat."""
+    """`code:` and a partition: the error of a partition in the response to a heartbeat."""
 
     code: int
     partition: Partition
@@ -155,7 +155,7 @@ class PartitionFailure:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SubscribeInfo:
-    """`consumerId@group#` and a partition: who has it."""
+    """`consumerId@group#` and a partition: the owner of the partition."""
 
     consumer_id: str
     group: str
@@ -178,7 +178,7 @@ class SubscribeInfo:
 
 @dataclass(frozen=True, slots=True)
 class RequiredPartitions:
-    """`brokerId:topic:partitionId=offset,…`: where the members of a bound group begin."""
+    """`brokerId:topic:partitionId=offset,…`: the start offsets of a bound group."""
 
     offsets: tuple[tuple[PartitionKey, int], ...]
 
@@ -200,7 +200,9 @@ class RequiredPartitions:
 
 @dataclass(frozen=True, slots=True)
 class BrokerClientId:
-    """`brokerId:host:port:version`: how a broker registers. Its heartbeats have the id alone."""
+    """`brokerId:host:port:version`: the id with which a broker registers. Its heartbeats have only
+    the broker id.
+    """
 
     broker: BrokerInfo
     version: str
@@ -217,6 +219,6 @@ class BrokerClientId:
 
 
 def brokers_by_id(texts: Iterable[str], *, tls: bool = False) -> dict[int, BrokerInfo]:
-    """The brokers of a list, in either form. Raises MalformedText if one of them is none."""
+    """Parse a list of brokers, in either form. Raises MalformedText for an invalid one."""
     port = BROKER_TLS_PORT if tls else BROKER_PORT
     return {broker.broker_id: broker for broker in (BrokerInfo.parse(t, port) for t in texts)}

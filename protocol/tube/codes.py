@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-#: What a number says that has no value (TBaseConstants.META_VALUE_UNDEFINED).
+#: The value of an undefined number (TBaseConstants.META_VALUE_UNDEFINED).
 UNDEFINED = -2
 
 MASTER_PORT = 8715
@@ -18,17 +18,17 @@ VERSION = 3
 
 
 class Service(IntEnum):
-    """Who is asked. Wire values: never renumber, never reuse."""
+    """The service of a request. Wire values: never renumber, never reuse."""
 
     MASTER = 1
     BROKER_READ = 2
     BROKER_WRITE = 3
-    BROKER_ADMIN = 4  # nothing is asked of these two
+    BROKER_ADMIN = 4  # these two have no methods
     MASTER_ADMIN = 5
 
 
 class Method(IntEnum):
-    """What is asked. Wire values: never renumber, never reuse.
+    """The method of a request. Wire values: never renumber, never reuse.
 
     The suffixes are the original's: P a producer, C a consumer, B a broker, M a master.
     """
@@ -44,7 +44,7 @@ class Method(IntEnum):
     BROKER_CLOSE_B2M = 9
     # 11, 12, 14 and 19 are reserved, and answered as unsupported
     SEND_MESSAGE_P2B = 13
-    CONSUMER_REGISTER_C2B = 15  # and to unregister: OpType
+    CONSUMER_REGISTER_C2B = 15  # also to unregister: OpType
     CONSUMER_HEARTBEAT_C2B = 16
     GET_MESSAGES_C2B = 17
     CONSUMER_COMMIT_C2B = 18
@@ -65,22 +65,22 @@ SERVICES = {
 
 
 class OpType(IntEnum):
-    """What CONSUMER_REGISTER_C2B asks for."""
+    """The operation of CONSUMER_REGISTER_C2B."""
 
     REGISTER = 31
     UNREGISTER = 32
 
 
 class ReadStatus(IntEnum):
-    """Where a group begins in a partition."""
+    """The start of a group in a partition."""
 
-    NORMAL = 0  # where it was, or at the first message there is
-    FROM_MAX = 1  # where it was, or at the end
+    NORMAL = 0  # at its offset, or at the oldest message
+    FROM_MAX = 1  # at its offset, or at the end
     FROM_MAX_ALWAYS = 2  # at the end
 
 
 class EventType(IntEnum):
-    """What a master asks a consumer to do."""
+    """An instruction of a master to a consumer."""
 
     CONNECT = 1
     DISCONNECT = 2
@@ -92,7 +92,7 @@ class EventType(IntEnum):
 
 
 class EventStatus(IntEnum):
-    """How far a consumer is with it."""
+    """The progress of a consumer with an event."""
 
     TODO = 0
     PROCESSING = 1
@@ -102,7 +102,7 @@ class EventStatus(IntEnum):
 
 
 class Code(IntEnum):
-    """What came of a request. Wire values (TErrCodeConstants); the C++ client's own are last."""
+    """The result of a request. Wire values (TErrCodeConstants); the C++ client's own are last."""
 
     SUCCESS = 200
     NOT_READY = 201

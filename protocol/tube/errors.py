@@ -1,13 +1,13 @@
-"""What is wrong with what a peer of TubeMQ sent, or is asked for.
+"""Errors of data that a peer of TubeMQ sent or that is to be sent.
 
 RemoteProtocolError
-├── FrameError         bytes that are not a frame: nothing after them can be read, so close
+├── FrameError         bytes that are not a frame: the rest cannot be read, so close
 ├── MalformedRpc       a frame whose envelope or message cannot be read: answer FATAL
 ├── MalformedText      one of the strings within messages
-└── MalformedPayload   a payload that is not as its flag says: drop the message
+└── MalformedPayload   a payload that contradicts its flag: drop the message
 ValueError
-└── IllegalName        a topic, group, id or filter item that no TubeMQ takes
-RemoteFailure          the answer is an exception
+└── IllegalName        a topic, group, id or filter item that TubeMQ refuses
+RemoteFailure          the response is an exception
 """
 
 from mq.protocol.errors import RemoteProtocolError
@@ -20,10 +20,9 @@ class FrameError(RemoteProtocolError):
 
 
 class MalformedRpc(RemoteProtocolError):
-    """A frame that has no request, answer or message in it that can be read.
+    """A frame without a readable request, response or message.
 
-    ``version`` is the protocol version of the request, as far as it was read: its answer depends
-    on it.
+    ``version`` is the protocol version of the request, if it was read: the response depends on it.
     """
 
     def __init__(self, why: str, version: int = 3) -> None:
@@ -32,7 +31,7 @@ class MalformedRpc(RemoteProtocolError):
 
 
 class MalformedText(RemoteProtocolError):
-    """A string within a message that is not laid out as it should be."""
+    """A malformed string within a message."""
 
     def __init__(self, text: str, why: str) -> None:
         shown = text if len(text) <= 200 else f"{text[:200]}…"
@@ -45,19 +44,19 @@ class MalformedPayload(RemoteProtocolError):
 
 
 class IllegalName(ValueError):
-    """A name that is refused, and why."""
+    """A name that is refused, with the reason."""
 
 
 class RemoteFailure(Exception):
-    """The server answered with an exception.
+    """The server responded with an exception.
 
-    Its text is what clients of the original show: the name of the exception, "#" and its message.
+    Its text is as in clients of the original: the name of the exception, "#" and its message.
     """
 
     def __init__(self, status: int, exception: str, text: str) -> None:
         super().__init__(f"{exception}#{text}")
         self.status = status  # ResponseHeader.Status: ERROR or FATAL
-        self.exception = exception  # as it came: a Java class with its package
+        self.exception = exception  # as received: a Java class with its package
         self.text = text
 
     @property
@@ -67,5 +66,5 @@ class RemoteFailure(Exception):
 
     @property
     def standby(self) -> bool:
-        """Whether this master is not the active one (the original looks in the text for it)."""
+        """Whether this master is not the active one (the original searches the text for it)."""
         return STANDBY in str(self)

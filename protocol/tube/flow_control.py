@@ -1,11 +1,11 @@
-"""Flow control: rules that say how fast a group may read, as JSON in the answers of a master.
+"""Flow control: rules that limit how fast a group reads, as JSON in the responses of a master.
 
     [{"type": 0, "rule": [{"start": "08:00", "end": "12:00", "dltInM": 1024, "limitInM": 20,
                            "freqInMs": 1000}]},
      {"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 300}]},
      {"type": 3, "rule": [{"normFreqInMs": 0, "filterFreqInMs": 9, "minDataFilterFreqInMs": 99}]}]
 
-Type 2 is out of use and left out, as in FlowCtrlRuleHandler, whose bounds these are.
+Type 2 is obsolete and ignored, as in FlowCtrlRuleHandler, which defines these bounds.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from mq.protocol.tube.errors import MalformedText
 DATA_LIMIT, EMPTY_POLLS, UNUSED, LOW_FETCH = range(4)
 
 MAX_INTERVAL = 300_000  # milliseconds, of low fetch rules
-MIN_LAG = 20  # a rule counts from a larger lag on
+MIN_LAG = 20  # a rule needs a larger lag
 MIN_INTERVAL = 200  # milliseconds, of data limits
 
-#: All the rules of a group: what is longer was not written by anybody who wants it obeyed.
+#: Limit of all the rules of a group in characters, far above any sensible rules.
 MAX_LENGTH = 64 * 1024
 
 _MAX_NUMBER = 2**31 - 1
@@ -29,18 +29,18 @@ _MAX_NUMBER = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class DataLimit:
-    """A lag over which, at some time of the day in GMT+8, a group may read so much only."""
+    """A limit for groups whose lag is larger, at some time of the day in GMT+8."""
 
     start: int  # hour * 100 + minute
     end: int
-    lag: int  # dltInM as it is written: MiB to the C++ client, bytes to Java's
-    limit: int  # bytes a minute
-    interval_ms: int  # between reads when that was read
+    lag: int  # dltInM as written: MiB in the C++ client, bytes in Java's
+    limit: int  # bytes per minute
+    interval_ms: int  # between reads after the limit is reached
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyPolls:
-    """How long to wait between reads when so many in a row have found nothing."""
+    """The pause between reads after this many empty ones in a row."""
 
     count: int
     interval_ms: int
@@ -48,26 +48,26 @@ class EmptyPolls:
 
 @dataclass(frozen=True, slots=True)
 class LowFetch:
-    """How long to wait between reads that find something; None where nothing is said."""
+    """The pauses between successful reads; None if not set."""
 
     normal_ms: int | None = None
-    filter_ms: int | None = None  # of groups that filter
-    slow_filter_ms: int | None = None  # of these, when little is left to read
+    filter_ms: int | None = None  # for groups that filter
+    slow_filter_ms: int | None = None  # for these, if little is left to read
 
 
 @dataclass(frozen=True, slots=True)
 class FlowControl:
-    """The rules of a group, or the ones for all groups. An empty one limits nothing."""
+    """The rules of a group, or those for all groups. An empty one limits nothing."""
 
-    data_limits: tuple[DataLimit, ...] = ()  # as they are written
+    data_limits: tuple[DataLimit, ...] = ()  # as written
     empty_polls: tuple[EmptyPolls, ...] = ()
     low_fetch: LowFetch | None = None
 
     @classmethod
     def parse(cls, text: str) -> "FlowControl":
-        """Read the rules; blank text has none.
+        """Parse the rules; blank text has none.
 
-        Raises MalformedText if it is not JSON, or a rule is out of its bounds.
+        Raises MalformedText if it is not JSON, or a rule is out of bounds.
         """
         if not text.strip():
             return cls()
@@ -99,7 +99,7 @@ class FlowControl:
 
 
 class _Fields:
-    """One object of the rules, with where it stands, for errors."""
+    """One object of the rules, with its position for errors."""
 
     def __init__(self, text: str, value: object, where: str) -> None:
         self.text = text
@@ -112,7 +112,7 @@ class _Fields:
         return MalformedText(self.text, f"{self.where} of the flow control rules {why}")
 
     def rules(self) -> "tuple[int, list[_Fields]]":
-        """The type of a record, and its rules: one at least, unless it is out of use."""
+        """Return the type of a record, and its rules: at least one, unless it is obsolete."""
         kind = self.number("type", DATA_LIMIT, LOW_FETCH)
         if kind == UNUSED:
             return kind, []
@@ -127,7 +127,7 @@ class _Fields:
     def number(self, name: str, least: int, most: int = _MAX_NUMBER) -> int:
         value = self.values.get(name)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
-            value = int(value)  # as Gson reads it
+            value = int(value)  # as in Gson
         if type(value) is not int:
             raise self.wrong(f"needs a number {name}")
         if not least <= value <= most:

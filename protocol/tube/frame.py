@@ -1,9 +1,9 @@
-"""Frames of TubeMQ: a payload in chunks, with the number that its answer has too.
+"""Frames of TubeMQ: a payload in chunks, with a serial number that its response repeats.
 
     token u32 | serial u32 | chunks u32 | chunks x (length i32 | bytes)
 
-All numbers are big-endian. The payload is what the chunks hold, one behind the other. Senders cut
-it at 8192 bytes; receivers take chunks of any size (docs/protocol.md, the part on TubeMQ).
+All numbers are big-endian. The payload is the concatenation of the chunks. Senders cut it at 8192
+bytes; receivers accept chunks of any size (docs/protocol.md, the part on TubeMQ).
 """
 
 import struct
@@ -13,8 +13,8 @@ from mq.protocol.tube.errors import FrameError
 TOKEN = 0xFF7FF4FE
 CHUNK = 8192
 
-# The original takes (20 MiB + 8 MiB) / 8192 chunks (RpcConstants.MAX_FRAME_MAX_LIST_SIZE): its
-# largest message and what else may be in the answer that has it. Its C++ client takes 1024.
+# The original accepts (20 MiB + 8 MiB) / 8192 chunks (RpcConstants.MAX_FRAME_MAX_LIST_SIZE): its
+# largest message and the rest of the response. Its C++ client accepts 1024.
 MAX_CHUNKS = 28 * 1024 * 1024 // CHUNK
 
 _HEAD = struct.Struct(
@@ -28,9 +28,9 @@ _FULL_LENGTH = _LENGTH.pack(CHUNK)
 
 
 def encode_frame(serial: int, payload: bytes) -> bytes:
-    """The frame of a payload. Of the serial, the lowest 32 bits go over the wire.
+    """Return the frame of a payload. Only the lowest 32 bits of the serial are sent.
 
-    Raises ValueError if no peer would take it: over 28 MiB.
+    Raises ValueError if no peer would accept it: over 28 MiB.
     """
     length = len(payload)
     if length <= CHUNK:
@@ -51,18 +51,18 @@ def encode_frame(serial: int, payload: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Frames out of the bytes of a connection, in whatever pieces they come.
+    """Extracts frames from the bytes of a connection, in arbitrary pieces.
 
-    Each byte is looked at and copied a bounded number of times: what is there of a frame is not
-    read again when more comes. No more is held than one frame, and what came with its last byte.
+    Each byte is read and copied a bounded number of times: parsed parts of a frame are not read
+    again when more arrives. It holds at most one frame, and the bytes that arrived with its end.
     """
 
     def __init__(self, max_chunks: int = MAX_CHUNKS) -> None:
         self._max_chunks = max_chunks
         self._max_payload = max_chunks * CHUNK
-        self._held = bytearray()  # begins with a frame that is not whole
-        # Of that frame, once its head is there: where its chunks lie, as far as they were read, and
-        # how many bytes have to be there before it is worth reading on.
+        self._held = bytearray()  # begins with an incomplete frame
+        # State of that frame, once its head is there: the positions of the parsed chunks, and the
+        # number of bytes needed before parsing can continue.
         self._parts: list[tuple[int, int]] = []
         self._size = 0
         self._position = 0
@@ -71,13 +71,13 @@ class FrameDecoder:
 
     @property
     def held(self) -> int:
-        """How many bytes wait here for the rest of their frame."""
+        """The number of bytes that wait for the rest of their frame."""
         return len(self._held)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[int, bytes]]:
-        """The frames that are whole with these bytes: serial and payload of each.
+        """Return the frames that these bytes complete: serial and payload of each.
 
-        Raises FrameError if there is something else than a frame; then, whenever it is fed.
+        Raises FrameError for anything but a frame, and at every later call.
         """
         if self._broken is not None:
             raise FrameError(self._broken)
@@ -103,10 +103,10 @@ class FrameDecoder:
         return frames
 
     def _frames(self, view: memoryview, frames: list[tuple[int, bytes]]) -> int:
-        """Read whole frames; where the first begins that is not."""
+        """Read whole frames; returns the start of the first incomplete one."""
         start = 0
         end = len(view)
-        while end - start >= 16 and not self._parts:  # the usual frame: all of it, in one chunk
+        while end - start >= 16 and not self._parts:  # the usual frame: complete, in one chunk
             token, serial, chunks, length = _ONE_CHUNK.unpack_from(view, start)
             stop = start + 16 + length
             if token != TOKEN or chunks != 1 or length > self._max_payload or stop > end:
@@ -123,7 +123,7 @@ class FrameDecoder:
         return start
 
     def _read_chunks(self, view: memoryview, start: int) -> bool:
-        """Go on through the chunks of the frame that begins there; whether it is whole."""
+        """Continue to read the chunks of the frame at `start`; returns whether it is complete."""
         there = len(view) - start
         if there < _HEAD.size:
             self._needed = _HEAD.size

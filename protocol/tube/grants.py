@@ -1,8 +1,8 @@
 """Access data that our master sends to our brokers: visit tokens by kind, and consume rights.
 
 It is JSON in `MasterBrokerAuthorizedInfo.authAuthorizedToken`, a field that Java's masters leave
-empty and Java's brokers do not read. A broker names the rights that it has in
-`MasterCertificateInfo.authorizedToken`; the master leaves them out while they are the same.
+empty and Java's brokers do not read. A broker names its version of the rights in
+`MasterCertificateInfo.authorizedToken`; the master omits them while they are the same.
 """
 
 import json
@@ -12,18 +12,18 @@ from typing import Any
 
 from mq.protocol.tube.errors import MalformedText
 
-_MOST_TOKENS = 16  # of a kind
+_MOST_TOKENS = 16  # of each kind
 _TOKEN_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRight:
-    """Which groups may consume a topic.
+    """The groups that may consume a topic.
 
     Attributes:
-        allowed: the groups that may, and the filter items that each is limited to (None: all);
-            None where every group may that is not barred.
-        barred: the groups that may not; used where `allowed` is None.
+        allowed: the groups that may, and the filter items that each is limited to (None: all); None
+            if every group may that is not barred.
+        barred: the groups that may not; used if `allowed` is None.
     """
 
     allowed: Mapping[str, frozenset[str] | None] | None = None
@@ -39,7 +39,7 @@ class TopicRight:
         return limit is None or (bool(items) and items <= limit)
 
     def to_json(self) -> Any:
-        """The right as JSON has it."""
+        """Return the right in JSON form."""
         if self.allowed is None:
             return {"barred": sorted(self.barred)}
         return {
@@ -55,12 +55,12 @@ Rights = Mapping[str, TopicRight]
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """The access data of one answer of a master.
+    """The access data of one response of a master.
 
     Attributes:
         produce, consume: valid visit tokens, the oldest first.
-        rights_id: identifies the rights; "" where brokers do not authorize consumers.
-        rights: by topic; None where the broker has them already.
+        rights_id: identifies the rights; "" if brokers do not authorize consumers.
+        rights: by topic; None if the broker has them already.
     """
 
     produce: tuple[int, ...]
@@ -89,12 +89,12 @@ class Grants:
                 None if rights is None else {_text(k): _right(v) for k, v in rights.items()},
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            # The text itself has secrets, and goes into no log.
+            # The text itself has secrets, and must not be logged.
             raise MalformedText("access data of a master", str(error)) from None
 
 
 def rights_json(rights: Rights) -> dict[str, Any]:
-    """Rights as JSON has them, in a fixed order."""
+    """Return rights in JSON form, in a fixed order."""
     return {topic: right.to_json() for topic, right in sorted(rights.items())}
 
 

@@ -1,7 +1,7 @@
-"""The messages of rpc.proto, master.proto and broker.proto, and how those of a peer are read.
+"""The messages of rpc.proto, master.proto and broker.proto, and their parser.
 
-protoc makes their classes when mq is built (setup.py). Importing this takes 30 ms: only what speaks
-TubeMQ does.
+protoc generates their classes when mq is built (setup.py). The import takes 30 ms, so only code
+that speaks TubeMQ imports it.
 """
 
 from typing import NamedTuple, TypeVar
@@ -129,12 +129,10 @@ M = TypeVar("M", bound=Message)
 
 
 def parse(kind: type[M], data: bytes) -> M:
-    """Read a message of this kind.
+    """Parse a message of this kind.
 
-    What this gives has all fields that are required, and text is text: protobuf itself gives what
-    is not UTF-8 as bytes.
-
-    Raises MalformedRpc if it cannot be read so.
+    The result has all required fields, and text is str: protobuf itself returns bytes for invalid
+    UTF-8. Raises MalformedRpc for a malformed message.
     """
     try:
         message = kind.FromString(data)
@@ -170,9 +168,9 @@ class _Fields(NamedTuple):
 
 
 def _fields(kind: type[Message]) -> _Fields:
-    """Of a message: which fields are text, which are lists of it, which are messages with some.
+    """Return which fields of a message are text, lists of text, and messages with text.
 
-    Of the lists of messages (TransferedMessage) none has text; test_messages.py holds it.
+    No list of messages (TransferedMessage) has text; test_messages.py checks this.
     """
     empty = kind()
     values = [

@@ -1,7 +1,7 @@
-"""Which names TubeMQ takes, and how much of what a request may have.
+"""Names that TubeMQ accepts, and limits of requests.
 
-The functions give the name as it is used - without blanks around it, as the original does - and
-raise IllegalName, whose text is what a client is told. (TBaseConstants, PBParameterUtils.)
+The functions return the name without surrounding blanks, as the original does, and raise
+IllegalName, whose text is sent to the client. (TBaseConstants, PBParameterUtils.)
 """
 
 import re
@@ -19,33 +19,33 @@ MAX_FILTER_ITEMS = 500  # of one topic
 MAX_TOPICS = 1024  # of one client
 
 MIB = 1024 * 1024
-#: The bytes of body and attributes of a message: what a cluster allows if it says nothing, and what
-#: it may allow at least and at most. A broker adds the last for what a message has besides.
+#: The bytes of body and attributes of a message: the default of a cluster, and the bounds of its
+#: setting. A broker adds the last for the header of a message.
 DEFAULT_MESSAGE_SIZE = 1 * MIB
 MIN_MESSAGE_SIZE = 1 * MIB
 MAX_MESSAGE_SIZE = 20 * MIB
 MESSAGE_HEADER_SIZE = 10 * 1024
 
-#: Partition ids: the store's number times this, and the partition's number within it.
+#: Partition ids are the store's number times this, plus the partition's number within it.
 STORE_BASE = 10_000
 
-#: The brokers' own topic: what groups have read.
+#: The brokers' own topic: the history of groups' offsets.
 OFFSET_HISTORY_TOPIC = "__offset_history__"
 
-#: What the functions are that look at one name.
+#: The type of functions that check one name.
 Check = Callable[[str], str]
 
 _TOPIC = re.compile(r"[a-zA-Z]\w+", re.ASCII)
 _GROUP = re.compile(r"[a-zA-Z][\w-]+", re.ASCII)
 _FILTER_ITEM = re.compile(r"[_A-Za-z0-9]+")
-# An id is a part of other strings ("id@group#partition") and of logs. The original looks at its
-# length only; all its clients make theirs of these.
+# An id is part of other strings ("id@group#partition") and of logs. The original checks only its
+# length; all its clients use these characters.
 _CLIENT_ID = re.compile(r"[\w.:%-]+", re.ASCII)
 _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
 
 
 def check_topic(text: str) -> str:
-    """Raises IllegalName unless it is a topic's name."""
+    """Raises IllegalName unless it is a valid topic name."""
     name = _present(text, "topicName", MAX_TOPIC)
     if not _TOPIC.fullmatch(name):
         raise _illegal(
@@ -57,7 +57,7 @@ def check_topic(text: str) -> str:
 
 
 def check_group(text: str) -> str:
-    """Raises IllegalName unless it is a consumer group's name."""
+    """Raises IllegalName unless it is a valid consumer group name."""
     name = _present(text, "groupName", MAX_GROUP)
     if not _GROUP.fullmatch(name):
         raise _illegal(
@@ -69,7 +69,7 @@ def check_group(text: str) -> str:
 
 
 def check_client_id(text: str) -> str:
-    """Raises IllegalName unless it is the id of a client."""
+    """Raises IllegalName unless it is a valid client id."""
     name = _present(text, "clientId", MAX_CLIENT_ID)
     if not _CLIENT_ID.fullmatch(name):
         raise _illegal(name, "clientId", "letters, digits, underscores, hyphens, dots and colons")
@@ -77,7 +77,7 @@ def check_client_id(text: str) -> str:
 
 
 def check_host(text: str) -> str:
-    """Raises IllegalName unless it is the name or address of a host."""
+    """Raises IllegalName unless it is a valid host name or address."""
     name = _present(text, "hostName", MAX_HOST)
     if not _HOST.fullmatch(name):
         raise _illegal(name, "hostName", "the name or address of a host")
@@ -85,7 +85,7 @@ def check_host(text: str) -> str:
 
 
 def check_session_key(text: str) -> str:
-    """Raises IllegalName unless it is the session key of a bound group."""
+    """Raises IllegalName unless it is a valid session key of a bound group."""
     name = _present(text, "sessionKey", MAX_SESSION_KEY)
     if not name.isprintable():
         raise _illegal(name, "sessionKey", "printable characters")
@@ -93,7 +93,9 @@ def check_session_key(text: str) -> str:
 
 
 def check_filter_items(items: Iterable[str]) -> frozenset[str]:
-    """Raises IllegalName unless these are filter items of one topic; blank ones are left out."""
+    """Raises IllegalName unless these are valid filter items of one topic; blank ones are
+    ignored.
+    """
     kept = frozenset(item.strip() for item in items) - {""}
     if len(kept) > MAX_FILTER_ITEMS:
         raise IllegalName(f"{len(kept)} filter items: a topic may have {MAX_FILTER_ITEMS}")
@@ -105,7 +107,7 @@ def check_filter_items(items: Iterable[str]) -> frozenset[str]:
 
 
 def check_topics(topics: Iterable[str]) -> frozenset[str]:
-    """Raises IllegalName unless a client may have all these topics; blank ones are left out."""
+    """Raises IllegalName unless a client may use all these topics; blank ones are ignored."""
     kept = frozenset(topic.strip() for topic in topics) - {""}
     if len(kept) > MAX_TOPICS:
         raise IllegalName(f"{len(kept)} topics: a client may have {MAX_TOPICS}")
@@ -113,7 +115,9 @@ def check_topics(topics: Iterable[str]) -> frozenset[str]:
 
 
 def partition_ids(stores: int, partitions: int) -> list[int]:
-    """The ids of a topic's partitions at a broker: so many stores of so many partitions each."""
+    """Return the ids of a topic's partitions at a broker with this number of stores and of
+    partitions in each.
+    """
     return [store * STORE_BASE + number for store in range(stores) for number in range(partitions)]
 
 

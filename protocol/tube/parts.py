@@ -1,4 +1,6 @@
-"""The parts of the strings within messages: numbers, names, flags. All raise MalformedText."""
+"""Parsers for parts of the strings within messages: numbers, names, flags. All raise
+MalformedText.
+"""
 
 from mq.protocol.tube.errors import MalformedText
 
@@ -7,7 +9,7 @@ MAX_LONG = 2**63 - 1
 
 
 def count(text: str, part: str, most: int = MAX_INT) -> int:
-    """A part of a text that is a number from 0 on."""
+    """Parse a part that is a non-negative number."""
     part = part.strip()
     if not (part.isascii() and part.isdigit()) or len(part) > 19 or int(part) > most:
         raise MalformedText(text, f"{part[:40]!r} is not a number from 0 to {most}")
@@ -15,7 +17,7 @@ def count(text: str, part: str, most: int = MAX_INT) -> int:
 
 
 def name(text: str, part: str) -> str:
-    """A part of a text that is a name: not blank."""
+    """Parse a part that is a name: not blank."""
     part = part.strip()
     if not part:
         raise MalformedText(text, "a name in it is blank")
@@ -23,7 +25,7 @@ def name(text: str, part: str) -> str:
 
 
 def truth(text: str, part: str) -> bool:
-    """A part of a text that is `true` or `false`."""
+    """Parse a part that is `true` or `false`."""
     word = part.strip().lower()
     if word not in ("true", "false"):
         raise MalformedText(text, f"{part[:40]!r} is neither true nor false")
@@ -31,7 +33,7 @@ def truth(text: str, part: str) -> bool:
 
 
 def port_number(text: str, part: str) -> int:
-    """A part of a text that is a port."""
+    """Parse a part that is a port."""
     port = count(text, part, 65535)
     if port == 0:
         raise MalformedText(text, "0 is not a port")
@@ -39,12 +41,12 @@ def port_number(text: str, part: str) -> int:
 
 
 def word(value: bool) -> str:
-    """`true` or `false`, as Java writes it."""
+    """Format a flag as `true` or `false`, as Java does."""
     return "true" if value else "false"
 
 
 def named(text: str, form: str) -> tuple[str, str, str]:
-    """The name before the first `#`, and what is behind it."""
+    """Split a text at the first `#` into the name before it and the rest."""
     first, separator, rest = text.strip().partition("#")
     if not separator:
         raise MalformedText(text, form)
@@ -52,7 +54,7 @@ def named(text: str, form: str) -> tuple[str, str, str]:
 
 
 def counts(text: str, item: str, number: int) -> list[int]:
-    """So many numbers from 0 on, with `:` between them."""
+    """Parse non-negative numbers separated by `:`, exactly `number` of them."""
     parts = item.split(":")
     if len(parts) != number:
         raise MalformedText(text, f"{item[:40]!r} has {len(parts)} parts instead of {number}")

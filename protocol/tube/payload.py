@@ -1,9 +1,9 @@
-"""The payload of a message: its attributes, if it has some, and its body.
+"""The payload of a message: its attributes, if it has any, and its body.
 
     flag & 1:  length i32 | attributes "key=value,key=value" in UTF-8 | body
     else:      body
 
-Two attributes are the system's: what brokers and consumers filter by, and a minute.
+Two attributes belong to the system: the filter item for brokers and consumers, and a minute.
 """
 
 import struct
@@ -30,12 +30,11 @@ def encode(
     message_type: str | None = None,
     message_time: str | None = None,
 ) -> tuple[bytes, int]:
-    """The payload of a message, and its flag.
+    """Return the payload of a message, and its flag.
 
     The bit of the flag is set if there are attributes. (Java's producer sets it for an empty text,
-    too, but leaves out the length: its own consumers lose such a message.)
-
-    Raises ValueError if an attribute, the type or the time is not one.
+    too, but omits the length: its own consumers lose such a message.) Raises ValueError for an
+    invalid attribute, type or time.
     """
     if not attributes and message_type is None and message_time is None:
         return body, 0
@@ -49,9 +48,9 @@ def encode(
 def attribute_text(
     attributes: Mapping[str, str], message_type: str | None = None, message_time: str | None = None
 ) -> str:
-    """Attributes as they are written: the system's first (Message.putSystemHeader).
+    """Format attributes, the system's first (Message.putSystemHeader).
 
-    Raises ValueError if one of them would not be read as it is.
+    Raises ValueError for an attribute that would not be parsed to the same value.
     """
     pairs = []
     if message_type is not None:
@@ -66,9 +65,9 @@ def attribute_text(
 
 
 def decode(payload: bytes, flag: int) -> tuple[bytes, str]:
-    """The body of a message, and its attributes as text ("" without some).
+    """Return the body of a message, and its attributes as text ("" without any).
 
-    Raises MalformedPayload if they are not there as the flag says.
+    Raises MalformedPayload if the payload contradicts the flag.
     """
     if not flag & HAS_ATTRIBUTES:
         return payload, ""
@@ -77,14 +76,15 @@ def decode(payload: bytes, flag: int) -> tuple[bytes, str]:
     (length,) = _LENGTH.unpack_from(payload)
     if not 0 <= length <= len(payload) - 4:
         raise MalformedPayload(f"attributes of {length} bytes in a payload of {len(payload)}")
-    # As Java reads it: what is not text becomes question marks, and the message is kept.
+    # As in Java: invalid UTF-8 is replaced, and the message is kept.
     return payload[4 + length :], payload[4 : 4 + length].decode("utf-8", "replace")
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """The attributes of a message, the system's too. What has no key or no value is left out.
+    """Parse the attributes of a message, including the system's. Pairs without key or value are
+    ignored.
 
-    Of a key that is there twice the first counts (Message.getAttrValue).
+    Of equal keys the first counts (Message.getAttrValue).
     """
     attributes: dict[str, str] = {}
     for pair in text.split(","):
@@ -95,12 +95,14 @@ def parse_attributes(text: str) -> dict[str, str]:
 
 
 def checksum(payload: bytes | memoryview) -> int:
-    """What a message is checked by: 31 bits of the CRC-32 of its payload."""
+    """Return the checksum of a message: 31 bits of the CRC-32 of its payload."""
     return crc32(payload) & 0x7FFFFFFF
 
 
 def key_code(message_type: str | None) -> int:
-    """The number by which brokers filter: of a type (String.hashCode), or NO_KEY without one."""
+    """Return the number by which brokers filter: the String.hashCode of a type, or NO_KEY without
+    one.
+    """
     return java_hash(message_type) if message_type else NO_KEY
 
 

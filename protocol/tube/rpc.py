@@ -1,11 +1,11 @@
-"""Requests and answers: the envelope within a frame's payload.
+"""Requests and responses: the envelope within a frame's payload.
 
-A payload is three messages of rpc.proto, each behind its length as a varint: RpcConnHeader,
+A payload consists of three messages of rpc.proto, each after its length as a varint: RpcConnHeader,
 RequestHeader and RequestBody, or RpcConnHeader, ResponseHeader and RspResponseBody or
-RspExceptionBody. What follows the third is ignored: the C++ client leaves zeros there.
+RspExceptionBody. Bytes after the third are ignored: the C++ client appends zeros.
 
-What is written here is written as bytes, for each request and answer has the same few headers. The
-tests hold it against protobuf's own.
+The writers build bytes directly, because each request and response has the same few headers. The
+tests compare them with protobuf's output.
 """
 
 from functools import lru_cache
@@ -30,21 +30,21 @@ FATAL = int(ResponseHeader.FATAL)
 
 EXCEPTIONS = "org.apache.inlong.tubemq.corerpc.exception."
 _PREFIX = "org.apache.inlong.tubemq."
-# MixUtils.replaceClassNamePrefix: "com.apache" looks like a slip, but clients undo just that.
+# MixUtils.replaceClassNamePrefix: "com.apache" looks like a mistake, but clients expect it.
 _PREFIXES = {1: "com.tencent.tubemq.", 2: "com.apache.tubemq."}
 
-#: What an exception's text is cut at, in characters: some of it may be what a client has sent.
+#: Limit of an exception's text in characters, because it may repeat data of the client.
 MAX_TEXT = 4096
 
 
 class Request(NamedTuple):
-    """A request as a server sees it."""
+    """A request as a server receives it."""
 
     serial: int
     service: int
-    version: int  # UNDEFINED if it says none
+    version: int  # UNDEFINED if there is none
     method: int
-    timeout_ms: int  # how long the client waits; 0 if it says nothing
+    timeout_ms: int  # how long the client waits; 0 if unspecified
     body: bytes  # the message of the method
 
 
@@ -57,7 +57,7 @@ def encode_request(
     service: Service | None = None,
     version: int = VERSION,
 ) -> bytes:
-    """The frame of a request. The service is the one that has the method, unless it is named."""
+    """Return the frame of a request. The default service is the one that has the method."""
     head = _request_head(service or SERVICES[method], version, method, timeout_ms)
     length = varint(len(body))
     third = varint(len(head.body) + 1 + len(length) + len(body))
@@ -65,7 +65,7 @@ def encode_request(
 
 
 def encode_response(serial: int, method: int, body: bytes) -> bytes:
-    """The frame of an answer: what the handler of this method has to say."""
+    """Return the frame of a successful response of a method."""
     length = varint(len(body))
     name = varint(method)
     third = varint(2 + len(name) + len(length) + len(body))
@@ -77,10 +77,10 @@ def encode_response(serial: int, method: int, body: bytes) -> bytes:
 def encode_failure(
     serial: int, status: int, exception: str, text: str, version: int = VERSION
 ) -> bytes:
-    """The frame of an answer that is an exception.
+    """Return the frame of a response that is an exception.
 
     Args:
-        status: ERROR if a handler failed, FATAL if there is none, or no request that can be read.
+        status: ERROR if a handler failed, FATAL if there is none, or the request is unreadable.
         exception: its class; without a package it is one of EXCEPTIONS.
         version: the protocol version of the request.
     """
@@ -94,16 +94,16 @@ def encode_failure(
 
 
 def exception_name(exception: str, version: int) -> str:
-    """The class of an exception as clients of this version know it."""
+    """Return the class of an exception as clients of this version know it."""
     if "." not in exception:
         exception = EXCEPTIONS + exception
     return exception.replace(_PREFIX, _PREFIXES.get(version, _PREFIX))
 
 
 def decode_request(serial: int, payload: bytes) -> Request:
-    """Read a request.
+    """Parse a request.
 
-    Raises MalformedRpc, with the request's version if that can be read, if there is none.
+    Raises MalformedRpc for a malformed one, with the request's version if that is readable.
     """
     usual = len(payload) > 8 and payload[:5] == _USUAL and payload[6] == 0x10
     if usual and payload[5] | payload[7] < 0x80:
@@ -117,13 +117,13 @@ def decode_request(serial: int, payload: bytes) -> Request:
     return Request(serial, service, version, method, timeout_ms, body)
 
 
-# A request's headers, as all clients write them but for the ids of traces: 0 as the flag, a service
+# The headers of a request as all clients without trace ids write them: 0 as the flag, a service
 # (here it ends), 0x10 and a version.
 _USUAL = b"\x02\x08\x00\x04\x08"
 
 
 def _request_headers(payload: bytes) -> tuple[int, int, int]:
-    """Service and version of a request, and where its body is."""
+    """Return service and version of a request, and the start of its body."""
     first, second = _bounds(payload, 0)
     start, third = _bounds(payload, second)
     flag = parse(RpcConnHeader, payload[first:second]).flag
@@ -135,9 +135,9 @@ def _request_headers(payload: bytes) -> tuple[int, int, int]:
 
 
 def _request_body(payload: bytes, third: int) -> tuple[int, int, bytes]:
-    """Method, timeout and message of the RequestBody there.
+    """Return method, timeout and message of the RequestBody at `third`.
 
-    As all clients write it, with its fields in order, it is read here, else by protobuf.
+    If its fields are in order, as all clients write them, it is parsed here, else by protobuf.
     """
     start, end = _bounds(payload, third)
     if end - start >= 5 and payload[start] == 0x08 and payload[start + 2] == 0x10:
@@ -155,11 +155,11 @@ def _request_body(payload: bytes, third: int) -> tuple[int, int, bytes]:
 
 
 def decode_response(payload: bytes, method: int | None = None) -> bytes:
-    """The message that answers a request.
+    """Return the message of a response.
 
     Raises:
-        RemoteFailure: the answer is an exception.
-        MalformedRpc: there is no answer in it, or one to another method than this.
+        RemoteFailure: the response is an exception.
+        MalformedRpc: the response is malformed, or is for another method.
     """
     first, second = _bounds(payload, 0)
     header, third = _bounds(payload, second)
@@ -173,7 +173,7 @@ def decode_response(payload: bytes, method: int | None = None) -> bytes:
 
 
 def _response_body(payload: bytes, start: int, end: int) -> tuple[int, bytes]:
-    """Method and message of the RspResponseBody there; how as in _request_body."""
+    """Return method and message of the RspResponseBody, parsed as in _request_body."""
     fields = payload[start : start + 3]
     if fields[::2] == b"\x08\x12" and fields[1] < 0x80:
         first, last = _bounds(payload, start + 3)
@@ -184,7 +184,7 @@ def _response_body(payload: bytes, start: int, end: int) -> tuple[int, bytes]:
 
 
 def _check_response(connection: bytes, header: bytes, body: bytes) -> None:
-    """Read headers that are not as the original's are when all is well."""
+    """Check headers that differ from those of a usual successful response."""
     flag = parse(RpcConnHeader, connection).flag
     if flag != 1:
         raise MalformedRpc(f"an answer with the flag {flag}")
@@ -195,7 +195,7 @@ def _check_response(connection: bytes, header: bytes, body: bytes) -> None:
 
 
 def varint(number: int) -> bytes:
-    """A number from 0 on as protobuf writes it."""
+    """Encode a non-negative number as a varint."""
     if number < 0x80:
         return _SMALL[number]
     if number < 0x4000:
@@ -215,14 +215,16 @@ def _delimited(message: bytes) -> bytes:
     return varint(len(message)) + message
 
 
-#: What answers begin with that are results.
+#: The start of successful responses.
 RESPONSE_HEADERS = _delimited(RpcConnHeader(flag=1).SerializeToString()) + _delimited(
     ResponseHeader(status=ResponseHeader.SUCCESS, protocolVer=VERSION).SerializeToString()
 )
 
 
 def _varint_at(data: bytes, position: int) -> tuple[int, int]:
-    """The varint there, of up to 28 bits, and what is behind it; -1 if there is none."""
+    """Return the varint at `position`, of up to 28 bits, and the position after it; -1 if
+    malformed.
+    """
     try:
         byte = data[position]
         if byte < 0x80:
@@ -240,7 +242,7 @@ def _varint_at(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _bounds(payload: bytes, position: int) -> tuple[int, int]:
-    """Where the bytes begin and end whose length is at this position. Raises MalformedRpc."""
+    """Return start and end of the bytes whose length is at this position. Raises MalformedRpc."""
     length, start = _varint_at(payload, position)
     end = start + length
     if length < 0 or end > len(payload):
@@ -250,10 +252,10 @@ def _bounds(payload: bytes, position: int) -> tuple[int, int]:
 
 class _Head(NamedTuple):
     headers: bytes  # the first two messages, with their lengths
-    body: bytes  # the third, but for the method's message
+    body: bytes  # the third, without the method's message
 
 
-@lru_cache(maxsize=256)  # methods, and the few timeouts that a client has
+@lru_cache(maxsize=256)  # methods, and the few timeouts of a client
 def _request_head(service: int, version: int, method: int, timeout_ms: int) -> _Head:
     headers = (RpcConnHeader(flag=0), RequestHeader(serviceType=service, protocolVer=version))
     body = RequestBody(method=method, timeout=timeout_ms).SerializeToString()

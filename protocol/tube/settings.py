@@ -1,4 +1,4 @@
-"""Settings of brokers and topics, as masters give them to brokers: texts of 12 and of 15 parts."""
+"""Settings of brokers and topics, as masters send them to brokers: texts of 12 and of 15 parts."""
 
 import zlib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.parts import count, name, truth
 
-#: In both texts this part is blank: deleteWhen, which brokers read and do not use.
+#: In both texts this part is blank: deleteWhen, which brokers read and ignore.
 _DELETE_WHEN = " "
 _INHERITED = " "
 
@@ -16,7 +16,7 @@ STATUS_OK = 0  # TStatusConstants.STATUS_TOPIC_OK
 
 @dataclass(frozen=True, slots=True)
 class BrokerDefaults:
-    """What topics of a broker have that say nothing else."""
+    """The default settings of a broker's topics."""
 
     partitions: int = 1  # in each store
     accept_publish: bool = True
@@ -26,8 +26,8 @@ class BrokerDefaults:
     delete_policy: str = "delete,168h"
     stores: int = 1
     flush_bytes: int = 0  # unflushDataHold; 0 is no limit
-    cache_size: int = 2  # memCacheMsgSizeInMB, yet in units of 512 KiB
-    cache_messages: int = 10  # memCacheMsgCntInK, yet in units of 512
+    cache_size: int = 2  # memCacheMsgSizeInMB, but in units of 512 KiB
+    cache_messages: int = 10  # memCacheMsgCntInK, but in units of 512
     cache_flush_interval_ms: int = 20_000
 
     @classmethod
@@ -70,7 +70,7 @@ class BrokerDefaults:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What a topic has at a broker; None is what the broker's defaults say."""
+    """The settings of a topic at a broker; None means the broker's default."""
 
     topic: str
     partitions: int | None = None
@@ -85,11 +85,11 @@ class TopicSettings:
     cache_size: int | None = None
     cache_messages: int | None = None
     cache_flush_interval_ms: int | None = None
-    max_message_size: int | None = None  # bytes; None is what the cluster allows
+    max_message_size: int | None = None  # bytes; None means the limit of the cluster
 
     @classmethod
     def parse(cls, text: str) -> "TopicSettings":
-        """Read one; older masters leave the last part out."""
+        """Parse the settings; older masters omit the last part."""
         parts = text.split(":")
         if len(parts) not in (14, 15):
             raise MalformedText(text, f"a topic's settings have 15 parts, not {len(parts)}")
@@ -140,10 +140,10 @@ class TopicSettings:
 
 
 def checksum(defaults: str, topics: Iterable[str]) -> int:
-    """What master and broker compare instead of the settings: 31 bits.
+    """Return the checksum of 31 bits that master and broker compare instead of the settings.
 
-    It covers the defaults and then the topics' texts in order, and as many zeros as these have
-    characters: the original sums a buffer of twice the length.
+    It covers the defaults and then the sorted texts of the topics, and as many zero bytes as these
+    have characters: the original sums a buffer of twice the length.
     """
     text = "".join([defaults, *sorted(topics)])
     raw = text.encode()

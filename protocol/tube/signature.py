@@ -1,7 +1,8 @@
-"""How clients of TubeMQ sign: HMAC-SHA1 of who signs, when, and a number.
+"""Signatures of TubeMQ clients: HMAC-SHA1 of user, time, and a nonce.
 
-signature = urlencode(base64(HMAC-SHA1(key = password, message = user + timestamp + nonce)))
-(SimpleClientAuthenticateHandler and its kin; the numbers are decimal text).
+    signature = urlencode(base64(HMAC-SHA1(key = password, message = user + timestamp + nonce)))
+
+(SimpleClientAuthenticateHandler and related classes; the numbers are decimal text).
 """
 
 import binascii
@@ -15,7 +16,7 @@ MAX_NONCE = 2**31 - 2
 
 
 class BrokerToken(NamedTuple):
-    """What a client shows to a broker (AuthorizedInfo.authAuthorizedToken)."""
+    """The token that a client presents to a broker (AuthorizedInfo.authAuthorizedToken)."""
 
     user: str
     timestamp_ms: int
@@ -24,7 +25,7 @@ class BrokerToken(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "BrokerToken":
-        """Raises MalformedText if it is none."""
+        """Raises MalformedText for a malformed token."""
         parts = text.split()
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts[1:3]):
             raise MalformedText(text, "a token is a user, a time, a number and a signature")
@@ -37,18 +38,18 @@ class BrokerToken(NamedTuple):
 
 
 def sign(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
-    """The signature of a user at a time, in milliseconds since 1970, with a number of 31 bits."""
+    """Return the signature of a user at a time, in ms since 1970, with a nonce of 31 bits."""
     signed = f"{user}{timestamp_ms}{nonce}".encode()
     digest = hmac.digest(password.encode(), signed, "sha1")
     return quote(binascii.b2a_base64(digest, newline=False).decode(), safe="")
 
 
 def verify(user: str, password: str, timestamp_ms: int, nonce: int, signature: str) -> bool:
-    """Whether this is their signature; how long it takes does not depend on how much of it is."""
+    """Whether the signature is valid, in constant time."""
     expected = sign(user, password, timestamp_ms, nonce)
     return hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogatepass"))
 
 
 def broker_token(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
-    """The token that a user shows to brokers."""
+    """Return the token that a user presents to brokers."""
     return str(BrokerToken(user, timestamp_ms, nonce, sign(user, password, timestamp_ms, nonce)))

@@ -1,7 +1,7 @@
 """The strings within messages: brokers, partitions, subscriptions, topics.
 
-`#` parts segments, `:` attributes, `@` an id and its group, `,` elements. Each class reads one kind
-(``parse``, which raises MalformedText) and writes it (``str``); what was written is read as it was.
+`#` separates segments, `:` attributes, `@` an id and its group, `,` elements. Each class parses one
+kind (``parse``, which raises MalformedText) and formats it (``str``); the two are inverse.
 """
 
 from mq.protocol.tube.brokers import (

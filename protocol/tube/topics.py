@@ -1,4 +1,4 @@
-"""The strings that tell of topics: which brokers have them, and what is wanted of them."""
+"""The strings that describe topics: their brokers, and subscriptions to them."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from mq.protocol.tube.parts import count, counts, name, named, truth, word
 
 @dataclass(frozen=True, slots=True)
 class TopicCondition:
-    """`topic#item,item`: what a group reads of a topic."""
+    """`topic#item,item`: the filter items of a group for a topic."""
 
     topic: str
-    items: tuple[str, ...]  # sorted, each once
+    items: tuple[str, ...]  # sorted, without duplicates
 
     @classmethod
     def parse(cls, text: str) -> "TopicCondition":
@@ -28,7 +28,7 @@ class TopicCondition:
 
 @dataclass(frozen=True, slots=True)
 class TopicBroker:
-    """`brokerId:partitions:stores`: how much of a topic a broker has."""
+    """`brokerId:partitions:stores`: the partitions of a topic at a broker."""
 
     broker_id: int
     partitions: int  # in each store
@@ -37,7 +37,9 @@ class TopicBroker:
 
 @dataclass(frozen=True, slots=True)
 class ProducerTopic:
-    """`topic#brokerId:partitions:stores,…#maxMessageSize`: where a topic may be sent."""
+    """`topic#brokerId:partitions:stores,…#maxMessageSize`: the brokers to which a topic may be
+    sent.
+    """
 
     topic: str
     brokers: tuple[TopicBroker, ...]
@@ -45,7 +47,7 @@ class ProducerTopic:
 
     @classmethod
     def parse(cls, text: str) -> "ProducerTopic":
-        """Read one; a size that is not a number is left out, as Java's producer does."""
+        """Parse a topic; a size that is not a number is ignored, as in Java's producer."""
         topic, _, rest = named(text, "a topic of producers is topic#brokers#size")
         brokers, _, size = rest.partition("#")
         found = []
@@ -95,7 +97,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetaBroker:
-    """`brokerId:stores:partitions:status`. Not in the order of TopicBroker."""
+    """`brokerId:stores:partitions:status`. The order differs from TopicBroker."""
 
     broker_id: int
     stores: int
@@ -129,7 +131,7 @@ class TopicMeta:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
-    """`topic#brokerId:partitionId,…`: what a consumer that balances itself has of a topic."""
+    """`topic#brokerId:partitionId,…`: the partitions of a consumer that balances itself."""
 
     topic: str
     partitions: tuple[tuple[int, int], ...]  # broker id, partition id
