@@ -1,8 +1,8 @@
-"""Which test shows how a request is answered, of each that the daemons answer.
+"""The test of each request that the daemons answer.
 
-A test says so itself: `@answered.by_broker(RequestCode.PULL_MESSAGE)`. From what they say comes the
-part of docs/protocol.md between START and END: after a change run `python -m tests.answered` from
-the root of the project. tests/test_answered.py holds it to the daemons.
+A test declares it: `@answered.by_broker(RequestCode.PULL_MESSAGE)`. The part of docs/protocol.md
+between START and END is generated from these declarations: after a change run `python -m
+tests.answered` in the root of the project. tests/test_answered.py compares it with the daemons.
 """
 
 import ast
@@ -24,19 +24,19 @@ _Test = TypeVar("_Test")
 
 
 def _shows(*codes: AnyCode) -> Callable[[_Test], _Test]:
-    """A test that shows how these are answered."""
+    """Mark a test that shows the answers to these requests."""
     return lambda test: test
 
 
 by_broker = by_name_server = by_controller = by_filter_server = by_snode = _shows
-by_broker_of_snodes = _shows  # a broker on a connection that a snode has opened
+by_broker_of_snodes = _shows  # a broker on a connection opened by a snode
 
 
 @cache
 def tables() -> Mapping[str, Mapping[AnyCode, str]]:
-    """By the name of the marker the file of each code's test, under tests/, and its name.
+    """The file and name of each code's test, by marker; files are relative to tests/.
 
-    Raises ValueError for a code that has two tests.
+    Raises ValueError for a code with two tests.
     """
     found: dict[str, dict[AnyCode, str]] = {}
     for path in sorted(_TESTS.glob("**/test_*.py")):
@@ -62,7 +62,7 @@ def _marks(source: str) -> Iterator[tuple[str, AnyCode, str]]:
 
 
 def text() -> str:
-    """The part of the document."""
+    """The generated part of the document."""
     return "\n".join(_lines())
 
 

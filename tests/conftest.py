@@ -1,4 +1,4 @@
-"""What runs where and how much of it: groups of test files, the longest first; the long tests."""
+"""The distribution of the suite: groups of test files, the longest first, and the long tests."""
 
 import functools
 import gc
@@ -20,12 +20,12 @@ from xdist.workermanage import WorkerController
 from mq.client.options import ClientOptions
 from mq.client.producer_options import ProducerOptions
 
-# Modules are compiled once, as wherever mq is installed, and not by each of a thousand commands.
+# Modules are compiled once, as in an installation, and not by each of a thousand commands.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A machine that is busy with other tests takes longer to answer than a user wants to wait. Tests of
-# what happens without an answer say how long they wait for one.
+# A busy machine answers more slowly than a user would accept. Tests of missing answers set their
+# own timeouts.
 for _options, _names in (
     (ClientOptions, ("timeout", "connect_timeout")),
     (ProducerOptions, ("timeout",)),
@@ -34,17 +34,17 @@ for _options, _names in (
     assert _defaults is not None and _defaults.keys() >= set(_names)
     _defaults.update(dict.fromkeys(_names, 30.0))
 
-# A shell that starts the suite in the background has processes ignore Ctrl-C; tests send it.
+# A shell that starts the suite in the background makes processes ignore Ctrl-C, which tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Nothing of what collecting makes is garbage, and every process of the suite collects it all.
+# Objects created by the collection of tests are not garbage, and every process would scan them.
 gc.disable()
 
 ROOT = Path(__file__).resolve().parents[1]
-# `make test-long` sets it: tests with the mark `long` run, those marked `longer` do more.
+# Set by `make test-long`: tests with the mark `long` run, and those with `longer` do more.
 IS_LONG = bool(os.environ.get("MQ_TEST_LONG"))
 
-# Nothing here depends on speed: a busy machine makes any example slow.
+# No deadlines: a busy machine makes any example slow.
 property_settings.register_profile(
     "suite",
     deadline=None,
@@ -53,29 +53,29 @@ property_settings.register_profile(
 )
 property_settings.load_profile("suite")
 
-# Fixtures of a whole run that take seconds to start; tests of one group use several of them.
+# Fixtures of a whole run that take seconds to start; tests of one group share them.
 SHARED = re.compile(r'\b(java_cluster: |spark_cluster: |both_tools: |spark: "SparkSession")')
 DURATIONS = ROOT / "tests" / "durations.json"  # seconds by group; `make durations` writes it
 
 
 @functools.cache
 def group(file: str) -> str:
-    """The fixture that a test file shares with others, or the file itself."""
+    """The shared fixture of a test file, or the file itself."""
     used = sorted(set(SHARED.findall((ROOT / file).read_text(encoding="utf-8"))))
     names = "+".join(name.partition(":")[0] for name in used)
-    if "spark" in names:  # all of them one after the other take as long as the whole suite
-        # A start of Spark takes ten seconds of a core: too much for the few of TubeMQ alone.
+    if "spark" in names:  # all of them in sequence take as long as the whole suite
+        # A start of Spark takes ten seconds of a core: too much for the few tests of TubeMQ alone.
         return f"spark of {file.rpartition('/')[0].removesuffix('/tube')}"
-    if names == "java_cluster" and "console" in file:  # and all of these as long as those of Java
+    if names == "java_cluster" and "console" in file:  # all of these take as long as those of Java
         return f"{names} of the console"
     return names or file
 
 
 class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no types
-    """As --dist=loadfile, but files with the same shared fixture go to the same process.
+    """Like --dist=loadfile, but files with the same shared fixture go to the same process.
 
-    Every other process begins with the shortest groups: the longest start JVMs, which take all
-    cores, the shortest wait for timers, and neither is left for the end alone.
+    Every other process begins with the shortest groups: the longest start JVMs, which use all
+    cores, the shortest wait for timers, and neither kind is left for the end alone.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -104,12 +104,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_setupnodes() -> None:
-    """Of the process that only hands out tests nothing is collected, and it goes on for long."""
+    """The process that only distributes tests runs without garbage collection."""
     gc.enable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave modules and tests out of what the collector looks at from now on: hundreds of MB."""
+    """Exclude modules and tests from later garbage collections: hundreds of MB."""
     gc.enable()
     gc.freeze()
 

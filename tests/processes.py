@@ -16,18 +16,20 @@ class HasDescriptor(Protocol):
 
 
 def is_readable(file: HasDescriptor, seconds: float) -> bool:
-    """Whether something comes within so many seconds. select() takes no descriptor above 1023, and
-    a process of the suite may have as many."""
+    """Whether data arrives within so many seconds. select() accepts no descriptor above 1023, and a
+    process of the suite may have more.
+    """
     poll = select.poll()
     poll.register(file.fileno(), select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def stand_still(pid: int, send: Callable[[int, int], None] = os.kill) -> None:
-    """Stop a process (SIGSTOP), and return when no thread of it runs: behind the signal they all go
-    on until one of them has its turn on a processor, and takes it."""
+    """Stop a process (SIGSTOP), and return when no thread of it runs: after the signal threads
+    continue until one of them gets a processor and handles it.
+    """
     send(pid, signal.SIGSTOP)
-    while not _stands_still(pid):  # of a child's child nothing tells
+    while not _stands_still(pid):  # there is no event for a grandchild
         time.sleep(0.001)
 
 
@@ -52,7 +54,7 @@ def running(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A process whose text is read from pipes; killed at the end, whatever it does."""
+    """A process whose text is read from pipes; killed at the end in any case."""
     process = subprocess.Popen(
         command,
         stdin=stdin,

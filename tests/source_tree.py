@@ -1,9 +1,9 @@
-"""The parts of mq as folders of sources, and which may import which."""
+"""The parts of mq as source folders, and the imports allowed between them."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# A part, and the other parts of mq that its modules may import.
+# A part, and the parts that its modules may import.
 ALLOWED = {
     "protocol": set[str](),
     "client": {"protocol"},

@@ -1,4 +1,4 @@
-"""The rows of mq.protocol.codes say who answers what: of all codes, and each with its test."""
+"""The rows of mq.protocol.codes name the daemon that answers each code, and each has a test."""
 
 import asyncio
 import re
@@ -113,7 +113,7 @@ def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:
             ):
                 return set(session._handlers)
 
-    # One that is pushed to answers 352, too: see tests/client/push.
+    # A pushed client answers 352, too: see tests/client/push.
     assert asyncio.run(ask()) == set(map(int, answered_by(CLIENT, Dialect.ORDINARY)))
 
 
@@ -128,7 +128,7 @@ def test_a_test_that_says_so_asks_for_the_request(code: AnyCode, test: str) -> N
 
 @cache
 def helpers(path: Path) -> list[str]:
-    """The sources of what a test imports from this project's tests and its client."""
+    """The sources that a test imports from this project's tests and its client."""
     modules = re.findall(r"^from (tests[\w.]*|mq\.client[\w.]*) import", path.read_text(), re.M)
     found = []
     for module in modules:

@@ -1,4 +1,4 @@
-"""Every document that shows commands, run again against real daemons: see docs/runner."""
+"""Every document that shows commands, run against real daemons: see docs/runner."""
 
 import re
 import shutil
@@ -21,8 +21,8 @@ from tests.pipeline.conftest import SPARK_IMPATIENT, require_spark
 from tests.pipeline.jvm import jvm_options, spark_home
 from tests.processes import running
 
-# Spark takes a third of a minute of a core and more for each, and sets of brokers that lose their
-# masters nearly as much. docs/pipeline.md is always run; of the others tests show what they do.
+# Spark takes at least 20 s of a core for each, and sets of brokers that lose their masters nearly
+# as much. docs/pipeline.md is always run; other tests cover the others.
 LONG = (
     "docs/jobs/change-a-pair.md",
     "docs/jobs/elect-masters.md",
@@ -45,7 +45,9 @@ def forker() -> Iterator[Forker]:
 def plays(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, forker: Forker
 ) -> Iterator[dict[str, "Future[Play]"]]:
-    """The pages that are tested here, run side by side: most of the time is other processes'."""
+    """The pages tested here, run concurrently, because most of the time is spent in other
+    processes.
+    """
     chosen = {
         str(item.callspec.params["page"])
         for item in request.session.items
@@ -68,7 +70,7 @@ def has_cells(page: str) -> bool:
 
 
 def spark_setup(page: str) -> SparkSetup:
-    """As the tests of the pipeline have it, if cells are to be run and there is a Spark."""
+    """The setup of the pipeline's tests, if cells are to be run and Spark is installed."""
     with suppress(ImportError):
         if has_cells(page) and shutil.which("java"):
             return SparkSetup(spark_home(), jvm_options())
@@ -85,7 +87,7 @@ def test_a_page_shows_what_its_commands_print(
     if "etcd" in read(ROOT / page).brokers:
         require_etcd()
     problems = plays[page].result().problems
-    if any(SPARK_IMPATIENT in problem for problem in problems):  # nothing that the page does
+    if any(SPARK_IMPATIENT in problem for problem in problems):  # not caused by the page
         play = Play(read(ROOT / page), tmp_path / "run", forker, spark_setup(page))
         problems = play.problems
     assert not problems, "\n".join(problems)
@@ -174,7 +176,7 @@ def test_a_status_is_compared_where_other_figures_vary(tmp_path: Path, forker: F
 
 @contextmanager
 def name_server(forker: Forker, folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    """One that runs, started as pages start commands."""
+    """A running name server, started as pages start commands."""
     settings = folder / "namesrv.conf"
     settings.write_text(f"kvConfigPath={folder}/kv.json\nlistenPort=0\n")
     command = [*forker.command("mq"), "namesrv", "-c", str(settings)]
@@ -201,7 +203,7 @@ def test_a_command_of_a_page_is_no_more_when_nobody_waits_for_it(
     with name_server(forker, tmp_path) as process:
         process.kill()
         assert process.stdout is not None
-        process.stdout.read()  # returns when all have ended that have it open
+        process.stdout.read()  # returns when all processes that have it open have ended
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ STARTS_THE_COMMAND = "mq.__main__"
 
 @functools.cache
 def imported(source: Path) -> list[tuple[int, str]]:
-    """Line and dotted name of each import in a file, wherever in it: functions have some too."""
+    """Line and dotted name of each import in a file, functions included."""
     return list(_imported(source))
 
 
@@ -119,17 +119,18 @@ sys.exit(" ".join(failed) or None)
 
 
 def libraries() -> set[str]:
-    """What all parts import of others: modules, and perhaps names in them."""
+    """The imports of other libraries in all parts: modules, and perhaps names in them."""
     names = {name for part in ALLOWED for path in sources(part) for _, name in imported(path)}
     return {name for name in names if name.split(".")[0] != "mq"}
 
 
-# No circle of imports is left, as another test holds: this one finds what only running them shows.
+# Another test finds circular imports in the source; this one finds those that only appear at run
+# time.
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_every_module_can_be_imported_first() -> None:
     names = [name for name in MODULES if name != STARTS_THE_COMMAND]
-    # Libraries may have threads when they have been imported; what is forked here needs none.
+    # Libraries may have started threads when imported; the forked code here needs none.
     warnings = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
     arguments = [",".join(sorted(libraries())), ",".join(names)]
     command = [sys.executable, *warnings, "-c", IMPORT_EACH, *arguments]
@@ -138,14 +139,15 @@ def test_every_module_can_be_imported_first() -> None:
 
 
 def test_nothing_waits_in_a_way_that_loses_cancellations() -> None:
-    # Before Python 3.12 asyncio.wait_for returns the result when cancelled as it comes.
+    # Before Python 3.12 asyncio.wait_for returns the result if it is cancelled when the result
+    # arrives.
     parts = ("cli", "client", "daemons", "mq", "pipeline", "protocol")
     sources = [path for part in parts for path in (ROOT / part).rglob("*.py")]
     assert [str(path) for path in sources if "asyncio.wait_for(" in path.read_text("utf-8")] == []
 
 
 def import_graph() -> dict[str, set[str]]:
-    """The modules of mq that each one imports, anywhere in it: for its types only, too."""
+    """The modules of mq that each one imports, also those for types only."""
     graph: dict[str, set[str]] = {}
     for source in [source for part in ALLOWED for source in sources(part)]:
         names = {name for _, name in imported(source)}
@@ -180,7 +182,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_what_tests_share_stands_in_modules_of_its_own() -> None:
-    """So that a test is moved, parted or deleted without another one's noticing."""
+    """So a test can be moved, split or deleted without affecting another one."""
     shared = [
         f"{source.relative_to(ROOT)}:{line}: {name}"
         for source in sorted((ROOT / "tests").rglob("*.py"))

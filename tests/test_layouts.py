@@ -1,4 +1,4 @@
-"""What is laid out in one place is not written out again: records, letters of a header, options."""
+"""Layouts are written once: records, field keys of a header, options."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The rules for alerts and the dashboard name only what the daemons tell, and labels it has."""
+"""The alert rules and the dashboard use only existing metrics and labels."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.daemons.broker.replication.sets import ScriptedControllers, set_maste
 from tests.daemons.snode.world import snode_settings
 
 MONITORING = Path(__file__).parents[1] / "docs" / "monitoring"
-# A name with what stands in its braces, and a list of labels that sums are made by.
+# A name with its braces, and the list of labels of a sum.
 NAME = re.compile(r"\b((?:mq|rocketmq|process)_[a-z_]+)(?:\{([^}]*)\})?")
 GROUPED = re.compile(r"\b(?:by|without) \(([^)]*)\)")
 OF_PROMETHEUS = {"instance", "job"}
@@ -31,7 +31,7 @@ OF_PROMETHEUS = {"instance", "job"}
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The labels of each metric that a daemon tells, as Prometheus has them."""
+    """The labels of each metric of a daemon, in Prometheus' form."""
 
     async def told() -> list[Metric]:
         folder = tmp_path_factory.mktemp("store")
@@ -61,7 +61,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 def wrong(expression: str, labels: dict[str, set[str]]) -> Iterator[str]:
-    """What an expression of Prometheus names that there is not."""
+    """The unknown names in a Prometheus expression."""
     names = NAME.findall(expression)
     if not names:
         yield f"no metric in {expression}"
@@ -102,7 +102,7 @@ def test_every_metric_of_the_dashboard_exists_and_has_the_labels_that_are_shown(
         for target in panel["targets"]:
             expression = target["expr"]
             assert list(wrong(expression, labels)) == [], panel["title"]
-            # A sum has the labels that it was made by, everything else those of its metric.
+            # A sum has the labels that it is grouped by, everything else those of its metric.
             grouped = GROUPED.findall(expression)
             has = set(re.split(r",\s*", grouped[0])) if grouped else set()
             if not grouped and "sum(" not in expression:
@@ -129,7 +129,7 @@ def test_the_dashboard_can_be_imported(dashboard: dict[str, Any]) -> None:
     (source,) = dashboard["__inputs"]
     assert (source["type"], source["pluginId"]) == ("datasource", "prometheus")
     uses = re.findall(r"\$\{(\w+)\}", json.dumps(dashboard))
-    assert set(uses) == {source["name"]}  # asked for when it is imported; no other place is needed
+    assert set(uses) == {source["name"]}  # asked for at the import; no other place needs a change
     assert dashboard["id"] is None
     required = {part["id"] for part in dashboard["__requires"] if part["type"] == "panel"}
     panels = dashboard["panels"]

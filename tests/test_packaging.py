@@ -1,4 +1,4 @@
-"""What is in the wheel: every module under the name that it is imported by, and nothing else."""
+"""The content of the wheel: every module under its import name, and nothing else."""
 
 import os
 import shutil
@@ -29,13 +29,13 @@ BUILD_SOURCES = BUILD.replace("build_wheel", "build_sdist")
 
 
 def files_on_disk() -> set[str]:
-    """The path of every module, and of every file beside one, as it has to be in a wheel."""
+    """The path in the wheel of every module, and of every data file next to one."""
     return {
         str(Path(*name.split(".")) / source.relative_to(ROOT / folder))
         for name, folder in FOLDERS.items()
         for source in (ROOT / folder).rglob("*")
         if source.is_file() and "__pycache__" not in source.parts
-        # The native path's sources are in the source archive, what is made of them in the wheel.
+        # The native path's sources are in the source archive, its library in the wheel.
         if "native" not in source.parts or source.suffix == ".py"
     }
 
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str | Path], folder: Path, **extra: str) -> str:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree: a build leaves folders beside its sources."""
+    """A copy of the tree, because a build leaves folders next to its sources."""
     tree = tmp_path_factory.mktemp("tree")
     for folder in FOLDERS.values():
         ignored = shutil.ignore_patterns("__pycache__", "target", "*.so")
@@ -190,16 +190,16 @@ def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path)
     place = tmp_path / "mq-1"
     venv.create(place, with_pip=False, symlinks=True)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
-    # What mq depends on is that of this environment: only paths, no mq in development.
+    # Dependencies come from this environment: only paths, without mq in development.
     (own / "depends.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip = ["-m", "pip", "--python", str(place / "bin/python"), "--disable-pip-version-check"]
-    # Only what runs here is compiled, and not each module.
+    # Only modules that run here are compiled.
     no_more = ("--no-deps", "--no-index", "--no-compile")
     run([*pip, "install", "--quiet", *no_more, str(wheel)], tmp_path)
     (tmp_path / "mq").symlink_to(place)
     command = [f"{tmp_path}/mq/bin/mq", "systemd", "install", "--prefix", f"{tmp_path}/usr"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    # A test's folder lies in /tmp, which units do not see, unless it was told to lie elsewhere.
+    # A test's folder is in /tmp, which units cannot see, unless it is elsewhere.
     assert ended.returncode == int(tmp_path.is_relative_to("/tmp")), ended.stderr
     unit = (tmp_path / "usr/lib/systemd/system/mq-namesrv.service").read_text()
     assert f"\nExecStart={tmp_path}/mq/bin/mq namesrv -c /etc/mq/namesrv.conf\n" in unit
@@ -242,7 +242,7 @@ def test_the_wheel_describes_itself(wheel: Path) -> None:
 
 
 def test_modules_are_imported_from_the_wheel_as_a_zip(wheel: Path, tmp_path: Path) -> None:
-    # spark-submit --py-files puts an archive on sys.path like this.
+    # spark-submit --py-files puts an archive on sys.path in this way.
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); "
         "import mq.protocol.frame, mq.client, mq.daemons.broker.store.layout, mq.cli.main as main; "

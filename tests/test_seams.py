@@ -1,4 +1,4 @@
-"""What the product takes from its machine comes through client/machine (docs/decisions/0046)."""
+"""The product uses its machine only through client/machine (docs/decisions/0046)."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("protocol", "client", "daemons")
-# Modules that are about this very machine or process.
+# Modules about this very machine or process.
 EXEMPT = {
     "client/machine": "the seams",
     "protocol/document.py": "makes the documentation",
@@ -36,7 +36,7 @@ CLOCKS = {
     "perf_counter_ns",
     "thread_time",
 }
-# What is no access to a file: of os, texts and the process; of Path, texts.
+# Names that are not an access to a file: texts and the process in os, texts in Path.
 OS_ALLOWED = {
     *("environ", "getpid", "geteuid", "getegid", "cpu_count", "sysconf", "fspath", "strerror"),
     *("PathLike", "linesep", "sched_getaffinity", "stat_result"),
@@ -45,14 +45,14 @@ FILE_METHODS = {
     *("read_bytes", "read_text", "write_bytes", "write_text", "unlink", "mkdir", "rmdir", "touch"),
     *("iterdir", "glob", "rglob", "is_file", "is_dir", "exists", "rename", "stat", "chmod"),
 }
-# `importlib.resources` has these names, too, for what is part of the package.
+# `importlib.resources` has these names, too, for files of the package.
 RESOURCES = {"daemons/broker/filter/sql92.py"}
 WHOLE = {"random", "uuid", "secrets", "shutil", "mmap", "fcntl", "tempfile", "filecmp"}
 THREADS = {"Thread", "Lock", "RLock", "Condition", "Event", "Timer"}
 
 
 def past_the_seams(tree: ast.Module, *, resources: bool = False) -> Iterator[tuple[int, str]]:
-    """Line and text of what takes something from the machine directly."""
+    """Line and text of direct uses of the machine."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)

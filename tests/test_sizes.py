@@ -1,4 +1,4 @@
-"""A function fits a screen, and a module a head."""
+"""A function fits on a screen, and a module can be read as a whole."""
 
 import ast
 import functools
@@ -10,7 +10,7 @@ from tests.source_tree import ALLOWED, ROOT, sources
 
 MOST_LINES = 60  # of a function, from `def` to its end, with its docstring
 MOST_LINES_OF_MODULE = 600  # most have 60 to 300
-# What every message pays for: no call is made there that can be left out (CONTRIBUTING.md).
+# Code that runs for every message: it avoids calls (CONTRIBUTING.md).
 HOT = {
     "protocol/record_codec.py:_decode": "each record that is read",
     "daemons/broker/store/append.py:Appender.append": "each message that is stored",
@@ -23,12 +23,12 @@ HOT = {
 
 
 def parts() -> list[str]:
-    """What the rule is for: all but tests."""
+    """The folders that the rule applies to: all but tests."""
     return [*ALLOWED, "bench"]
 
 
 def functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, int]]:
-    """Name and lines of each function, with the classes and functions that it is in."""
+    """Name and lines of each function, with its enclosing classes and functions."""
     for node in ast.iter_child_nodes(tree):
         name = within
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -41,7 +41,7 @@ def functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, int]]:
 
 @functools.cache
 def long_functions() -> dict[str, int]:
-    """Lines of those that are too long, by `path:name`."""
+    """Line counts of functions that are too long, by `path:name`."""
     return {
         f"{source.relative_to(ROOT)}:{name}": lines
         for part in parts()
@@ -66,7 +66,7 @@ def test_modules_have_an_end() -> None:
         for part in parts()
         for source in sources(part)
     }
-    assert lengths["cli/command_table.py"] > 300  # it was looked at
+    assert lengths["cli/command_table.py"] > 300  # it was checked
     assert {name: n for name, n in lengths.items() if n > MOST_LINES_OF_MODULE} == {}
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin, as a project uses it that has mq installed."""
+"""The pytest plugin, as used by a project that has mq installed."""
 
 import os
 import socket
@@ -88,7 +88,7 @@ def pytest_in(folder: Path, settings: str, *arguments: str) -> "subprocess.Compl
     (folder / "test_orders.py").write_text(TESTS)
     (folder / "pytest.ini").write_text(f"[pytest]\nfilterwarnings = error\n{settings}\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    # Its own folders for tests: in the usual ones it would tidy up what this run leaves behind.
+    # Its own folders for tests: in the usual ones it would remove those of this run.
     environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(folder)}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100
@@ -134,7 +134,7 @@ sys.stdin.read()
 def test_processes_side_by_side_are_given_other_ports() -> None:
     with ExitStack() as until:
         found: list[set[str]] = []
-        for _ in range(4):  # of two runs of tests, say, with two workers each
+        for _ in range(4):  # of two test runs with two workers each, for example
             command = [sys.executable, "-c", PORTS]
             process = until.enter_context(running(command, stdin=subprocess.PIPE))
             assert process.stdout is not None
@@ -144,7 +144,7 @@ def test_processes_side_by_side_are_given_other_ports() -> None:
 
 
 def test_ports_that_were_given_are_not_given_again_before_all_others() -> None:
-    given = [free_ports() for _ in range(20)]  # to threads whose daemons do not listen yet
+    given = [free_ports() for _ in range(20)]  # for threads whose daemons do not listen yet
     assert len(set(given)) == 20
 
 
@@ -161,9 +161,9 @@ def test_a_broker_whose_port_was_taken_meanwhile_says_so_once(tmp_path: Path) ->
 
 
 def test_it_starts_in_a_fraction_of_a_second(tmp_path: Path) -> None:
-    with RunningBroker(tmp_path / "first"):  # the imports are paid once for a run of tests
+    with RunningBroker(tmp_path / "first"):  # imports cost time once per test run
         pass
-    began = time.process_time()  # a machine may be busy with more than this
+    began = time.process_time()  # CPU time, because a machine may be busy
     with RunningBroker(tmp_path / "second"):
         took = time.process_time() - began
     assert took < 1  # 0.1 s

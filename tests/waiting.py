@@ -1,20 +1,21 @@
-"""Waiting for what comes about by itself, where no event tells of it."""
+"""Waiting for conditions that have no event."""
 
 import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
 
-SECONDS = 60.0  # a machine that does other things as well takes long
+SECONDS = 60.0  # a busy machine takes long
 _PAUSE = 0.005
-_PAUSE_OF_QUESTIONS = 0.05  # where others are asked whether it holds
+_PAUSE_OF_QUESTIONS = 0.05  # for conditions that other processes answer
 
 
 async def until(
     holds: Callable[[], object | Awaitable[object]], seconds: float = SECONDS, *, what: str = ""
 ) -> None:
-    """Return once a function, or a coroutine that it makes, says so; fails where that takes longer
-    than so many seconds."""
+    """Return once a function, or the coroutine that it returns, is true; fails if that takes longer
+    than so many seconds.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while True:
@@ -31,7 +32,7 @@ async def until(
 
 
 def wait_until(holds: Callable[[], object], seconds: float = SECONDS, *, what: str = "") -> None:
-    """`until`, where no loop runs."""
+    """`until` without an event loop."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, _not_so(what, seconds)

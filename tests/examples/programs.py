@@ -1,4 +1,4 @@
-"""Programs of the folder examples/, run as processes of their own."""
+"""Programs of the folder examples/, run as processes."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def running(
 
 
 def wait_for(process: "subprocess.Popen[str]", words: str) -> str:
-    """The first line with these words in it. The test's own time limit ends the waiting."""
+    """The first line with these words. The test's own timeout ends the wait."""
     assert process.stdout is not None
     before = []
     for line in process.stdout:

@@ -10,10 +10,10 @@ import pytest
 from mq.testing import RunningBroker
 from tests.examples.programs import running, wait_for
 
-# Brokers ask for the end of a transaction after 6 s, and each 30 s: here sooner.
+# Brokers check transactions after 6 s, and every 30 s: here sooner.
 SOON = {"transactionTimeOut": "200", "transactionCheckInterval": "200"}
 
-# The program, with an end of the process put in where a method is called or has returned.
+# The program with an exit before or after a method.
 KILLED = """
 import asyncio, os, outbox
 real = outbox.Orders.add
@@ -27,15 +27,15 @@ def killed(self, *order):
 outbox.Orders.add = killed
 asyncio.run(outbox.main())
 """
-# The program that waits for no write under way, and tells what it answers the broker.
+# The program without a pause before checks, which prints its answer to the broker.
 IMPATIENT = """
 import asyncio, outbox
 real = outbox.Outbox.check
-async def told(self, question):
+async def checked(self, question):
     state = await real(self, question)
     print("asked:", state.name, flush=True)
     return state
-outbox.Outbox.check = told
+outbox.Outbox.check = checked
 outbox.LONGEST_WRITE = 0
 asyncio.run(outbox.main())
 """
@@ -93,7 +93,7 @@ def test_killed_without_a_write_the_message_is_never_seen(
     broker: RunningBroker, tmp_path: Path, earlier: str
 ) -> None:
     place(broker, tmp_path, earlier, ["outbox.py"])
-    # A double is refused by the database: the order that is there is another message's.
+    # The database refuses a duplicate: the existing order belongs to another message.
     killed = KILLED.format(written=bool(earlier))
     status, _ = place(broker, tmp_path, "order-1 12\n", ["-c", killed])
     assert status == 9

@@ -1,4 +1,4 @@
-"""The web service of examples/, asked over HTTP as its users do."""
+"""The web service of examples/, called over HTTP."""
 
 import json
 import time
@@ -23,7 +23,7 @@ def ask(port: int, method: str, path: str, content: Any = None) -> tuple[int, di
 
 
 def wait_until(port: int, path: str, content: dict[str, str]) -> None:
-    """Ask until this is the answer. The test's own time limit ends it."""
+    """Repeat a request until this is the answer. The test's own timeout ends the wait."""
     while ask(port, "GET", path)[1] != content:
         time.sleep(0.05)
 

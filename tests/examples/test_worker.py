@@ -1,4 +1,4 @@
-"""The worker of examples/: what it does with orders that come twice, and with what is no order."""
+"""The worker of examples/, with duplicate orders and malformed messages."""
 
 import json
 import signal

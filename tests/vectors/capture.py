@@ -1,7 +1,8 @@
-"""Make the vectors anew: `python -m tests.vectors.capture`. Needs a JDK and Maven; see README.md.
+"""Record the vectors again: `python -m tests.vectors.capture`. Needs a JDK and Maven; see
+README.md.
 
 Two recording proxies stand between real Java programs: one in front of the name server, one in
-front of the broker. What passes is written as it passed, a frame per line.
+front of the broker. Frames are written unchanged, one per line.
 """
 
 import json
@@ -23,18 +24,18 @@ from tests.interop.ports import free_port
 HERE = Path(__file__).parent
 RELEASES = {"4.9": ("4.9.7", "4.9.8"), "5.5": ("5.5.0", "5.5.0")}  # folder: (server, client)
 
-_PER_KIND = 2  # frames that are kept of a direction, a request code and a response code
+_PER_KIND = 2  # frames kept per direction, request code and response code
 _LARGEST = 16 * 1024
-# Answers that tell paths and figures of the machine: settings, runtime info.
+# Answers with paths and figures of the machine: settings, runtime info.
 _PRIVATE_CODES = {26, 28, 319}
 _RESPONSE = 1
 
 
 class RecordingProxy:
-    """Passes bytes on, both ways, and keeps the first frames of each kind.
+    """Forwards bytes in both directions, and keeps the first frames of each kind.
 
-    A peer learns the address of the broker from routes. For it to come to the proxy instead,
-    `rewrite` replaces addresses by others of the same length after a frame was recorded.
+    A peer gets the address of the broker from routes. To lead it to the proxy, `rewrite` replaces
+    addresses by others of the same length after a frame was recorded.
     """
 
     def __init__(self, target: tuple[str, int], port: int, rewrite: dict[bytes, bytes]) -> None:
@@ -59,7 +60,7 @@ class RecordingProxy:
             except OSError:
                 return  # closed: the recording is over
             far = socket.create_connection(self.target)
-            asked: dict[tuple[str, int], int] = {}  # (who asked, opaque): request code
+            asked: dict[tuple[str, int], int] = {}  # (requester, opaque): request code
             for sign, source, sink in ((">", near, far), ("<", far, near)):
                 arguments = (sign, source, sink, asked)
                 threading.Thread(target=self._pump, args=arguments, daemon=True).start()
@@ -80,7 +81,7 @@ class RecordingProxy:
                     frame = frame.replace(old, new)
                 sink.sendall(frame)
         except OSError:
-            pass  # one side is gone; tell the other
+            pass  # one side is closed; close the other
         for end in (source, sink):
             try:
                 end.shutdown(socket.SHUT_RDWR)
@@ -116,7 +117,7 @@ def read_header(frame: bytes) -> tuple[int, int, int, str]:
 
 
 def record_traffic(folder: str, server: str, client: str, home: Path) -> None:
-    """Start a Java cluster with proxies in it, let clients and mqadmin work, keep the frames."""
+    """Start a Java cluster with proxies, let clients and mqadmin work, and keep the frames."""
     namesrv_port, broker_port, front_port = (free_port() for _ in range(3))
     direct, front = (f"127.0.0.1:{port}".encode() for port in (broker_port, front_port))
     config = {"brokerName": "broker-a", "brokerClusterName": "DefaultCluster"}
@@ -185,7 +186,7 @@ def _exercise(server: str, client: str, namesrv: str, broker: str, home: Path) -
 
 
 def dump_declarations(folder: str, release: str) -> None:
-    """Let Java tell the fields of its headers, and write each of its bodies as JSON."""
+    """Let Java list the fields of its headers, and write each of its bodies as JSON."""
     for program, arguments in (("DumpHeaders", []), ("DumpBodies", body_names())):
         result = subprocess.run(
             [
@@ -203,7 +204,7 @@ def dump_declarations(folder: str, release: str) -> None:
 
 
 def body_names() -> list[str]:
-    """The simple names of the bodies that are declared."""
+    """The simple names of the declared bodies."""
     from mq.protocol.bodies import SUBJECTS
 
     return [name for names in SUBJECTS.values() for name in names]

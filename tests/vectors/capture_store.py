@@ -1,8 +1,8 @@
-"""Make the stores of the Java broker anew: `python -m tests.vectors.capture_store`.
+"""Create the stores of the Java broker again: `python -m tests.vectors.capture_store`.
 
-A Java broker with small files takes messages and is killed, or stopped. What it leaves is kept as
-an archive: log, queues, index, checkpoint, and the file `abort` of the one that was killed. Needs a
-JDK and Maven.
+A Java broker with small files gets messages and is killed or stopped. Its store is kept as an
+archive: log, queues, index, checkpoint, and the file `abort` of the killed one. Needs a JDK and
+Maven.
 """
 
 import asyncio
