@@ -21,7 +21,7 @@ def blocks(language: str) -> list[str]:
 
 @contextmanager
 def daemon(arguments: list[str], ready: str) -> Iterator[str]:
-    """Run a daemon until it prints a line with that pattern, yield the line, stop it with SIGTERM."""
+    """Run a daemon until it prints a line with that pattern; stop it with SIGTERM."""
     with subprocess.Popen(MQ + arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = []
