@@ -1,1 +1,1 @@
-"""TubeMQ's servers: a master and a broker that TubeMQ's own clients accept."""
+"""TubeMQ servers: a master and a broker for TubeMQ's own clients."""

@@ -1,4 +1,4 @@
-"""Requests that a TubeMQ server answers, and who does: calls, and the table's entries."""
+"""Requests of a TubeMQ server and their handlers: calls, and the entries of the table."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from mq.protocol.tube.rpc import ERROR, Request, encode_failure, encode_response
 Answer = Message | bytes
 Handler = Callable[["Call"], Answer | Awaitable[Answer] | None]
 
-#: The most that the message of a request may have, in bytes: a send, and anything else. Ten
-#: thousand partitions are under two of these megabytes. Of each byte of a list protobuf makes a
-#: dozen, so the limit of frames would be none.
+#: Maximum size of a request's message in bytes: for a send, and for all others. Ten thousand
+#: partitions are less than two of these megabytes. Protobuf needs a dozen times the size of a list,
+#: so the limit of frames would be too large.
 MAX_SEND = MAX_MESSAGE_SIZE + 2 * MESSAGE_HEADER_SIZE
 MAX_BODY = 4 * 1024 * 1024
 
@@ -30,13 +30,13 @@ class ServiceFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who answers a method.
+    """The handler of a method.
 
     Attributes:
-        handle: see `Handler`.
-        kind: the message that a request has; `Call.message` is one. Without it a handler reads
+        handle: see `Handler`. kind: the message of a request; `Call.message` is one. Without it a
+        handler reads
             `Call.request.body` by itself.
-        limit: bytes that it may have.
+        limit: the maximum size of the message in bytes.
     """
 
     handle: Handler
@@ -45,7 +45,7 @@ class Route:
 
 
 class Peer(Protocol):
-    """What a call needs of the connection that it came over."""
+    """The part of its connection that a call needs."""
 
     host: str
     remote: str
@@ -55,20 +55,20 @@ class Peer(Protocol):
 
 
 class Call:
-    """A request that is to be answered, once. What comes too late or twice is dropped."""
+    """A request, to be answered once. Late and repeated answers are dropped."""
 
     __slots__ = ("_channel", "_done", "deadline", "message", "request")
 
     def __init__(self, channel: Peer, request: Request, deadline: float) -> None:
         self.request = request
-        self.deadline = deadline  # by the loop's clock: its client has given up then
+        self.deadline = deadline  # by the loop's clock: its client has timed out then
         self.message: Any = None  # of the route's kind
         self._channel = channel
         self._done = False
 
     @property
     def host(self) -> str:
-        """The address that the request came from, without a port."""
+        """The address of the client, without a port."""
         return self._channel.host
 
     @property
@@ -90,7 +90,7 @@ class Call:
         self.answer_frame(encode_response(self.request.serial, self.request.method, body))
 
     def answer_frame(self, frame: bytes) -> None:
-        """Answer with a whole frame, whose serial is the request's."""
+        """Answer with a whole frame with the request's serial."""
         if not self._done:
             self._done = True
             self._channel.answered(self, frame)

@@ -1,7 +1,7 @@
-"""One connection of a peer to a TubeMQ server: what it sends is served, what it is owed is sent.
+"""One connection of a client to a TubeMQ server: requests are served, answers are sent.
 
-What one peer may make us hold is bounded. While it does not take its answers, or has too many
-requests under way, it is not read from, and what has been read already waits undecoded.
+The memory for one client is bounded. While it does not read its answers, or has too many pending
+requests, the server does not read from it, and the requests that were already read wait undecoded.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from mq.protocol.tube.frame import FrameDecoder
 
 log = logging.getLogger(__name__)
 
-#: Requests of one connection, and their bytes, that may be under way before it is not read from.
+# Limits of pending requests of one connection, and their bytes; beyond them reading pauses.
 MAX_CALLS = 4096
 MAX_OWED = 32 * 1024 * 1024
 
-#: Bytes that wait for one slow peer before it is not read from: two answers of the usual size.
+# Unsent bytes for a slow client before reading pauses: two answers of the usual size.
 WRITE_LIMIT = 1024 * 1024
 
-# Answers to requests that came together are joined up to this size, then they leave.
+# Answers to requests that arrived together are joined up to this size.
 _JOINED = 256 * 1024
 
 
 class Port(Protocol):
-    """What a connection needs of the port that it came to."""
+    """The part of its port that a connection needs."""
 
     max_chunks: int
     memory: MemoryBudget
@@ -46,7 +46,7 @@ class Port(Protocol):
 
 
 class RpcChannel(asyncio.Protocol):
-    """One connection of a peer, from accept to close."""
+    """One connection of a client, from accept to close."""
 
     def __init__(self, listener: Port) -> None:
         self.host = ""
@@ -57,7 +57,7 @@ class RpcChannel(asyncio.Protocol):
         self._listener = listener
         self._transport: Transport | None = None
         self._decoder = FrameDecoder(listener.max_chunks)
-        self._unserved: deque[tuple[int, bytes, float]] = deque()  # and when it came
+        self._unserved: deque[tuple[int, bytes, float]] = deque()  # with the time of arrival
         self._unserved_bytes = 0
         self._calls = 0
         self._owed = 0
@@ -71,7 +71,7 @@ class RpcChannel(asyncio.Protocol):
     # asyncio calls these ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's are none
+        transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_LIMIT)
         sock = transport.get_extra_info("socket")
@@ -91,12 +91,12 @@ class RpcChannel(asyncio.Protocol):
         self._listener.forget(self)
 
     def encrypted(self, connection: Transport) -> None:
-        """From here on everything goes through this connection."""
+        """Use this encrypted connection from now on."""
         self._transport = connection
         self.tls = True
 
     def refuse(self, why: str) -> None:
-        """Close a connection that is not as it should be, before anything of it was read."""
+        """Close an invalid connection before reading from it."""
         self._listener.count("broken_frames")
         log.warning("closing %s: %s", self.remote, why, extra={"failure": "frame"})
         self.close()
@@ -129,7 +129,7 @@ class RpcChannel(asyncio.Protocol):
 
     @property
     def stalled(self) -> bool:
-        """Whether it has to take answers before more of its requests are looked at."""
+        """Whether the client must read answers before more of its requests are processed."""
         return self._writing_paused or self._calls >= MAX_CALLS or self._owed >= MAX_OWED
 
     def _throttle(self) -> None:
@@ -146,7 +146,7 @@ class RpcChannel(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Have what came answered, until the peer is stalled."""
+        """Process received requests until the client is stalled."""
         if self._serving:
             return
         self._serving = True
@@ -163,16 +163,17 @@ class RpcChannel(asyncio.Protocol):
         self._flush()
 
     def begin(self, size: int) -> None:
-        """A request of so many bytes is under way."""
+        """Count a pending request of this size."""
         self._calls += 1
         self._owed += size
 
     def answered(self, call: Call, frame: bytes) -> None:
-        """It is not any more; this is the answer."""
+        """Send the answer to a pending request."""
         self._calls -= 1
         self._owed -= len(call.request.body)
         if self._listener.now() >= call.deadline:
-            # The original gives up silently, too: its client has (NettyRequestContext.write).
+            # The original drops it silently, too: its client has timed out
+            # (NettyRequestContext.write).
             self._listener.count("expired_requests")
         else:
             self.send(frame)
@@ -180,7 +181,7 @@ class RpcChannel(asyncio.Protocol):
             self._throttle()
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; it leaves with what else is sent in this turn of the loop."""
+        """Send a frame, together with the others of this turn of the loop."""
         if self.closed:
             return
         self._out.append(frame)
@@ -203,16 +204,16 @@ class RpcChannel(asyncio.Protocol):
 
     @property
     def memory(self) -> int:
-        """Bytes that this peer uses of ours."""
+        """Return the bytes of memory for this client."""
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return self._decoder.held + self._unserved_bytes + self._owed + self._out_bytes + unsent
 
     def evict(self, reply: BusyReply) -> None:
-        """Close at once; there is no answer in TubeMQ that says why."""
+        """Close at once; TubeMQ has no answer for the reason."""
         self.abort()
 
     def close(self) -> None:
-        """Close once what was sent has left. Calling it again does nothing."""
+        """Close after sending the pending answers. Idempotent."""
         self._unserved.clear()
         self._unserved_bytes = 0
         if self._transport is not None and not self._transport.is_closing():
@@ -220,6 +221,6 @@ class RpcChannel(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is not sent yet."""
+        """Close at once, even with unsent answers."""
         if self._transport is not None:
             self._transport.abort()

@@ -1,29 +1,29 @@
-"""Limits how often one address may try a wrong secret: a token or a signature."""
+"""Limits the attempts of one address with a wrong secret: a token or a signature."""
 
 import ipaddress
 
 from mq.client.machine import clock
 
-MOST_FAILURES = 20  # of one address in a period
+MOST_FAILURES = 20  # of one address per period
 PERIOD = 10.0  # seconds
 _MOST_ADDRESSES = 4096
 
 
 class FailedLogins:
-    """Counts failures by address. An address of IPv6 counts as its /64 network."""
+    """Counts failures by address. An IPv6 address counts as its /64 network."""
 
     def __init__(self) -> None:
-        self._failures: dict[str, tuple[float, int]] = {}  # end of the period, and how many
+        self._failures: dict[str, tuple[float, int]] = {}  # end of the period, and number
 
     def is_blocked(self, host: str) -> bool:
-        """Whether secrets from this address are refused unread until its period ends."""
+        """Return whether secrets from this address are refused unchecked until its period ends."""
         if not self._failures:
             return False
         ends, count = self._failures.get(_network(host), (0.0, 0))
         return count >= MOST_FAILURES and clock.monotonic() < ends
 
     def failed(self, host: str) -> None:
-        """A secret from this address was wrong."""
+        """Count a wrong secret from this address."""
         key, now = _network(host), clock.monotonic()
         ends, count = self._failures.pop(key, (0.0, 0))
         if now >= ends:
@@ -34,7 +34,7 @@ class FailedLogins:
 
 
 def host_of(peer: str) -> str:
-    """The address in "host:port" or "[host]:port"."""
+    """Return the address in "host:port" or "[host]:port"."""
     return peer.rpartition(":")[0].strip("[]")
 
 

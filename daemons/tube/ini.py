@@ -1,10 +1,8 @@
 """The settings files of TubeMQ's servers: sections of `name=value`, as ini4j reads them.
 
-    ; a comment, as is # one
-    [master]
-    port=8715
+    ; a comment, as is # one [master] port=8715
 
-A name ends at the first `=` or `:`. There are no escapes: in a value, too, a backslash is itself.
+A name ends at the first `=` or `:`. There are no escapes: a backslash in a value is literal.
 """
 
 import re
@@ -18,10 +16,10 @@ _PAIR = re.compile(r"([^=:]*?)\s*[=:]\s*(.*)")
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Names and values by section; those before the first one are that of the name "".
+    """Return names and values by section; those before the first one are in the section "".
 
     Raises:
-        ValueError: names the line that is neither a section, a pair nor a comment.
+        ValueError: with the number of the invalid line.
     """
     sections: dict[str, dict[str, str]] = {}
     current = sections.setdefault("", {})
@@ -39,7 +37,7 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
 
 
 def read_ini(path: Path) -> dict[str, dict[str, str]]:
-    """The same of a file. Raises ConfigError."""
+    """Parse a file. Raises ConfigError."""
     try:
         data = files.read_bytes(path)
         return parse_ini(data.decode("utf-8-sig"))

@@ -1,8 +1,8 @@
-"""The port of a TubeMQ server: connections, requests, and the table of handlers that answer them.
+"""The port of a TubeMQ server: connections, requests, and the table of handlers.
 
-A handler is called once per request, without a task, when it has come whole. It answers at once by
-what it returns, or later by the `Call` that it was given; a coroutine runs as a task. One write per
-turn of the loop takes all answers of a connection.
+A handler is called once per complete request, without a task. It answers at once with its return
+value, or later with its `Call`; a coroutine runs as a task. One write per turn of the loop sends
+all answers of a connection.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-#: How long a request may take whose client does not say how long it waits.
+# The limit for a request without a client's timeout.
 DEFAULT_TIMEOUT_MS = 10_000
 
 # Texts of the original: NettyRpcServer.channelRead, PbEnDecoder, RpcProtocol.handleRequest.
@@ -51,23 +51,21 @@ _INVALID_MESSAGE = "com.google.protobuf.InvalidProtocolBufferException"
 
 
 def _services(method: Method) -> tuple[Service, ...]:
-    """Where a method is served. The Go client sends to the service that messages are read from, and
-    the original takes it (PbEnDecoder.isValidServiceTypeAndMethod)."""
+    """Return the services of a method. The Go client uses the service for reading messages, and the
+    original accepts it (PbEnDecoder.isValidServiceTypeAndMethod)."""
     if method is Method.SEND_MESSAGE_P2B:
         return Service.BROKER_WRITE, Service.BROKER_READ
     return (SERVICES[method],)
 
 
 class RpcListener(ListeningPort[RpcChannel]):
-    """A port, and the table of what is served there.
+    """A port, and its table of handlers.
 
     Args:
-        routes: who answers which method.
-        idle_seconds: clients send heartbeats each 10 to 60 s.
-        max_connections, held_files: see ListeningPort.
-        max_chunks: of a frame.
+        routes: the handlers by method. idle_seconds: clients send heartbeats each 10 to 60 s.
+        max_connections, held_files: see ListeningPort. max_chunks: of a frame.
 
-    `requests` says how many came, by method; `counters` how often what happened: "requests",
+    `requests` has the number of requests, by method; `counters` the numbers of events: "requests",
     "broken_frames", "malformed_requests", "unknown_methods", "expired_requests",
     "handler_failures", "refused_connections".
     """
@@ -98,16 +96,16 @@ class RpcListener(ListeningPort[RpcChannel]):
         )
         self.max_chunks = max_chunks
         self.counters: Counter[str] = Counter()
-        # By method; -1: those that there are not.
+        # By method; -1: unknown ones.
         self.requests: dict[int, int] = dict.fromkeys((-1, *_METHODS), 0)
-        self.stopping = False  # answers that the service stops, to whatever is asked
+        self.stopping = False  # every request is answered with "service is stopping"
         self._tls = None if tls is None else OnlyTls(tls)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.now: Callable[[], float] = clock.monotonic  # until there is a loop
+        self.now: Callable[[], float] = clock.monotonic  # until a loop exists
 
     @property
     def routes(self) -> Mapping[Method, Route]:
-        """Who answers which method; another table may take its place at any time."""
+        """The handlers by method; the table may be replaced at any time."""
         return self._routes
 
     @routes.setter
@@ -130,7 +128,7 @@ class RpcListener(ListeningPort[RpcChannel]):
         most = self._limit_reached()
         if most:
             self.count("refused_connections")
-            log.warning("a connection is turned away: there are %d", most)
+            log.warning("a connection is refused: the limit of %d is reached", most)
             return _RejectedConnection()
         channel = RpcChannel(self)
         return channel if self._tls is None else FirstByte(channel, self._tls)
@@ -145,7 +143,7 @@ class RpcListener(ListeningPort[RpcChannel]):
             channel.send(encode_failure(serial, FATAL, _INVALID_MESSAGE, text, error.version))
             return
         method, body = request.method, request.body
-        # None of this looks up an IntEnum, whose hash is a function of Python's.
+        # No lookups by IntEnum here: its hash is a Python function.
         counts = self.requests
         counts[method if method in counts else -1] += 1
         self.counters["requests"] += 1
@@ -176,7 +174,9 @@ class RpcListener(ListeningPort[RpcChannel]):
         self._handle(route, call)
 
     def _route(self, request: Request) -> Route:
-        """Raises _Unknown, in the words of the original, and ServiceFailure while it stops."""
+        """Return the route. Raises _Unknown, with the original's texts, and ServiceFailure at the
+        stop.
+        """
         method = request.method
         if method not in _METHODS:
             raise _Unknown(FATAL, f"{_UNHANDLED}Unsupported method ID :{method}")
@@ -220,7 +220,7 @@ class RpcListener(ListeningPort[RpcChannel]):
     def _answer(self, call: Call, answer: Answer) -> None:
         try:
             call.answer(answer)
-        except Exception as error:  # a message that lacks a field, or is too large
+        except Exception as error:  # a message with a missing field, or too large
             self._failed(call, error)
 
     def _malformed(self, call: Call, error: MalformedRpc) -> None:
@@ -228,7 +228,7 @@ class RpcListener(ListeningPort[RpcChannel]):
         call.fail(_INVALID_MESSAGE, f"{_UNHANDLED}{error}", FATAL)
 
     def _failed(self, call: Call, error: Exception) -> None:
-        if isinstance(error, MalformedRpc):  # of one that reads its requests itself
+        if isinstance(error, MalformedRpc):  # of a handler that decodes its requests itself
             self._malformed(call, error)
             return
         if isinstance(error, ServiceFailure):
@@ -246,10 +246,12 @@ class RpcListener(ListeningPort[RpcChannel]):
             exc_info=error,
             extra={"failure": "handler"},
         )
-        call.fail(_EXCEPTION, f"{type(error).__name__}: the server failed, and has logged why")
+        call.fail(
+            _EXCEPTION, f"{type(error).__name__}: internal error; for details see the server's log"
+        )
 
     async def finish(self, seconds: float) -> None:
-        """Wait at most so long for handlers that run as tasks."""
+        """Wait within a limit for handlers that run as tasks."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
@@ -269,7 +271,7 @@ _METHODS = frozenset(int(method) for method in Method)
 
 
 class _Unknown(Exception):
-    """A request that nobody here answers."""
+    """A request without a handler."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -277,7 +279,7 @@ class _Unknown(Exception):
 
 
 class _RejectedConnection(asyncio.Protocol):
-    """A connection over the limit: closed at once, as clients then turn to others."""
+    """A connection over the limit: closed at once, so that clients turn to other servers."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.Transport, transport).abort()

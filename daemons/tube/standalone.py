@@ -1,4 +1,4 @@
-"""A TubeMQ master and a broker in one process: for a first look, for tests and for development."""
+"""A TubeMQ master and a broker in one process: for trials, tests and development."""
 
 import asyncio
 import logging
@@ -28,21 +28,21 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 BROKER_ID = 1
 
-# Of the master: nobody waits for the steps of a broker's start, and for partitions a moment only.
+# Of the master: no waits for the steps of a broker's start, short ones for partitions.
 _QUICK_MASTER = {
     "consumerBalancePeriodMs": "200",
     "subscribeWaitMs": "0",
     "publishWaitMs": "0",
 }
-# Of the broker: it hears of topics with its heartbeats.
+# Of the broker: it gets topics with its heartbeats.
 _QUICK_BROKER = {"heartbeatPeriodMs": "100"}
-_LOOK_SECONDS = 0.01
-# A broker takes each step with a heartbeat, and a busy machine is slow.
+_POLL_SECONDS = 0.01
+# A broker makes each step with a heartbeat, and a busy machine is slow.
 _TOPIC_SECONDS = 30.0
 
 
 def parse_topics(texts: Sequence[str]) -> dict[str, int]:
-    """Partitions by topic, of `name` or `name:partitions`. Raises ConfigError."""
+    """Return partitions by topic, from `name` or `name:partitions`. Raises ConfigError."""
     topics = {}
     for text in texts:
         name, colon, count = text.partition(":")
@@ -59,9 +59,9 @@ def parse_topics(texts: Sequence[str]) -> dict[str, int]:
 class TubeStandalone(Lifecycle):
     """Both daemons on loopback: `async with TubeStandalone() as pair`.
 
-    ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
-    at the end. Port 0 takes any free port. ``topics`` has partitions by topic. ``properties`` are
-    settings of both by their names.
+    ``store`` is the folder for all stored data; with None a temporary one is used and deleted at
+    the end. With port 0 a free port is chosen. ``topics`` has partitions by topic. ``properties``
+    are settings of both by their names.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class TubeStandalone(Lifecycle):
         return self.master.address
 
     async def create_topic(self, name: str, partitions: int = 3, stores: int = 1) -> None:
-        """Make a topic, unless it is there; back when it can be sent to and consumed.
+        """Create a topic, unless it exists; return when it can be sent to and consumed.
 
-        Raises ChangeRefused, and TimeoutError where the broker does not take it.
+        Raises ChangeRefused, and TimeoutError if the broker does not apply it.
         """
         catalog = self.master.catalog
         audit = self._audit()
@@ -118,10 +118,10 @@ class TubeStandalone(Lifecycle):
         views = self.master.core.brokers.views
         async with asyncio.timeout(_TOPIC_SECONDS):
             while views.produced.get(BROKER_ID, name) is None:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
 
     def ready_text(self) -> str:
-        """The line that says that both serve, and how to talk to them."""
+        """Return the log line for the ready pair, with its addresses."""
         kept = "" if self._store else " (temporary, deleted at the end)"
         topics = f", topics {', '.join(sorted(self._topics))}" if self._topics else ""
         return (
@@ -142,7 +142,7 @@ class TubeStandalone(Lifecycle):
         yield from self.broker.state()
 
     async def _admit(self, broker: Broker) -> None:
-        """Set the broker up at the master, where its port is known and it has not registered."""
+        """Set the broker up at the master, when its port is known and it has not registered."""
         core, catalog = self.master.core, self.master.catalog
         conf = BrokerConf(
             BROKER_ID,

@@ -1,10 +1,10 @@
-"""The administration port of TubeMQ's servers: small requests by HTTP, answered with JSON.
+"""The administration port of TubeMQ's servers: small HTTP requests, answered with JSON.
 
-Requests are methods by name, with parameters in the query or in a form; what they do is the
-daemon's (`web_methods`). HTTP is served as far as curl, browsers and TubeMQ's own scripts need it:
-GET and POST, bodies with a length, connections that stay open. Everything a peer may make us hold
-has a limit, and a peer that sends nothing is closed. Where there is no room for a new connection,
-the one is closed that has sent no whole request for longest, so unfinished requests block nobody.
+Requests are methods by name, with parameters in the query or in a form; the daemon defines them
+(`web_methods`). HTTP is served as far as curl, browsers and TubeMQ's own scripts need it: GET and
+POST, bodies with a length, persistent connections. All memory for a client is limited, and idle
+clients are disconnected. If there is no room for a new connection, the one that has sent no whole
+request for longest is closed, so unfinished requests block no others.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 64
 MAX_OF_HOST = 32  # connections of one address
 REQUEST_SECONDS = 10.0  # for a whole request, from the connection or its first byte on
-IDLE_SECONDS = 30.0  # between two requests, and to take an answer
+IDLE_SECONDS = 30.0  # between two requests, and for reading an answer
 
 
 class WebServer:
-    """A port; each path has its methods. ``port`` is the one bound, also where 0 was asked for."""
+    """A port; each path has its methods. ``port`` is the actual one if 0 was given."""
 
     def __init__(self, host: str, port: int, paths: Mapping[str, Methods]) -> None:
         self.host = host
@@ -39,10 +39,10 @@ class WebServer:
         self.failures = 0
         self._server: asyncio.Server | None = None
         self._one_long = asyncio.Lock()
-        self.has_ended = False  # what has been accepted and comes now is broken off
+        self.has_ended = False  # newly accepted connections are aborted
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises OSError naming an address that is taken."""
+        """Listen. Raises OSError with the address if it is in use."""
         self._server = await bind(lambda: _Connection(self), self.host, self.port)
         await start_accepting(self._server)
         self.port = bound_port(self._server)
@@ -57,11 +57,13 @@ class WebServer:
         for connection in list(self.connections):
             connection.close()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the port is free behind it
+        await asyncio.sleep(0)  # the port is free after it
         await server.wait_closed()
 
     def has_room(self, host: str) -> bool:
-        """Whether a connection of an address may be added; one that waits may be closed for it."""
+        """Return whether a connection of an address may be added; a waiting one may be closed for
+        it.
+        """
         of_host = [one for one in self.connections if one.host == host]
         if len(of_host) >= MAX_OF_HOST:
             full = of_host
@@ -76,13 +78,13 @@ class WebServer:
         return True
 
     def turn(self, request: WebRequest) -> AbstractAsyncContextManager[None]:
-        """`async with` around making an answer, and having it taken."""
+        """Return a context for building an answer and sending it."""
         methods = self.paths.get(request.path)
         is_long = methods is not None and request.parameters.get("method") in methods.long
         return self._one_long if is_long else nullcontext()
 
     async def answer(self, request: WebRequest) -> tuple[HTTPStatus, bytes, dict[str, str]]:
-        """Status, body and further headers of an answer. Raises nothing."""
+        """Return status, body and further headers of an answer. Raises nothing."""
         methods = self.paths.get(request.path)
         if methods is None:
             return HTTPStatus.NOT_FOUND, refusal("Not found", 404), {}
@@ -92,7 +94,7 @@ class WebServer:
         except RequestRefused as refused:
             return HTTPStatus.OK, refusal(str(refused), refused.code), {}
         except Redirected as elsewhere:
-            # A form goes on to there only with 307.
+            # A redirected form keeps its method only with 307.
             status = HTTPStatus.FOUND if request.verb == "GET" else HTTPStatus.TEMPORARY_REDIRECT
             return status, b"", {"Location": str(elsewhere)}
         except Exception as error:
@@ -104,7 +106,7 @@ class WebServer:
 
 
 class _Connection(asyncio.Protocol):
-    """A peer. Requests are answered one after the other, in order."""
+    """A client. Requests are answered one after the other, in order."""
 
     def __init__(self, server: WebServer) -> None:
         self._server = server
@@ -115,8 +117,8 @@ class _Connection(asyncio.Protocol):
         self._has_begun = True  # a request, or the connection with its first one
         self._buffer = bytearray()
         self._timer: asyncio.TimerHandle | None = None
-        self._least = 0  # bytes that a request has that has begun to come
-        self._is_full = False  # the peer has not taken its answers
+        self._least = 0  # minimum size in bytes of the request that is arriving
+        self._is_full = False  # the client has not read its answers
         self._taken: asyncio.Event = asyncio.Event()
         self._taken.set()
         self.task: asyncio.Task[None] | None = None
@@ -144,7 +146,7 @@ class _Connection(asyncio.Protocol):
 
     def evict(self) -> None:
         """Close at once, in favour of another connection."""
-        self._server.connections.discard(self)  # the transport says so only later
+        self._server.connections.discard(self)  # the transport reports it only later
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -154,7 +156,7 @@ class _Connection(asyncio.Protocol):
                 self._has_begun = True
                 self._wait(REQUEST_SECONDS)
             self._next()
-        elif len(self._buffer) > MAX_HEAD:  # who sends ahead so far reads no answers
+        elif len(self._buffer) > MAX_HEAD:  # a client that sends so far ahead does not read answers
             self._transport.abort()
 
     def pause_writing(self) -> None:
@@ -181,7 +183,7 @@ class _Connection(asyncio.Protocol):
             self._timer = None
 
     def _next(self) -> None:
-        """Begin the next request, if all of it is there and the peer takes its answers."""
+        """Begin the next request, if it is complete and the client reads its answers."""
         if self._transport.is_closing() or self._is_full or len(self._buffer) < self._least:
             return
         try:
@@ -190,7 +192,7 @@ class _Connection(asyncio.Protocol):
             self._write(bad.status, refusal(str(bad), bad.status), {}, stays=False)
             return
         if isinstance(found, int):
-            self._least = found  # headers are read once, however their body comes
+            self._least = found  # headers are parsed once, even if the body arrives in parts
             return
         self._least = 0
         request, stays = found
@@ -203,7 +205,7 @@ class _Connection(asyncio.Protocol):
             if not self._transport.is_closing():
                 self._write(status, body, headers, stays)
                 self._has_begun = False
-                self._wait(IDLE_SECONDS)  # also for the peer to take it
+                self._wait(IDLE_SECONDS)  # also for the client to read it
                 del body
                 await self._taken.wait()
         self.task = None

@@ -1,4 +1,4 @@
-"""What the administration port of TubeMQ's servers answers: JSON."""
+"""The answers of the administration port of TubeMQ's servers: JSON."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -6,26 +6,27 @@ from typing import Any
 
 from mq.daemons.time_slices import TimeSlices
 
-_LEVELS = 4  # of an answer that are written in steps: of offsets, those of a topic are one piece
+# levels of an answer that are written in steps: of offsets, those of a topic are one piece
+_LEVELS = 4
 
 
 def refusal(text: str, code: int = 400) -> bytes:
-    """The answer to what is not done (WebParameterUtils.buildFailResult)."""
+    """Return the answer to a refused request (WebParameterUtils.buildFailResult)."""
     return encoded(dump({"result": False, "errCode": code, "errMsg": text}))
 
 
 def encoded(text: str) -> bytes:
-    """JSON as bytes; a half of a surrogate pair, which JSON may have, as JSON escapes it."""
+    """Return JSON as bytes; a lone surrogate, which JSON may contain, as a JSON escape."""
     return text.encode(errors="backslashreplace")
 
 
 def dump(value: Any) -> str:
-    """JSON without blanks, as Java's servers write it."""
+    """Return JSON without blanks, as Java's servers write it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 async def dumped(value: Any) -> str:
-    """The same in steps: an answer may have a million rows."""
+    """Return the same in steps: an answer may have a million rows."""
     steps, parts = TimeSlices(), []
     for part in _parts(value, _LEVELS):
         parts.append(part)
@@ -34,7 +35,7 @@ async def dumped(value: Any) -> str:
 
 
 def _parts(value: Any, levels: int) -> Iterator[str]:
-    """JSON in pieces: what is below so many levels is one of them."""
+    """Yield JSON in pieces: everything below these levels is one of them."""
     if not levels or not isinstance(value, list | Mapping):
         yield dump(value)
     elif isinstance(value, list):

@@ -1,10 +1,10 @@
-"""What the administration port of TubeMQ's servers is asked, and whom it lets change something.
+"""The methods of the administration port of TubeMQ's servers, and the protection of changes.
 
-GET changes things, as TubeMQ's scripts have it. So could anybody's page in the browser of an
-administrator, where the token is known or none is asked for, which is so on loopback by default.
-Browsers say when another site's page asks: that changes nothing. And while the token is no secret,
-only who calls the server by a name or an address of loopback is answered: a page may have made its
-own name lead there.
+GET requests may change data, because TubeMQ's scripts use it. So any web page in the browser of an
+administrator could do so, too, if the token is known or not needed, which is the default on
+loopback. Browsers mark requests from other sites: these change nothing. And while the token is not
+secret, only requests with a loopback Host are answered: a page may have resolved its own name to
+this machine.
 """
 
 import hmac
@@ -15,17 +15,17 @@ from typing import Any
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.tube.failed_logins import FailedLogins, host_of
 
-#: What the original has where its file says nothing, and what its sample file has: no secrets.
+# The original's default, and the token of its sample file: not secret.
 KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
 
-#: What a method answers: JSON, or text that is JSON already, as Java's servers write it.
+# The result of a method: JSON, or text that is JSON already, as Java's servers write it.
 Result = Mapping[str, Any] | str
 
 
 class RequestRefused(Exception):
-    """A parameter is not what it must be. The text goes to the caller, with code 400 unless given.
+    """An invalid parameter. The text is sent to the client, with code 400 unless given.
 
-    TubeMQ answers such with status 200 and `"result":false` (WebParameterUtils.buildFailResult).
+    TubeMQ answers with status 200 and `"result":false` (WebParameterUtils.buildFailResult).
     """
 
     def __init__(self, text: str, code: int = 400) -> None:
@@ -34,41 +34,41 @@ class RequestRefused(Exception):
 
 
 class Redirected(Exception):
-    """Another server answers this: a standby master names the active one. The text is its URL."""
+    """Another server must answer: a standby master names the active one. The text is its URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A call of a method: its parameters, by name, and who asks (`host:port`)."""
+    """A call of a method: its parameters, by name, and the client (`host:port`)."""
 
     path: str
-    target: str  # path and query as they came, for redirections
+    target: str  # path and query as received, for redirections
     parameters: Mapping[str, str]
     peer: str
     verb: str = "GET"
-    host: str = ""  # as who asks calls this server, with a port or without
-    from_other_page: bool = False  # a browser says that a page of another site asks
+    host: str = ""  # the client's name for this server, with or without a port
+    from_other_page: bool = False  # a browser marks the request as from another site
 
     def get(self, *names: str) -> str:
-        """The parameter by the first of its names that is there, without blanks around; or ""."""
+        """Return the first present parameter of these names, without surrounding blanks; or ""."""
         for name in names:
             if text := self.parameters.get(name, "").strip():
                 return text
         return ""
 
     def need(self, *names: str) -> str:
-        """The same of one that has to be there. Raises RequestRefused."""
+        """Return the same for a required one. Raises RequestRefused."""
         if text := self.get(*names):
             return text
         raise RequestRefused(f"Parameter {names[0]} is missing or value is null or blank!")
 
     def items(self, *names: str) -> list[str]:
-        """A list, `a,b`; each item once, in order."""
+        """Return a list, `a,b`; each item once, in order."""
         text = self.get(*names)
         return list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
     def number(self, *names: str, default: int | None = None) -> int:
-        """A number; without a default it has to be there. Raises RequestRefused."""
+        """Return a number; without a default it is required. Raises RequestRefused."""
         text = self.need(*names) if default is None else self.get(*names)
         if not text:
             assert default is not None
@@ -81,7 +81,7 @@ class WebRequest:
             ) from None
 
     def flag(self, *names: str, default: bool | None = None) -> bool:
-        """true, or false for any other text, as Boolean.parseBoolean of Java has it."""
+        """Return true, or false for any other text, as Java's Boolean.parseBoolean."""
         text = self.need(*names) if default is None else self.get(*names)
         return default if not text and default is not None else text.lower() == "true"
 
@@ -91,11 +91,11 @@ Method = Callable[[WebRequest], Result | Awaitable[Result]]
 
 @dataclass(frozen=True, slots=True)
 class Methods:
-    """What one path offers, by name. Those in ``changing`` need the token (`confModAuthToken`).
+    """The methods of one path, by name. Those in ``changing`` need the token (`confModAuthToken`).
 
-    ``token`` "" refuses all of those, None asks for none. ``before`` may raise Redirected or
+    ``token`` "" refuses all of those, None needs none. ``before`` may raise Redirected or
     RequestRefused. Of those in ``long``, whose answers may be very large, a server has one at a
-    time in memory: until its peer has taken it, or is closed for taking nothing.
+    time in memory: until its client has read it, or is disconnected for not reading.
     """
 
     by_name: Mapping[str, Method]
@@ -106,7 +106,7 @@ class Methods:
     guesses: FailedLogins = field(default_factory=FailedLogins)  # of the token
 
     async def call(self, request: WebRequest) -> Result:
-        """What a request is answered. Raises RequestRefused and Redirected."""
+        """Return the result for a request. Raises RequestRefused and Redirected."""
         name = request.parameters.get("method")
         if name is None:
             raise RequestRefused("Please take with method parameter! ")
@@ -115,8 +115,8 @@ class Methods:
             raise RequestRefused(f"Unsupported method {name[:100]}")
         if (self.token is None or self.token in KNOWN_TOKENS) and not _is_loopback(request.host):
             raise RequestRefused(
-                f"{request.host[:100]}: ask this server by its address, or set a confModAuthToken "
-                "that nobody else knows",
+                f"{request.host[:100]}: use this server's address, or set a confModAuthToken "
+                "that is secret",
                 403,
             )
         self.before(request)
@@ -140,6 +140,6 @@ class Methods:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether a Host header names this machine, or nothing."""
+    """Return whether a Host header names this machine, or is empty."""
     name = host.strip().removeprefix("[").partition("]")[0] if "]" in host else host.split(":")[0]
     return not name or is_loopback(name.lower())

@@ -1,4 +1,4 @@
-"""Requests by HTTP as they come over a connection: found, limited and read."""
+"""The parsing of HTTP requests from a connection, with limits."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -6,13 +6,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 from mq.daemons.tube.web_methods import WebRequest
 
-MAX_HEAD = 64 * 1024  # bytes of a request line and headers: GETs carry whole lists of offsets
+MAX_HEAD = 64 * 1024  # bytes of a request line and headers: GETs contain whole lists of offsets
 MAX_BODY = 1024 * 1024  # of a form
 MAX_FIELDS = 1000  # of a query or a form
 
 
 class BadRequest(Exception):
-    """It is none that is answered; the text goes to the peer, with the status."""
+    """A request that is not served; the text is sent to the client, with the status."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -20,10 +20,9 @@ class BadRequest(Exception):
 
 
 def take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | int:
-    """Take a request off the front of what has come; how many bytes there have to be if it is not
-    all there.
+    """Take a request from the start of the buffer, and return it with whether the connection stays.
 
-    Also whether the connection stays. Raises BadRequest.
+    Return the needed number of bytes if it is incomplete. Raises BadRequest.
     """
     end = buffer.find(b"\r\n\r\n")
     if end < 0 or end > MAX_HEAD:
@@ -35,7 +34,7 @@ def take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | int:
         verb, target, version = first.split(" ")
     except ValueError:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "no request line of HTTP") from None
-    if not target.isprintable():  # it may go into a header of the answer
+    if not target.isprintable():  # it may become part of a header of the answer
         raise BadRequest(HTTPStatus.BAD_REQUEST, "control characters in the request line")
     if verb not in ("GET", "POST"):
         raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and POST")
@@ -56,11 +55,11 @@ def take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | int:
     size = int(length)
     if size > MAX_BODY:
         raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body too long")
-    behind = end + 4 + size
-    if len(buffer) < behind:
-        return behind
-    body = bytes(buffer[end + 4 : behind])
-    del buffer[:behind]
+    stop = end + 4 + size
+    if len(buffer) < stop:
+        return stop
+    body = bytes(buffer[end + 4 : stop])
+    del buffer[:stop]
     connection = headers.get("connection", "").lower()
     stays = connection != "close" and (version == "HTTP/1.1" or connection == "keep-alive")
     return _request(verb, target, headers, body, peer), stays
@@ -82,7 +81,7 @@ def _request(
     except ValueError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed parameters: {error}") from None
     parameters: dict[str, str] = {}
-    for name, value in found:  # the first of a name counts, as in a servlet
+    for name, value in found:  # the first value of a name counts, as in a servlet
         parameters.setdefault(name, value)
     from_other_page = headers.get("sec-fetch-site", "none").lower() not in ("same-origin", "none")
     origin = headers.get("origin")

@@ -1,1 +1,1 @@
-"""A TubeMQ broker: its store, what it answers, and its session with the master."""
+"""A TubeMQ broker: its store, its request handlers, and its session with the master."""

@@ -1,8 +1,8 @@
-"""Which clients may send and read: the master's orders, its visit tokens and its consume rights.
+"""Which clients may send and consume: settings of the master, visit tokens and consume rights.
 
 Our master sends access data (`mq.protocol.tube.grants`): tokens of producers, tokens of consumers,
-and the rights of groups. With these every check is made on every request. A master of Java sends
-two numbers that are the time of day; then the checks are those of Java's broker
+and the rights of groups. With it every request is checked completely. A master of Java sends two
+numbers that are the time of day; then the checks are those of Java's broker
 (SimpleCertificateBrokerHandler), which prove little.
 """
 
@@ -26,9 +26,9 @@ from mq.protocol.tube.messages import AuthorizedInfo, EnableBrokerFunInfo
 
 log = logging.getLogger(__name__)
 
-#: The file with the master's orders, in the folder of the store.
+# The file with the master's settings, in the folder of the store.
 ACCESS_FILE = "access.json"
-#: Delay of the answer to a wrong token, in seconds: it slows down guessing.
+# Delay of the answer to a wrong token, in seconds: it slows down guessing.
 REFUSAL_SECONDS = 1.0
 
 _MOST_TOKENS = 6  # SimpleCertificateBrokerHandler.MAX_VISIT_TOKEN_SIZE
@@ -37,7 +37,7 @@ _ORDERS = ("visitTokens", "producers", "consumers", "rights")
 
 
 class RequestError(Exception):
-    """A request is not served; ``code`` goes to its sender."""
+    """A refused request; ``code`` is sent to the client."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class RequestError(Exception):
 
 
 def refuse_later(call: Call, denied: RequestError, answer: Message) -> Message | None:
-    """The answer to a refused request; None where it is sent later, after a wrong token."""
+    """Return the answer to a refused request; None if it is sent later, after a wrong token."""
     if denied.code != Code.CERTIFICATE_FAILURE:
         return answer
     asyncio.get_running_loop().call_later(REFUSAL_SECONDS, call.answer, answer)
@@ -56,10 +56,10 @@ class Access:
     """Checks requests.
 
     Args:
-        grace_ms: with a master of Java, no token is refused for so long after a registration.
-        path: keeps the master's orders for the next start; None: nothing is kept.
+        grace_ms: with a master of Java, no token is refused for this time after a registration.
+        path: stores the master's settings for the next start; None: they are not stored.
 
-    `is_kept` says whether a master answers now.
+    `is_kept` is whether a master answers now.
     """
 
     def __init__(self, grace_ms: int, path: Path | None = None) -> None:
@@ -71,7 +71,7 @@ class Access:
         self.registered_ms = 0
         self.refused = 0
         self.rights_id = ""
-        self._awaits_master = False  # the orders come from the file, and there are no tokens
+        self._awaits_master = False  # the settings come from the file, and there are no tokens
         self._grace_ms = grace_ms
         self._path = path
         self._saved = _NO_ORDERS
@@ -81,7 +81,7 @@ class Access:
         self._rights: Rights | None = None
 
     def load(self) -> None:
-        """Read the orders of the previous run.
+        """Read the settings of the previous run.
 
         If they contain checks, no client is served until a master has sent its tokens. Raises
         OSError.
@@ -94,7 +94,7 @@ class Access:
             self._awaits_master = any(orders)
 
     def configure(self, checks: EnableBrokerFunInfo) -> bool:
-        """Take the orders of a registration; whether they have to be saved."""
+        """Use the settings of a registration; return whether they must be saved."""
         tokens = self.checks_tokens
         if checks.HasField("enableVisitTokenCheck"):
             tokens = checks.enableVisitTokenCheck
@@ -111,7 +111,7 @@ class Access:
         return self._orders_to_save() != self._saved
 
     def save(self) -> None:
-        """Keep the orders for the next start; a failure is logged. For a thread."""
+        """Save the settings for the next start; a failure is logged. For a thread."""
         if self._path is None:
             return
         try:
@@ -120,7 +120,7 @@ class Access:
             write_atomically(self._path, content.encode())
             self._saved = orders
         except OSError as error:
-            log.error("the master's orders cannot be saved: %s", error)
+            log.error("cannot save the master's settings: %s", error)
 
     # access data ------------------------------------------------------------------------------
 
@@ -138,10 +138,11 @@ class Access:
             del self._tokens[next(iter(self._tokens))]
 
     def take_grants(self, text: str) -> bool:
-        """Take the access data of our master, "" from Java's; whether the rights have changed.
+        """Use the access data of our master, "" from Java's; return whether the rights have
+        changed.
 
-        Known tokens stay valid until newer ones replace them, so that a client of a master
-        that has failed is served until it has registered at the next one.
+        Known tokens stay valid until newer ones replace them, so that a client of a failed master
+        is served until it has registered at the next one.
         """
         if not text:
             self._by_kind.clear()
@@ -170,7 +171,7 @@ class Access:
 
     @property
     def checks_consumers(self) -> bool:
-        """Whether consumers have to show a token."""
+        """Whether consumers must send a token."""
         return self.checks_tokens or self.authenticates_consumers
 
     def check(self, info: AuthorizedInfo, *, produces: bool) -> None:
@@ -230,7 +231,7 @@ class Access:
             )
 
     def _knows(self, visit: int, *, produces: bool) -> bool:
-        """Compares with every token, so that the time says nothing of any."""
+        """Compare with every token, so that the time does not depend on the token."""
         shown, found = _packed(visit), False
         for token in self._by_kind[produces]:
             found |= hmac.compare_digest(token, shown)
@@ -249,7 +250,7 @@ class Access:
         )
 
     def _orders_to_save(self) -> tuple[bool, bool, bool, bool]:
-        """None of Java's masters: its brokers serve everybody while no master answers."""
+        """Java's masters have none: their brokers serve all clients while no master answers."""
         return self._orders() if self._by_kind else _NO_ORDERS
 
     def _set(self, orders: tuple[bool, bool, bool, bool]) -> None:

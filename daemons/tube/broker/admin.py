@@ -1,4 +1,4 @@
-"""What administrators ask and do by HTTP: `/broker.htm?method=…`, answered as the original does
+"""The HTTP methods for administrators: `/broker.htm?method=…`, with the original's answers
 (BrokerAdminServlet). Parameters have its names, long and short."""
 
 import base64
@@ -22,7 +22,7 @@ MODIFIER = ("modifyUser", "mur")
 
 _MOST_SNAPSHOT = 50  # messages
 
-# Offsets that one request may set: it is done on the event loop, at once.
+# Maximum number of offsets in one request: it is processed at once on the event loop.
 MAX_CHANGES = 50_000
 
 
@@ -58,7 +58,7 @@ class BrokerAdmin:
         long = frozenset(
             name for name, method in named.items() if getattr(method, "__self__", None) is listings
         )
-        # Without a token nothing has to be shown: the settings allow that on loopback only.
+        # Without a token requests need none: the settings allow that on loopback only.
         self.methods = Methods(named, changing, token or None, long=long)
 
     def methods_known(self, request: WebRequest) -> Result:
@@ -74,7 +74,7 @@ class BrokerAdmin:
     # offsets ----------------------------------------------------------------------------------
 
     def query_group_offset(self, request: WebRequest) -> Result:
-        """Where a group is in a partition."""
+        """Return the offset of a group in a partition."""
         key, store = self._partition(request)
         group = request.need(*GROUP)
         held = self._serving.offsets.of_group(group).get(key)
@@ -99,7 +99,7 @@ class BrokerAdmin:
         return found
 
     async def set_current_offset(self, request: WebRequest) -> Result:
-        """Set where a group is in a partition."""
+        """Set the offset of a group in a partition."""
         (group,) = _groups([request.need(*GROUP)])
         request.need(*MODIFIER)
         offset = request.number("manualOffset", "offset")
@@ -117,7 +117,7 @@ class BrokerAdmin:
         return {"result": True, "errCode": 0, "errMsg": text, "oldOffset": before}
 
     async def set_offset(self, request: WebRequest) -> Result:
-        """Set where groups are: as given, or to the end of topics."""
+        """Set offsets of groups: to given values, or to the end of topics."""
         groups = _groups(request.items(*GROUP) or [request.need(*GROUP)])
         manual = request.flag("manualSet", "manSet")
         request.need(*MODIFIER)
@@ -137,7 +137,7 @@ class BrokerAdmin:
         return {"result": True, "errCode": 0, "errMsg": "OK"}
 
     def _given(self, text: str) -> list[tuple[Key, int]]:
-        """Offsets of `{"brokerId:topic:partition": offset}`, those of this broker."""
+        """Return the offsets of `{"brokerId:topic:partition": offset}` for this broker."""
         try:
             document = json.loads(text)
         except ValueError as error:
@@ -168,7 +168,7 @@ class BrokerAdmin:
         return changes
 
     async def clone_offset(self, request: WebRequest) -> Result:
-        """Have groups where another one is."""
+        """Set groups to the offsets of another one."""
         source = request.need("sourceGroupName", "srcGroup")
         topics = request.items(*TOPIC)
         targets = request.items("targetGroupName", "tgtGroup")
@@ -192,7 +192,7 @@ class BrokerAdmin:
         return {"result": True, "errCode": 0, "errMsg": "OK"}
 
     async def remove_offset(self, request: WebRequest) -> Result:
-        """Forget where groups are."""
+        """Delete offsets of groups."""
         groups = request.items(*GROUP) or [request.need(*GROUP)]
         request.need(*MODIFIER)
         topics = request.items(*TOPIC)
@@ -216,7 +216,7 @@ class BrokerAdmin:
     # messages ---------------------------------------------------------------------------------
 
     async def snapshot(self, request: WebRequest) -> Result:
-        """The newest messages of a partition."""
+        """Return the newest messages of a partition."""
         name = request.need(*TOPIC)
         partition = request.number(*PARTITION, default=-1)
         count = max(request.number("msgCount", "cnt", default=3), 1)
@@ -263,7 +263,7 @@ class BrokerAdmin:
 
 
 def _groups(found: list[str]) -> list[str]:
-    """Names of groups that are given offsets. Raises RequestRefused."""
+    """Return the group names of a change. Raises RequestRefused."""
     try:
         return [check_group(name) for name in found]
     except IllegalName as error:

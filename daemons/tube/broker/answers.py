@@ -1,7 +1,7 @@
-"""The answer to a get: a frame with the messages, made natively where that can be.
+"""The answer to a get: a frame with the messages, built natively if possible.
 
-The messages are most of it, and are copied once: from what was read into the frame. Python makes
-the same frame of protobuf's messages.
+The messages are most of it, and are copied once, from the read data into the frame. The Python
+version builds the same frame with protobuf's messages.
 """
 
 from collections.abc import Set
@@ -18,12 +18,12 @@ _BEFORE = GetMessageResponseB2C(
 _LONG = (1 << 64) - 1
 
 
-#: Which records are wanted: of a partition, with these codes (None: any). None: all there are.
+# The wanted records: of a partition, with these codes (None: any). None: all records.
 Wanted = tuple[int, Set[int] | None] | None
 
 
 class BadRecords(Exception):
-    """Of what was read, something is no record."""
+    """The read data contains an invalid record."""
 
 
 def answer(
@@ -35,16 +35,16 @@ def answer(
     most: int,
     wanted: Wanted = None,
 ) -> tuple[bytes, int]:
-    """The frame, and how many messages are in it.
+    """Return the frame and its number of messages.
 
-    ``runs`` are spans of records; ``offset`` is where the get began in the index, ``lag`` how much
-    data is behind what was read, ``most`` where the index ends. Raises BadRecords.
+    ``runs`` are spans of records; ``offset`` is the start of the get in the index, ``lag`` the size
+    of the data after the read part, ``most`` the end of the index. Raises BadRecords.
     """
     if native is None:
         return answer_in_python(serial, runs, offset, lag, slow, most, wanted)
     made: tuple[bytes, int] | None = native.tube_answer(
         runs, wanted, serial, RESPONSE_HEADERS, Method.GET_MESSAGES_C2B, _BEFORE,
-        behind(offset, lag, slow, most),
+        trailer(offset, lag, slow, most),
     )  # fmt: skip
     if made is None:
         raise BadRecords
@@ -60,7 +60,7 @@ def answer_in_python(
     most: int,
     wanted: Wanted = None,
 ) -> tuple[bytes, int]:
-    """The same by Python. Raises BadRecords."""
+    """Return the same in Python. Raises BadRecords."""
     messages = [message for run in runs for message in messages_of(run, wanted)]
     body = GetMessageResponseB2C(
         success=True,
@@ -81,7 +81,7 @@ def answer_in_python(
 
 
 def messages_of(run: bytes, wanted: Wanted = None) -> list[TransferedMessage]:
-    """The messages of wanted records of a span. Raises BadRecords."""
+    """Return the messages of wanted records of a span. Raises BadRecords."""
     found = []
     at = 0
     while at < len(run):
@@ -100,7 +100,7 @@ def messages_of(run: bytes, wanted: Wanted = None) -> list[TransferedMessage]:
         if flag & 1 and (
             len(payload) < 4 or int.from_bytes(payload[:4], "big", signed=True) > len(payload) - 4
         ):
-            raise BadRecords  # attributes that are not there: no client could read it
+            raise BadRecords  # missing attributes: no client could read it
         found.append(
             TransferedMessage(
                 messageId=message_id, checkSum=checksum, payLoadData=payload, flag=flag
@@ -109,8 +109,8 @@ def messages_of(run: bytes, wanted: Wanted = None) -> list[TransferedMessage]:
     return found
 
 
-def behind(offset: int, lag: int, slow: bool, most: int) -> bytes:
-    """What the answer has behind its messages: fields 5 to 10."""
+def trailer(offset: int, lag: int, slow: bool, most: int) -> bytes:
+    """Return the part of the answer after its messages: fields 5 to 10."""
     return b"\x28%b\x30\x00\x38\x00\x40%b\x48%b\x50%b" % (
         _varint(offset),
         _varint(lag),

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The state file of the topics, under primaryPath.
+# The state file of the topics, under primaryPath.
 TOPICS_FILE = "topics.json"
 
-_EXPIRY_LOOK = 0.5  # seconds between looks for consumers that have gone
-_OFFSETS_LOOK = 3600.0  # and for offsets of groups that have
+_EXPIRY_INTERVAL = 0.5  # seconds between checks for expired consumers
+_OFFSETS_INTERVAL = 3600.0  # and for expired offsets of groups
 
 Hook = Callable[["Broker"], Awaitable[None]]
 
@@ -54,10 +54,11 @@ Hook = Callable[["Broker"], Awaitable[None]]
 class Broker(Lifecycle):
     """A broker in this process: `async with Broker(settings) as broker`.
 
-    Where a port is 0 any free one is taken; `port`, `tls_port` and `web_port` are those that were.
-    ``before_registering`` is called once, when these are known and before a master is asked;
-    clients are let in when one has answered, or none does.
-    Raises OSError when it cannot listen, and CannotStart when a store cannot be served.
+    With port 0 a free port is chosen; `port`, `tls_port` and `web_port` are the actual ones.
+    ``before_registering`` is called once, when these are known and before a master is contacted;
+    clients are accepted when one has answered, or none does.
+
+    Raises OSError if it cannot listen, and CannotStart if a store cannot be served.
     """
 
     def __init__(self, settings: BrokerSettings, before_registering: Hook | None = None) -> None:
@@ -87,7 +88,7 @@ class Broker(Lifecycle):
 
     @property
     def address(self) -> str:
-        """host:port to reach it at."""
+        """host:port for clients."""
         return f"{self.settings.broker.host_name}:{self.port}"
 
     async def _start(self, parts: AsyncExitStack) -> None:
@@ -98,8 +99,8 @@ class Broker(Lifecycle):
             await self._before_registering(self)
         await self._learn_topics(parts)
         self.serving.is_started = True
-        # Not before: a producer that is told 503 leaves a broker alone for 50 s, and one that
-        # is not let in comes back at once.
+        # Not earlier: after a 503 a producer avoids a broker for 50 s, and after a refused
+        # connection it retries at once.
         for listener in self.listeners.values():
             await listener.start()
         self._spawn()
@@ -107,15 +108,15 @@ class Broker(Lifecycle):
 
     async def __aexit__(self, *exc: object) -> None:
         for listener in self.listeners.values():
-            listener.stopping = True  # told by an exception, for the same reason
+            listener.stopping = True  # reported by an exception, for the same reason
             listener.stop_accepting()
-        await self.tasks.close()  # before the thread that they have work for
+        await self.tasks.close()  # before the thread that they use
         await super().__aexit__(*exc)
 
     # parts ------------------------------------------------------------------------------------
 
     async def _open(self, parts: AsyncExitStack) -> None:
-        """The store, offsets and topics of before."""
+        """Open the store, offsets and topics of the previous run."""
         config = self.settings.broker
         root = Path(config.primary_path)
         self.flusher = Flusher()
@@ -126,7 +127,7 @@ class Broker(Lifecycle):
             root, config.max_segment_size, config.max_index_segment_size, config.flush_mode,
             self.flusher, self._lower_offsets,
         )  # fmt: skip
-        parts.push_async_callback(stores.close)  # of a start that fails
+        parts.push_async_callback(stores.close)  # if the start fails
         await asyncio.to_thread(stores.open_root)
         await asyncio.to_thread(make_folder, folder)
         await asyncio.to_thread(offsets.load)
@@ -175,7 +176,7 @@ class Broker(Lifecycle):
             await listener.bind()
             parts.push_async_callback(listener.close)
             self.listeners[name] = listener
-        # Stores close before connections do: whoever waits for a flush is answered.
+        # Stores close before connections: clients that wait for a flush get an answer.
         parts.push_async_callback(self.serving.stores.close)
         parts.push_async_callback(self.gets.close)
 
@@ -208,7 +209,7 @@ class Broker(Lifecycle):
         link.is_online = True
 
     async def _remove_topic(self, topic: Topic) -> None:
-        """Delete what was of a topic. Raises OSError."""
+        """Delete all data of a topic. Raises OSError."""
         for consumer in self.serving.consumers:
             if consumer.topic == topic.name:
                 self.serving.consumers.remove(consumer)
@@ -216,7 +217,7 @@ class Broker(Lifecycle):
         await self.serving.offsets.forget_topics(frozenset({topic.name}))
 
     async def _lower_offsets(self, opened: Opened) -> None:
-        """Have no group be behind the end of a store that has come back. Raises OSError."""
+        """Lower offsets of groups that are beyond the end of a recovered store. Raises OSError."""
         if self.settings.broker.update_consumer_offsets:
             ends = {key: store.max_index for key, store in opened.items()}
             await self.serving.offsets.lower(ends)
@@ -249,14 +250,14 @@ class Broker(Lifecycle):
 
     async def _expire_consumers(self) -> None:
         while True:
-            await asyncio.sleep(_EXPIRY_LOOK)
-            self.serving.consumers.look()
+            await asyncio.sleep(_EXPIRY_INTERVAL)
+            self.serving.consumers.expire()
 
     async def _expire_offsets(self) -> None:
         while True:
             for group in self.serving.offsets.expire(self.settings.broker.grp_offset_stg_exp_ms):
                 log.info("offsets of %s have expired", group)
-            await asyncio.sleep(_OFFSETS_LOOK)
+            await asyncio.sleep(_OFFSETS_INTERVAL)
 
     async def _clean(self) -> None:
         while True:
@@ -267,37 +268,37 @@ class Broker(Lifecycle):
         try:
             await offsets.file.close()
         except OSError as error:
-            log.error("what was committed last is not saved: %s", error)
+            log.error("the last commits are not saved: %s", error)
 
     # the daemon's protocol --------------------------------------------------------------------
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """Return the log line for a ready broker, with its address."""
         return f"The TubeMQ broker {self.serving.broker_id} boot success. address {self.address}"
 
     def status_text(self) -> str:
         texts = [self.ready_text()]
         if self.link is not None and not self.link.is_answered:
-            texts.append(f"no master takes it: {self.link.last_error}")
+            texts.append(f"not registered at a master: {self.link.last_error}")
         broken = [store.key for store in self.serving.stores if store.is_broken]
         if broken:
             texts.append(f"broken stores: {', '.join(sorted(broken)[:5])}")
         return "; ".join(texts)
 
     def reload(self) -> None:
-        """SIGHUP: there is no file that may be read again."""
+        """SIGHUP: there is no file to read again."""
         log.info("a TubeMQ broker's settings are read at its start only")
 
     def _metrics(self) -> Iterator["Metric | None"]:
-        from mq.daemons.tube.broker.metrics import metrics_of  # only where somebody reads it
+        from mq.daemons.tube.broker.metrics import metrics_of  # imported only if metrics are read
 
         return metrics_of(
             self.serving, self.listeners, self.sends, self.gets, self.link, self.tasks
         )
 
     def state(self) -> Iterator[str]:
-        """What it has and does now."""
-        from mq.daemons.state_dump import limited  # hardly ever needed
+        """Yield lines about its state."""
+        from mq.daemons.state_dump import limited  # rarely needed
 
         for name, listener in self.listeners.items():
             yield f"listener {name}: port {listener.port}, {len(listener.channels)} connections"

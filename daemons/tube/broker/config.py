@@ -1,8 +1,8 @@
-"""Configuration of a TubeMQ broker: the names of broker.ini, and what is ours.
+"""Configuration of a TubeMQ broker: the names of broker.ini, and our own settings.
 
-A file has sections: `[broker]` as the original's; `[tls]` and `[operation]` as all daemons have
-them. Of `[zookeeper]`, `[audit]` and `[prometheus]` nothing is read: offsets are in a file, and
-metrics have the settings that all daemons have.
+A file has sections: `[broker]` as in the original; `[tls]` and `[operation]` as in all daemons.
+`[zookeeper]`, `[audit]` and `[prometheus]` are not read: offsets are in a file, and metrics have
+the settings of all daemons.
 """
 
 import logging
@@ -27,7 +27,7 @@ from mq.protocol.tube.strings import Address, parse_addresses
 
 log = logging.getLogger(__name__)
 
-#: What the original's master has, and what its sample file has: no secrets.
+# Tokens of the original's master and of its sample file: not secret.
 KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
 _MINUTE = 60_000
 _DAY = 24 * 60 * _MINUTE
@@ -35,16 +35,18 @@ _DAY = 24 * 60 * _MINUTE
 
 @dataclass(frozen=True)
 class BrokerConfig(Section):
-    """The broker itself."""
+    """Settings of the broker itself."""
 
-    broker_id: int = setting(0, "its number in the cluster; 0: made of its address", important=True)
+    broker_id: int = setting(
+        0, "number in the cluster; 0: derived from its address", important=True
+    )
     host_name: str = setting(
         LOOPBACK,
-        "name or address that clients reach this broker at, as it was added at the master; where "
-        "it is not loopback, connections are taken from everywhere",
+        "name or address of this broker for clients, as at the master; if "
+        "it is not loopback, connections are accepted on all addresses",
         important=True,
     )
-    bind_address: str = setting("", "address to listen on; empty: as hostName says")
+    bind_address: str = setting("", "address to listen on; empty: that of hostName")
     port: int = setting(BROKER_PORT, "port of clients", important=True)
     web_port: int = setting(BROKER_WEB_PORT, "port of administrators, HTTP; -1: none")
     tls_enable: bool = setting(False, "listen on tlsPort, too, with the certificates of tls.*")
@@ -63,8 +65,8 @@ class BrokerConfig(Section):
     )
     flush_mode: FlushMode = setting(  # noqa: RUF009
         FlushMode.os,
-        "what the answer to a send promises: sync, on the disk (survives a power cut); os, in the "
-        "file (survives a kill); memory, taken (as the original: lost with the process)",
+        "durability of acknowledged messages: sync, on the disk (survives a power cut); os, in the "
+        "file (survives a kill); memory, accepted (as the original: lost with the process)",
         important=True,
     )
     max_segment_size: int = setting(1 << 30, "size of a data file", unit="bytes")
@@ -73,46 +75,51 @@ class BrokerConfig(Section):
     )
     transfer_size: int = setting(512 * 1024, "bytes of messages in one answer", unit="bytes")
     index_trans_count: int = setting(
-        1000, "messages of other partitions that a read may pass, for each partition of a topic"
+        1000, "messages of other partitions that a read may skip, per partition of a topic"
     )
     consumer_reg_timeout_ms: int = setting(
-        30_000, "a consumer that is not heard of for so long has gone", unit="ms"
+        30_000, "a consumer without requests for this time is removed", unit="ms"
     )
     update_consumer_offsets: bool = setting(
-        True, "lower the offset of a group that is behind the end of a partition"
+        True, "lower the offset of a group that is beyond the end of a partition"
     )
     heartbeat_period_ms: int = setting(8000, "pause between heartbeats to the master", unit="ms")
-    rpc_read_timeout_ms: int = setting(10_000, "time for an answer of the master", unit="ms")
+    rpc_read_timeout_ms: int = setting(10_000, "limit for an answer of the master", unit="ms")
     log_clearup_duration_ms: int = setting(
-        3 * _MINUTE, "pause between looks for files that have expired", unit="ms"
+        3 * _MINUTE, "interval of checks for expired files", unit="ms"
     )
     offset_stg_file_sync_ms: int = setting(
-        5000, "pause between saves of offsets: what a kill takes back at most", unit="ms"
+        5000, "interval between saves of offsets: a kill loses at most this time", unit="ms"
     )
     grp_offset_stg_exp_ms: int = setting(
-        20 * _DAY, "offsets of a group that commits nothing for so long go", unit="ms", long=True
+        20 * _DAY,
+        "offsets of a group that commits nothing for this time are deleted",
+        unit="ms",
+        long=True,
     )
     visit_token_check_in_valid_time_ms: int = setting(
         2 * _MINUTE,
-        "with a master of Java, no visit token is refused for so long after a registration",
+        "with a master of Java, no visit token is refused for this time after a registration",
         unit="ms",
     )
-    visit_master_auth: bool = setting(False, "sign what is said to the master")
-    visit_name: str = setting("", "who signs")
-    visit_password: str = setting("", "and with which password")
+    visit_master_auth: bool = setting(False, "sign requests to the master")
+    visit_name: str = setting("", "user name for the signature")
+    visit_password: str = setting("", "password for the signature")
     allowed_read_io_excpt_cnt: int = setting(
-        3, "reads that may fail within ioExcptStatsDurationMs; then reading stops",
+        3, "maximum of failed reads within ioExcptStatsDurationMs; then reading stops",
         name="allowedReadIOExcptCnt",
     )  # fmt: skip
     allowed_write_io_excpt_cnt: int = setting(
-        3, "writes that may fail in that time; then sending stops", name="allowedWriteIOExcptCnt"
+        3,
+        "maximum of failed writes in that time; then sending stops",
+        name="allowedWriteIOExcptCnt",
     )
     io_excpt_stats_duration_ms: int = setting(2 * _MINUTE, "that time", unit="ms")
     conf_mod_auth_token: str = setting(
-        "", "what administrators show to set offsets; empty: nothing has to be shown, on loopback"
+        "", "token of administrators for setting offsets; empty: none is needed, on loopback"
     )
     def_eth_name: str = setting("eth1", "network interface", effect=False)
-    enable_mem_store: bool = setting(True, "flushMode says it", effect=False)
+    enable_mem_store: bool = setting(True, "see flushMode", effect=False)
     enable_write_offset2_zk: bool = setting(
         False, "offsets to ZooKeeper, too", name="enableWriteOffset2Zk", effect=False
     )
@@ -138,7 +145,7 @@ class BrokerConfig(Section):
 
     @property
     def number(self) -> int:
-        """The broker's id (BrokerConfig.getBrokerId)."""
+        """Return the broker's id (BrokerConfig.getBrokerId)."""
         if self.broker_id > 0:
             return self.broker_id
         try:
@@ -187,7 +194,7 @@ class BrokerConfig(Section):
 
 
 def fixed_topics(text: str) -> list[tuple[str, int, int]]:
-    """The topics of `topicList`: name, partitions, stores. Raises ValueError."""
+    """Return the topics of `topicList`: name, partitions, stores. Raises ValueError."""
     found = []
     for item in filter(None, map(str.strip, text.split(","))):
         name, _, rest = item.partition(":")
@@ -211,7 +218,7 @@ class BrokerSettings(Settings):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by name; then the checks.
+        """Load the defaults, then the file, then `overrides` by name; then check them.
 
         Raises:
             ConfigError: the file or a value cannot be used.
@@ -228,30 +235,32 @@ class BrokerSettings(Settings):
         return settings
 
     def listen_host(self) -> str:
-        """Where to listen."""
+        """Return the address to listen on."""
         return listen_host(self.broker.bind_address, self.broker.host_name)
 
     def _guard(self) -> None:
-        """Say what anybody may do here; raises ConfigError where that is too much."""
+        """Log the permissions of anonymous clients; raise ConfigError if they are too many."""
         host, token = self.listen_host(), self.broker.conf_mod_auth_token
         if is_loopback(host):
             return
         if self.broker.web_port >= 0 and (not token or token in KNOWN_TOKENS):
             raise ConfigError(
-                f"confModAuthToken is none, or one that anybody knows, and this broker listens on "
+                f"confModAuthToken is empty or publicly known, and this broker listens on "
                 f"{host}: set another, or webPort=-1"
             )
         log.warning(
-            "this broker listens on %s: whoever connects may send and read, unless its master has "
+            "this broker listens on %s: any client may send and consume, unless its master has "
             "startVisitTokenCheck, startProduceAuthenticate or startConsumeAuthenticate",
             host,
         )
 
 
 def _tls_names(properties: Mapping[str, str]) -> dict[str, str]:
-    """What of the original's section we have: its key stores are Java's, ours are PEM files."""
+    """Return the settings of the original's section that ours has: its key stores are Java's, ours
+    are PEM files.
+    """
     found = {name: properties[name] for name in ("tlsEnable", "tlsPort") if name in properties}
     if properties.get("tlsTwoWayAuthEnable", "").strip().lower() == "true":
-        # A client without a certificate must not get in because ours are named otherwise.
+        # Clients without a certificate must not be accepted because of different setting names.
         found |= {"tls.server.authClient": "true", "tls.server.need.client.auth": "require"}
     return found

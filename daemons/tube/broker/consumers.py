@@ -1,7 +1,7 @@
-"""Consumers that are registered at partitions, and how much each may read at a time.
+"""Consumers that are registered at partitions, and the amount that each may read at a time.
 
-A partition of a topic has one consumer of each group. It is registered until it says otherwise or
-until nothing comes from it for `consumerRegTimeoutMs`: a get and a heartbeat count.
+A partition of a topic has one consumer of each group. It is registered until it unregisters or
+until it sends nothing for `consumerRegTimeoutMs`: a get and a heartbeat count.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from mq.protocol.tube.payload import key_code
 
 # Of all groups together: each takes memory until it expires.
 MAX_REGISTRATIONS = 100_000
-# Bytes of their names and filter items, of which one may have 500: anybody may register.
+# Bytes of their names and filter items, each up to 500: any client may register.
 MAX_TEXT = 256 * 1024 * 1024
-_ITEM_COST = 100  # bytes that an item takes besides its own, about
+_ITEM_COST = 100  # approximate overhead of an item in bytes
 
-# How much a get answers until the consumer's lag is known (CFG_STORE_DEFAULT_MSG_READ_UNIT).
+# Size of the answer to a get until the consumer's lag is known (CFG_STORE_DEFAULT_MSG_READ_UNIT).
 FIRST_UNIT = 327_680
-_NO_LIMIT = (1 << 63) - 1  # bytes a minute
+_NO_LIMIT = (1 << 63) - 1  # bytes per minute
 _STAGE_MS = 60_000  # CFG_FC_MAX_LIMITING_DURATION
 _SLICE_MS = 5_000  # CFG_FC_MAX_SAMPLING_PERIOD
 _SLICES = 12
@@ -30,14 +30,15 @@ _EAST_8 = timedelta(hours=8)  # Java's rules are in the time of GMT+8
 
 
 def partition_name(group: str, topic: str, partition: int) -> str:
-    """How a registration is known, in answers and to administrators."""
+    """Return the name of a registration, in answers and for administrators."""
     return f"{group}:{topic}:{partition}"
 
 
 def data_limit(rules: FlowControl, lag: int) -> tuple[int, int]:
-    """Bytes a minute that a consumer with such a lag may read now, and ms between gets beyond that.
+    """Return the bytes per minute that a consumer with this lag may read now, and ms between gets
+    beyond that.
 
-    The first rule by its start that is in force counts (FlowCtrlRuleHandler.getCurDataLimit).
+    The first active rule by its start is used (FlowCtrlRuleHandler.getCurDataLimit).
     """
     if not rules.data_limits:
         return _NO_LIMIT, 0
@@ -52,7 +53,7 @@ def data_limit(rules: FlowControl, lag: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Consumer:
-    """A consumer at a partition. What is read and how fast is counted here (ConsumerNodeInfo)."""
+    """A consumer at a partition, with its amounts and rates of reading (ConsumerNodeInfo)."""
 
     client_id: str
     group: str
@@ -66,10 +67,10 @@ class Consumer:
     session_key: str = ""
     session_time: int = -1
     codes: frozenset[int] | None = field(init=False)
-    last_data: int = -2  # where the data ends that it has read; -2 before its first get
+    last_data: int = -2  # the end of the data that it has read; -2 before its first get
     last_get_ms: int = 0
     unit: int = FIRST_UNIT
-    limit: int = _NO_LIMIT  # bytes a minute
+    limit: int = _NO_LIMIT  # bytes per minute
     interval_ms: int = 0
     sent_slice: int = 0
     sent_stage: int = 0
@@ -89,15 +90,15 @@ class Consumer:
 
     @property
     def text(self) -> int:
-        """Bytes that its names and filter items take, about."""
+        """The approximate size of its names and filter items in bytes."""
         items = sum(map(len, self.filters)) + _ITEM_COST * len(self.filters)
         return len(self.client_id) + len(self.group) + len(self.session_key) + items
 
     def allowed(self, rules: FlowControl, max_data: int, most: int, escapes: bool) -> int:
-        """Bytes that a get may answer now; 0 if it has to wait for `interval_ms`.
+        """Return the bytes that a get may return now; 0 if it must wait for `interval_ms`.
 
-        ``most`` is what a get may have at most; ``escapes``: its own group has rules, these do not
-        count (ConsumerNodeInfo.getCurrentAllowedSize).
+        ``most`` is the maximum for a get; ``escapes``: its own group has rules, these do not apply
+        (ConsumerNodeInfo.getCurrentAllowedSize).
         """
         if self.last_data < 0:
             return self.unit
@@ -111,11 +112,11 @@ class Consumer:
             self.sent_slice = 0
             self._slice_ends = now + _SLICE_MS
         within = self.limit // _SLICES > self.sent_slice and self.limit > self.sent_stage
-        # With a limit of 0 a group that escapes would be told an end that is none.
+        # With limit 0 a group with own rules would be told a wrong end of the partition.
         return max(self.unit, 1) if escapes else self.unit if within else 0
 
     def has_read(self, last_data: int, size: int) -> None:
-        """A get was answered."""
+        """Count an answered get."""
         self.last_get_ms = clock.milliseconds()
         self.last_data = last_data
         self.sent_slice += size
@@ -123,21 +124,21 @@ class Consumer:
 
 
 class TooManyConsumers(Exception):
-    """As many are registered as may be. The text says so."""
+    """The maximum number is registered. The text explains it."""
 
 
 class Consumers:
-    """All that are registered. ``timed_out`` is told of each that is heard of no more."""
+    """All registered consumers. ``timed_out`` is called for each expired one."""
 
     def __init__(self, timeout: float, timed_out: Callable[[Consumer], None]) -> None:
         self._timeout = timeout
         self._timed_out = timed_out
         self._by_key: dict[tuple[str, str, int], Consumer] = {}
-        self._text = 0  # bytes, of all that are registered
+        self._text = 0  # bytes, of all registered consumers
         self.expired = 0
 
     def get(self, group: str, topic: str, partition: int) -> Consumer | None:
-        """Who has a partition; also one whose time is over, until `look`."""
+        """Return the consumer of a partition; also an expired one, until `expire`."""
         return self._by_key.get((group, topic, partition))
 
     def __iter__(self) -> Iterator[Consumer]:
@@ -155,7 +156,7 @@ class Consumers:
         priority: int,
         session: tuple[str, int],
     ) -> Consumer:
-        """Register a consumer, also in place of itself. Raises TooManyConsumers."""
+        """Register a consumer, or replace its own registration. Raises TooManyConsumers."""
         if key not in self._by_key and len(self._by_key) >= MAX_REGISTRATIONS:
             raise TooManyConsumers(f"{MAX_REGISTRATIONS} partitions have consumers already")
         consumer = Consumer(
@@ -177,7 +178,7 @@ class Consumers:
         return consumer
 
     def renew(self, consumer: Consumer) -> bool:
-        """Something has come from it; False if its time was over already."""
+        """Renew its time after a request; return False if it had expired."""
         now = clock.monotonic()
         if now >= consumer.expires:
             return False
@@ -192,8 +193,8 @@ class Consumers:
             del self._by_key[consumer.key]
             self._text -= consumer.text
 
-    def look(self) -> None:
-        """Forget those whose time is over."""
+    def expire(self) -> None:
+        """Remove expired ones."""
         now = clock.monotonic()
         for consumer in [one for one in self._by_key.values() if now >= one.expires]:
             self.expired += 1

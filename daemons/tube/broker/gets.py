@@ -1,7 +1,7 @@
-"""Messages that consumers ask for (method 17).
+"""Gets of consumers (method 17).
 
-What is in the page cache is read on the event loop; where a disk has to be waited for, in a thread,
-a few at a time. Of a partition one get at a time is answered: what is pending is its own.
+Data in the page cache is read on the event loop; disk reads are in threads, a few at a time. A
+partition has one get at a time: the pending offset belongs to it.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 MAX_TRANSFER = 1024 * 1024  # DataStoreUtils.MAX_MSG_TRANSFER_SIZE
 _LEAST_SCAN, _MOST_SCAN = 8000, 13_500  # records of the index
-_FILTER_SCANS = 3  # times as many, where a filter passes over some
-_LITTLE_LEFT = 10  # times what a filter scans: with less than that left it is asked less often
+_FILTER_SCANS = 3  # times as many, if a filter skips some
+_LITTLE_LEFT = 10  # times the scan of a filter: with less than that left, gets are less frequent
 
-# Behind by more than this, a consumer gets half as much at a time (defaultDeduceReadSize, doubled).
+# With a lag of more than this, a consumer gets half as much (defaultDeduceReadSize, doubled).
 _FAR_BEHIND = 14 << 30
 
-# Reads in threads at a time: each holds what it read until its consumer has taken it.
+# Simultaneous reads in threads: each holds its data until its consumer has received it.
 _THREADS = 8
 
 
@@ -43,11 +43,11 @@ class _Get(NamedTuple):
     store: TopicStore
     manual: bool
     wish: ReadRequest
-    max_data: int  # when it came
+    max_data: int  # when it arrived
 
 
 class Gets:
-    """Answers gets; the order of checks is BrokerServiceServer.getMessagesC2B's."""
+    """Answers gets; the order of checks is that of BrokerServiceServer.getMessagesC2B."""
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
@@ -112,7 +112,7 @@ class Gets:
     def _need_consumer(
         self, client: str, group: str, topic: Topic, partition: int, host: str
     ) -> Consumer:
-        """The client's registration of the partition, renewed. Raises Denied without one."""
+        """Return the client's registration of the partition, renewed. Raises Denied without one."""
         serving = self._serving
         consumer = serving.consumers.get(group, topic.name, partition)
         if consumer is None:
@@ -132,7 +132,7 @@ class Gets:
         return consumer
 
     def _begin(self, consumer: Consumer, store: TopicStore, message: GetMessageRequestC2B) -> int:
-        """Where in the index the get begins. Raises Denied."""
+        """Return the start of the get in the index. Raises Denied."""
         try:
             offset, is_there = self._serving.offsets.next(
                 consumer.group,
@@ -149,7 +149,7 @@ class Gets:
         return offset
 
     def _allowed(self, consumer: Consumer, store: TopicStore, message: GetMessageRequestC2B) -> int:
-        """How many bytes it may have. Raises Denied."""
+        """Return the number of bytes that it may read. Raises Denied."""
         serving = self._serving
         most = serving.transfer_size
         allowed = consumer.allowed(serving.rules, store.max_data, most, message.escFlowCtrl)
@@ -190,7 +190,7 @@ class Gets:
         wanted = get.wish.partition, get.wish.codes
         try:
             made = answer(serial, found.pieces, offset, lag, slow, most, wanted)
-            if made[1] != found.records:  # the index says otherwise
+            if made[1] != found.records:  # the index does not match
                 raise BadRecords
             return made
         except BadRecords:
@@ -198,7 +198,9 @@ class Gets:
             return answer(serial, pieces, offset, lag, slow, most, wanted)
 
     def _good_records(self, get: _Get) -> list[bytes]:
-        """What of the same records is good: each by itself, for one may lie about its length."""
+        """Return the valid ones of the same records, each by itself, since one may have a wrong
+        length.
+        """
         wish = get.wish._replace(joined=False)
         pieces = []
         for piece in read(get.store, wish, wait=True).pieces:
@@ -208,7 +210,8 @@ class Gets:
                 count = 0
             if count:
                 pieces.append(piece)
-            else:  # also one that the index has as another partition's: nobody gets it twice
+            # also records that the index assigns to another partition: they are not delivered twice
+            else:
                 self._found_bad(get.store, 1)
         return pieces
 
@@ -226,7 +229,7 @@ class Gets:
         task.add_done_callback(self._tasks.discard)
 
     async def _read_in_thread(self, get: _Get) -> None:
-        """Read what is not in memory, and answer, if the partition is still the consumer's."""
+        """Read from the disk, and answer if the consumer still has the partition."""
         call, consumer = get.call, get.consumer
         try:
             found = await self._in_thread(get)
@@ -242,7 +245,7 @@ class Gets:
         except RequestError as denied:
             self._refuse(call, denied)
         except OSError as error:
-            if get.store.closed:  # the topic was removed meanwhile: no error of the disk
+            if get.store.closed:  # the topic was removed meanwhile: not a disk error
                 self._refuse(call, RequestError(Code.FORBIDDEN, f"{get.store.key} has been closed"))
             else:
                 self._failed(call, error)
@@ -257,7 +260,7 @@ class Gets:
             self.from_disk += 1
             reading = ThreadRead(get.store, get.wish)
             running = asyncio.ensure_future(asyncio.to_thread(reading.run))
-            running.add_done_callback(lambda _: reading.end())  # also when nobody waits any more
+            running.add_done_callback(lambda _: reading.end())  # also without a waiting client
             return await asyncio.shield(running)
 
     def _failed(self, call: Call, error: OSError) -> None:
@@ -283,7 +286,7 @@ class Gets:
 
 
 class _Limited(RequestError):
-    """A get comes too early."""
+    """A get before its time."""
 
     def __init__(self, wait_ms: int) -> None:
         super().__init__(Code.SERVER_CONSUME_SPEED_LIMIT, "RpcServer consume speed limit!")
@@ -291,6 +294,6 @@ class _Limited(RequestError):
 
 
 def _scan(count: int, consumer: Consumer) -> int:
-    """Bytes of the index that a get looks at (MessageStore's fileMaxIndexReadSize)."""
+    """Return the bytes of the index that a get scans (MessageStore's fileMaxIndexReadSize)."""
     records = max(_LEAST_SCAN, min(count, _MOST_SCAN))
     return records * INDEX_SIZE * (1 if consumer.codes is None else _FILTER_SCANS)

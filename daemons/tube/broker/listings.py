@@ -1,8 +1,8 @@
-"""What a broker lists by HTTP (BrokerAdminServlet): topics, stores, consumers, offsets of groups.
+"""The lists of a broker by HTTP (BrokerAdminServlet): topics, stores, consumers, offsets of groups.
 
-A broker has up to a million offsets, and anybody may ask for all of them: what grows with topics
-and groups is put together in steps, between which others are served. A listing is of no single
-moment.
+A broker has up to a million offsets, and any client may request all of them: lists that grow with
+topics and groups are built in steps, between which other requests are served. So a list is not a
+snapshot.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -23,13 +23,13 @@ TOPIC = ("topicName", "topic")
 
 
 class Listings:
-    """The methods that list something."""
+    """The methods that return lists."""
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
 
     async def stores(self, request: WebRequest) -> Result:
-        """Of each topic its stores: offsets and sizes."""
+        """Return the stores of each topic: offsets and sizes."""
         wanted, steps = request.items(*TOPIC), TimeSlices()
         found: list[Row] = []
         for name in wanted or self._serving.stores.names():
@@ -59,7 +59,7 @@ class Listings:
         return listed("dataSet", found, "totalCnt")
 
     async def published(self, request: WebRequest) -> Result:
-        """Of each topic its partitions: where they begin and end."""
+        """Return the partitions of each topic: start and end."""
         wanted, steps = frozenset(request.items(*TOPIC)), TimeSlices()
         found: list[Row] = []
         for topic in list(self._serving.topics):
@@ -84,7 +84,7 @@ class Listings:
         return listed("dataSet", found, "dataCount")
 
     async def registrations(self, request: WebRequest) -> Result:
-        """Which consumer has which partition."""
+        """Return the consumer of each partition."""
         found: list[Row] = []
         async for one in self._consumers(request):
             index = len(found) + 1
@@ -92,7 +92,7 @@ class Listings:
         return listed("dataSet", found, "totalCnt")
 
     async def _consumers(self, request: WebRequest) -> AsyncIterator[Consumer]:
-        """Those of the groups that are asked for, in steps."""
+        """Yield those of the requested groups, in steps."""
         wanted, steps = frozenset(request.items(*GROUP)), TimeSlices()
         for one in list(self._serving.consumers):
             await steps.rest()
@@ -100,7 +100,7 @@ class Listings:
                 yield one
 
     async def consumers(self, request: WebRequest) -> Result:
-        """The same with how far and how fast each is."""
+        """Return the same with the progress and rate of each."""
         found: list[Row] = []
         async for one in self._consumers(request):
             entry: Row = {
@@ -139,7 +139,7 @@ class Listings:
         return listed("dataSet", found, "totalCnt")
 
     async def groups(self, request: WebRequest) -> Result:
-        """Which groups have offsets here."""
+        """Return the groups with offsets here."""
         offsets = self._serving.offsets
         if not request.flag("divide", "withDivide", default=False):
             names = offsets.groups()
@@ -155,7 +155,7 @@ class Listings:
         return listed("dataSet", found, "dataCount")
 
     async def offsets(self, request: WebRequest) -> Result:
-        """Where groups are in all partitions of their topics."""
+        """Return the offsets of groups in all partitions of their topics."""
         offsets = self._serving.offsets
         order = {name: place for place, name in enumerate(request.items(*TOPIC))}
         wanted = frozenset(order)
@@ -201,7 +201,7 @@ class Listings:
 
 
 def listed(name: str, found: list[Row], count: str) -> Mapping[str, Any]:
-    """An answer that is a list, with its length."""
+    """Return a list answer with its length."""
     return {
         "result": True,
         "errCode": 0,

@@ -1,9 +1,9 @@
 """A broker's session with its master: register, heartbeats, close (methods 7, 8 and 9).
 
-The master says which topics there are, what is checked of clients, and whether sends and gets are
-served; the broker reports what it has. While no master answers the broker goes on with what it was
-told last. Of several masters the one is asked that answered last; one that is no more the active
-one says so by an exception, and the next is asked.
+The master defines the topics, the checks of clients, and whether sends and gets are served; the
+broker reports its state. While no master answers, the broker continues with the last settings. Of
+several masters it uses the one that answered last; one that is no longer active answers with an
+exception, and the next is tried.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ from mq.protocol.tube.strings import Address
 
 log = logging.getLogger(__name__)
 
-#: What brokers say their release is; masters show it.
+# The release that brokers report; masters show it.
 VERSION = "2.5.0"
 
-_TRIES = 5  # to register, before a start goes on without a master
+_TRIES = 5  # to register, before a start continues without a master
 _BETWEEN_TRIES = 0.2
-_FORGOTTEN = 3.0  # a heartbeat comes sooner than usual behind a failure, s
+_FORGOTTEN = 3.0  # after a failure the next heartbeat is sooner, s
 
 
 class Unanswered(Exception):
-    """No master has answered. The text says what each one did."""
+    """No master has answered. The text has the error of each one."""
 
 
 class MasterLink:
-    """The session. ``opened`` opens the stores of topics before they are taken."""
+    """The session. ``opened`` opens the stores of topics before they are used."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class MasterLink:
         self._needs_report = False
         self._removing: asyncio.Task[None] | None = None
         self.is_registered = False
-        self.is_answered = False  # the last heartbeat was
+        self.is_answered = False  # whether the last heartbeat was answered
         self.is_online = False
         self.registrations = 0
         self.failures = 0  # heartbeats that no master answered
@@ -85,29 +85,32 @@ class MasterLink:
 
     @property
     def master(self) -> str:
-        """The address of the master that answers, or "" while none does."""
+        """The address of the answering master, "" if none answers."""
         return self._connection.address if self.is_registered and self._connection else ""
 
     async def start(self) -> None:
-        """Register, in a few tries. Raises StoreLoadError and OSError of stores that cannot be
-        opened; that no master answers is logged, and tried again by `run`."""
+        """Register, with a few attempts. Raises StoreLoadError and OSError for stores that cannot
+        be
+        opened; if no master answers, that is logged, and `run` tries again."""
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(_BETWEEN_TRIES)
             if await self._register(is_start=True):
                 return
-        known = "goes on with the topics of before" if self._serving.topics.is_known else "has none"
-        log.error("no master took this broker (%s): it %s", self.last_error, known)
+        known = (
+            "continues with the previous topics" if self._serving.topics.is_known else "has none"
+        )
+        log.error("no master has registered this broker (%s): it %s", self.last_error, known)
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Send heartbeats until cancelled."""
         period = self._config.heartbeat_period_ms / 1000
         while True:
             await asyncio.sleep(period if self.is_registered else min(period, _FORGOTTEN))
             await self.beat()
 
     async def beat(self) -> None:
-        """A heartbeat, or a registration where there is none."""
+        """Send a heartbeat, or register if not registered."""
         if not self.is_registered:
             await self._register()
             return
@@ -121,14 +124,14 @@ class MasterLink:
         if answer.success:
             await self._take_heartbeat(answer)
         elif answer.errCode == Code.HB_NO_NODE:
-            log.warning("the master does not know this broker any more: registering again")
+            log.warning("the master no longer knows this broker: registering again")
             self.is_registered = False
             await self._register()
         else:
             self._lost(f"{answer.errCode}: {answer.errMsg}")
 
     async def close(self) -> None:
-        """Say that the broker goes, and end the connection. Idempotent."""
+        """Unregister the broker, and close the connection. Idempotent."""
         if self._removing is not None:
             self._removing.cancel()
             await asyncio.gather(self._removing, return_exceptions=True)
@@ -142,7 +145,7 @@ class MasterLink:
                         Method.BROKER_CLOSE_B2M, request.SerializeToString(), 2.0
                     )
             except (MQError, RemoteProtocolError, RemoteFailure) as error:
-                log.info("the master was not told that this broker goes: %s", error)
+                log.info("could not unregister at the master: %s", error)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -150,7 +153,7 @@ class MasterLink:
     # asking -----------------------------------------------------------------------------------
 
     async def _call(self, method: Method, body: bytes, kind: Any) -> Any:
-        """The answer of the first master that gives one. Raises Unanswered."""
+        """Return the answer of the first master that answers. Raises Unanswered."""
         said = []
         for _ in range(len(self._masters)):
             address = self._masters[0]
@@ -207,7 +210,7 @@ class MasterLink:
         except (OSError, StoreLoadError, MalformedText) as error:
             if is_start and not isinstance(error, MalformedText):
                 raise
-            self._lost(f"the topics cannot be taken: {error}")
+            self._lost(f"the topics cannot be used: {error}")
             return False
         self.is_registered = self.is_answered = True
         self.registrations += 1
@@ -290,7 +293,7 @@ class MasterLink:
             try:
                 await self._take_topics(answer)
             except (OSError, StoreLoadError, MalformedText) as error:
-                log.error("the master's topics cannot be taken now: %s", error,
+                log.error("the master's topics cannot be used now: %s", error,
                           extra={"failure": "topics of the master"})  # fmt: skip
         if answer.takeRemoveTopicInfo:
             gone = self._serving.topics.take_removed(tuple(answer.removeTopicConfInfo))
@@ -298,7 +301,7 @@ class MasterLink:
                 self._removing = asyncio.get_running_loop().create_task(self._remove(gone))
 
     def _take_state(self, answer: RegisterResponseM2B | HeartResponseM2B) -> None:
-        """What registration and heartbeats both are answered."""
+        """Process the part that answers to registration and heartbeats share."""
         serving = self._serving
         serving.reads.set_by_master(answer.stopRead)
         serving.writes.set_by_master(answer.stopWrite)
@@ -317,7 +320,7 @@ class MasterLink:
             serving.topics.set_cluster_size(answer.clsConfig.configId, size)
 
     def _take_access(self, given: MasterBrokerAuthorizedInfo) -> None:
-        """Take tokens and rights; consumers that have lost theirs are removed."""
+        """Use tokens and rights; consumers that have lost theirs are removed."""
         serving = self._serving
         serving.access.add_tokens(given.visitAuthorizedToken)
         if not serving.access.take_grants(given.authAuthorizedToken):
@@ -330,7 +333,9 @@ class MasterLink:
                 serving.drop(consumer)
 
     async def _take_topics(self, answer: RegisterResponseM2B | HeartResponseM2B) -> None:
-        """Open the stores of the master's topics, then have them. Raises what opening raises."""
+        """Open the stores of the master's topics, then use the topics. Raises errors of the
+        opening.
+        """
         topics = self._serving.topics
         defaults, texts = answer.brokerDefaultConfInfo, tuple(answer.brokerTopicSetConfInfo)
         if not defaults.strip():
@@ -344,7 +349,7 @@ class MasterLink:
         await asyncio.to_thread(topics.save)
 
     async def _remove(self, gone: list[Topic]) -> None:
-        """Delete what was of topics that are no more; the next heartbeat says that it is done."""
+        """Delete the data of removed topics; the next heartbeat reports it."""
         removed = self._serving.topics.removed
         for topic in gone:
             try:

@@ -19,7 +19,7 @@ def metrics_of(
     link: MasterLink | None,
     tasks: Tasks,
 ) -> Iterator[Metric | None]:
-    """All of them; at each None anything else may happen."""
+    """Yield all of them; at each None other tasks may run."""
     yield from _of_listeners(listeners)
     yield None
     yield counter("mq_tube_messages_in_total", "Messages received.", sends.taken)

@@ -1,12 +1,11 @@
-"""Where groups are in each partition: committed offsets, which are kept, and pending ones.
+"""Offsets of groups in each partition: committed ones, which are stored, and pending ones.
 
-Offsets are positions in the index of a (topic, store). A get that answers messages leaves how far
-it went as *pending*; the next get or a commit adds that to the committed offset, or drops it.
-
-Committed offsets go to the file that Java writes too (FileOffsetStorage: `offsetDir/offsets.meta`,
-JSON), whole, in a thread, every `offsetStgFileSyncMs` if any has changed: a kill loses at most what
-was committed since, and consumers read that again. An administrator's change is in the file before
-it is answered. Entries that no group has moved for `grpOffsetStgExpMs` (20 days) go.
+Offsets are positions in the index of a (topic, store). A get that returns messages leaves the
+progress as *pending*; the next get or a commit adds that to the committed offset, or discards it.
+Committed offsets go to the same file as Java's (FileOffsetStorage: `offsetDir/offsets.meta`, JSON),
+as a whole, in a thread, every `offsetStgFileSyncMs` if any has changed: a kill loses only later
+commits, and consumers read those messages again. An administrator's change is in the file before
+the answer. Entries without a commit for `grpOffsetStgExpMs` (20 days) are deleted.
 """
 
 import asyncio
@@ -27,18 +26,18 @@ log = logging.getLogger(__name__)
 FOLDER = "offsetDir"
 FILE = "offsets.meta"
 
-# Of all groups together: a client names groups as it likes, and each entry takes memory and a part
+# Of all groups together: clients choose the names of groups, and each entry takes memory and a part
 # of the file for 20 days.
 MAX_ENTRIES = 1_000_000
 
 
 class TooManyOffsets(Exception):
-    """There are as many entries as may be. The text says so."""
+    """The maximum number of entries exists. The text explains it."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """Where a group is in a partition. ``is_new``: nothing was committed since it was made."""
+    """The offset of a group in a partition. ``is_new``: no commit since its creation."""
 
     topic: str
     partition: int
@@ -48,7 +47,7 @@ class Entry:
     updated_ms: int
     pending: int = 0
     is_new: bool = False
-    term: int = 0  # lstRstTerm and msgId of Java's newer brokers: kept as they were
+    term: int = 0  # lstRstTerm and msgId of Java's newer brokers: kept unchanged
     message_id: int = 0
 
     @property
@@ -71,10 +70,10 @@ class Offsets:
         self._encoded: dict[str, bytes] = {}  # of groups that have not changed since
 
     def load(self) -> None:
-        """Take what the file has. Raises OSError for one that cannot be read."""
+        """Load the file. Raises OSError if it cannot be read."""
         path = self.file.path
         groups = read_with_backup(path, _decode)
-        if groups is None:  # Java, killed between two renames, leaves one of these
+        if groups is None:  # Java leaves one of these if killed between two renames
             for name in ("offsets.mid", "offsets.old"):
                 groups = read_with_backup(path.with_name(name), _decode)
                 if groups is not None:
@@ -87,7 +86,7 @@ class Offsets:
     def register(
         self, group: str, key: Key, status: int, requested: int, bounds: tuple[int, int]
     ) -> int:
-        """Where a consumer that registers begins; its pending offset is dropped.
+        """Return the start offset of a consumer that registers; its pending offset is discarded.
 
         DefaultOffsetManager.loadOffset. Raises TooManyOffsets.
         """
@@ -104,12 +103,12 @@ class Offsets:
         self, group: str, key: Key, *, manual: bool, consumed: bool, bounds: tuple[int, int],
         lowers: bool,
     ) -> tuple[int, bool]:  # fmt: skip
-        """From where a get reads, and whether something may be there.
+        """Return the start offset of a get, and whether messages may exist there.
 
-        ``manual``: behind what is pending, else pending is committed if ``consumed``, and dropped
-        if not: Java keeps it, and behind a get that is refused the next one would commit what was
-        not consumed. ``lowers`` an offset behind the end to there (updateConsumerOffsets).
-        DefaultOffsetManager.getOffset.
+        With ``manual`` it is after the pending part; else the pending part is committed if
+        ``consumed``, and discarded if not: Java keeps it, and after a refused get the next one
+        would commit messages that were not consumed. ``lowers`` reduces an offset beyond the end to
+        the end (updateConsumerOffsets). DefaultOffsetManager.getOffset.
         """
         least, most = bounds
         entry = self._entry(group, key, 0)
@@ -130,12 +129,13 @@ class Offsets:
         return _aligned(offset), True
 
     def at(self, group: str, key: Key, *, manual: bool) -> int:
-        """From where a get read that is answered now."""
+        """Return the start offset of the get that is being answered."""
         entry = self._entry(group, key, 0)
         return _aligned(entry.offset + (entry.pending if manual else 0))
 
     def read(self, group: str, key: Key, scanned: int, *, manual: bool, empty: bool) -> None:
-        """Note how far a get went; what had nothing for its consumer is committed at once.
+        """Record the progress of a get; a part without messages for its consumer is committed at
+        once.
 
         DefaultOffsetManager.bookOffset.
         """
@@ -146,7 +146,7 @@ class Offsets:
                 self.commit(group, key, consumed=True)
 
     def commit(self, group: str, key: Key, *, consumed: bool) -> int:
-        """Add what is pending, or drop it; returns the committed offset."""
+        """Add the pending part, or discard it; return the committed offset."""
         entry = self._entry(group, key, 0)
         pending, entry.pending = entry.pending, 0
         if consumed and (pending or entry.is_new):
@@ -168,20 +168,20 @@ class Offsets:
         return self._groups.get(group, {})
 
     def committed(self, group: str, key: Key) -> int:
-        """The committed offset; 0 where a group has none, as Java says."""
+        """Return the committed offset; 0 if the group has none, as in Java."""
         entry = self._groups.get(group, {}).get(key)
         return 0 if entry is None else entry.offset
 
     async def replace(self, changes: Iterable[tuple[str, Key, int]]) -> list[int]:
-        """Set offsets (group, partition, offset), durably; returns those of before.
+        """Set offsets (group, partition, offset), durably; return the previous ones.
 
-        Raises OSError, and TooManyOffsets with nothing changed. After an OSError they count, and
-        are saved with the next change.
+        Raises OSError, and TooManyOffsets without any change. After an OSError they are in effect,
+        and are saved with the next change.
         """
         wanted = [(group, key, _aligned(offset)) for group, key, offset in changes]
         new = {(g, k) for g, k, _ in wanted if k not in self._groups.get(g, {})}
         if self._count + len(new) > MAX_ENTRIES:
-            raise TooManyOffsets(f"there are {self._count} offsets; {MAX_ENTRIES} may be")
+            raise TooManyOffsets(f"there are {self._count} offsets; the limit is {MAX_ENTRIES}")
         before = []
         for group, key, offset in wanted:
             before.append(self.committed(group, key))
@@ -192,31 +192,34 @@ class Offsets:
         return before
 
     async def remove(self, group: str, topics: frozenset[str] | None) -> int:
-        """Forget the offsets of a group, in some topics or in all; how many. Raises OSError."""
+        """Delete the offsets of a group, in some topics or in all; return their number. Raises
+        OSError.
+        """
         count = self._forget(group, topics)
         await self.file.save_pending()
         return count
 
     async def forget_topics(self, topics: frozenset[str]) -> None:
-        """Forget what was of topics that are no more, durably: a topic of the same name begins
-        anew. Raises OSError."""
+        """Delete the offsets of removed topics, durably, so that a topic of the same name starts
+        without
+        offsets. Raises OSError."""
         for group in list(self._groups):
             self._forget(group, topics)
         await self.file.save_pending()
 
     async def lower(self, ends: Mapping[Key, int]) -> int:
-        """Lower offsets that are behind the ends of stores (by topic and number), durably; how
-        many. Raises OSError.
+        """Lower offsets beyond the ends of stores (by topic and number), durably; return their
+        number.
 
-        A power cut can take back messages that a group had read already. Left where it is, its
-        offset would pass over what is written in their place.
+        Raises OSError. A power cut can lose messages that a group has already consumed. An
+        unchanged offset would skip the messages that are written in their place.
         """
         count = 0
         for group, entries in self._groups.items():
             for (topic, partition), entry in entries.items():
                 end = ends.get((topic, partition // STORE_BASE))
                 if end is not None and entry.offset > end:
-                    log.warning("%s was at %d of %s, which ends at %d: it goes on from there",
+                    log.warning("%s was at %d of %s, which ends at %d: it continues at the end",
                                 group, entry.offset, entry.key, end)  # fmt: skip
                     entry.pending = 0
                     self._set(group, entry, end)
@@ -226,7 +229,7 @@ class Offsets:
         return count
 
     def expire(self, longest_ms: int) -> list[str]:
-        """Forget groups of which no offset has moved for so long; returns their names."""
+        """Delete the offsets of groups without a commit for this time; return the groups' names."""
         oldest = clock.milliseconds() - longest_ms
         gone = [
             group
@@ -240,13 +243,13 @@ class Offsets:
     # ------------------------------------------------------------------------------------------
 
     async def run_saves(self, period: float) -> None:
-        """Save changes every so many seconds until cancelled."""
+        """Save changes at this interval until cancelled."""
         while True:
             await asyncio.sleep(period)
             try:
                 await self.file.save_pending()
             except OSError as error:
-                log.error("offsets cannot be saved now: %s", error,
+                log.error("cannot save offsets now: %s", error,
                           extra={"failure": "saves of offsets"})  # fmt: skip
 
     def _entry(self, group: str, key: Key, offset: int) -> Entry:
@@ -254,7 +257,7 @@ class Offsets:
         entry = entries.get(key) if entries is not None else None
         if entry is None:
             if self._count >= MAX_ENTRIES:
-                raise TooManyOffsets(f"there are {self._count} offsets; {MAX_ENTRIES} may be")
+                raise TooManyOffsets(f"there are {self._count} offsets; the limit is {MAX_ENTRIES}")
             now = clock.milliseconds()
             entry = Entry(*key, offset, offset, now, now, is_new=True)
             self._groups.setdefault(group, {})[key] = entry
@@ -286,7 +289,7 @@ class Offsets:
         return len(gone)
 
     def _encode(self) -> tuple[bytes, int]:
-        """The file, as Gson writes a GroupOffsetStgInfo. Only groups that changed are encoded."""
+        """Encode the file, as Gson writes a GroupOffsetStgInfo. Only changed groups are encoded."""
         pieces = []
         for group, entries in self._groups.items():
             encoded = self._encoded.get(group)
@@ -345,5 +348,5 @@ def _entries(info: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _aligned(offset: int) -> int:
-    """The record of the index that an offset is in."""
+    """Return the offset rounded to a record of the index."""
     return offset // INDEX_SIZE * INDEX_SIZE

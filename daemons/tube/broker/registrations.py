@@ -1,4 +1,4 @@
-"""Consumers that come, live, commit and go (methods 15, 16 and 18)."""
+"""Registration, heartbeats, commits and removal of consumers (methods 15, 16 and 18)."""
 
 import logging
 
@@ -30,15 +30,15 @@ class Registrations:
         self._serving = serving
 
     def timed_out(self, consumer: Consumer) -> None:
-        """Drop what was pending of a consumer that is heard of no more: it is read again."""
+        """Discard the pending part of an expired consumer: its messages are read again."""
         key = consumer.topic, consumer.partition
         self._serving.offsets.commit(consumer.group, key, consumed=False)
-        log.info("consumer %s of %s has gone", consumer.client_id, consumer.name)
+        log.info("consumer %s of %s has expired", consumer.client_id, consumer.name)
 
     # 15 ---------------------------------------------------------------------------------------
 
     def register(self, call: Call) -> Answer | None:
-        """Register a consumer at a partition, or take it away."""
+        """Register a consumer at a partition, or unregister it."""
         try:
             return self._register(call.message, call.peer)
         except RequestError as denied:
@@ -88,7 +88,7 @@ class Registrations:
                 message.qryPriorityId if message.HasField("qryPriorityId") else UNDEFINED,
                 (message.sessionKey[:MAX_SESSION_KEY], message.sessionTime),
             )
-            try:  # last: who is not registered moves no offset
+            try:  # last: a refused client must not change offsets
                 offset = serving.offsets.register(
                     group, (name, partition), status, requested, bounds
                 )
@@ -107,7 +107,9 @@ class Registrations:
         )
 
     def _occupied(self, other: Consumer) -> RequestError:
-        """What a client is told whose partition another one has; one whose time is over goes."""
+        """Return the error for a client if another one has the partition; an expired one is
+        removed.
+        """
         if self._serving.consumers.is_over(other):
             self._serving.consumers.remove(other)
             self.timed_out(other)
@@ -145,7 +147,7 @@ class Registrations:
     # 16 ---------------------------------------------------------------------------------------
 
     def heartbeat(self, call: Call) -> Answer | None:
-        """Renew a consumer's registrations; the answer names those that it does not have."""
+        """Renew a consumer's registrations; the answer lists those that it does not have."""
         try:
             return self._heartbeat(call.message)
         except RequestError as denied:
@@ -186,7 +188,7 @@ class Registrations:
     # 18 ---------------------------------------------------------------------------------------
 
     def commit(self, call: Call) -> CommitOffsetResponseB2C:
-        """Commit what is pending, or drop it."""
+        """Commit the pending part, or discard it."""
         try:
             return self._commit(call.message, call.host)
         except RequestError as denied:

@@ -10,7 +10,7 @@ from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.protocol.tube.messages import TransferedMessage
 from mq.protocol.tube.payload import key_code
 
-_FILTER_FACTOR = 5  # times as many records of the index, where a filter passes over some
+_FILTER_FACTOR = 5  # times as many records of the index, if a filter skips some
 _INDEX_FACTOR = 10  # records of other partitions in between
 _LIMIT = 1024 * 1024
 
@@ -18,7 +18,7 @@ _LIMIT = 1024 * 1024
 async def snapshot(
     store: TopicStore, partition: int, count: int, filters: Collection[str]
 ) -> list[TransferedMessage]:
-    """At most ``count`` of them, of those that the last records of the index name.
+    """Return at most ``count`` of the messages in the last records of the index.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""Messages that producers send (method 13)."""
+"""Sends of producers (method 13)."""
 
 import logging
 import struct
@@ -21,17 +21,17 @@ from mq.protocol.tube.rpc import RESPONSE_HEADERS, varint
 log = logging.getLogger(__name__)
 
 _FRAME = struct.Struct(">IIII")  # token, serial, one chunk, its length
-_FRONT = len(RESPONSE_HEADERS) + 5  # of an answer's payload: what is before its message
+_FRONT = len(RESPONSE_HEADERS) + 5  # size of an answer's payload before its message
 _CRC_MASK = 0x7FFF_FFFF
-_UNCHECKED = -1  # what a producer says that has made no checksum
+_UNCHECKED = -1  # the checksum field of a producer without checksums
 
-#: Of a send: client id, topic, partition, payload, its checksum, the one that was said, the
-#: address of the sender, the key code of the type, flag; visit token, and that of authentication.
+#: A send: client id, topic, partition, payload, its checksum, the checksum field, the address of
+#: the sender, the key code of the type, flag; visit token, and that of authentication.
 Sent = tuple[str, str, int, bytes, int, int, int, int, int, tuple[int, str]]
 
 
 class Sends:
-    """Answers sends; the order of checks is BrokerServiceServer.sendMessageP2B's."""
+    """Answers sends; the order of checks is that of BrokerServiceServer.sendMessageP2B."""
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
@@ -42,7 +42,7 @@ class Sends:
         self._failure: Refused | None = None
 
     def handle(self, call: Call) -> None:
-        """Take a message; its answer comes when it is as safe as the flush mode promises.
+        """Store a message; the answer is sent when it is as durable as the flush mode promises.
 
         Raises MalformedRpc.
         """
@@ -109,18 +109,18 @@ class Sends:
 
 
 def refusal(code: int, text: str) -> SendMessageResponseB2P:
-    """The answer to a message that is not taken."""
+    """Return the answer to a refused message."""
     return SendMessageResponseB2P(success=False, errCode=code, errMsg=text)
 
 
 def read_send(body: bytes) -> Sent:
-    """What a request says, natively where it is as every client writes it. Raises MalformedRpc."""
+    """Decode a request, natively if it has the usual form. Raises MalformedRpc."""
     sent: Sent | None = None if native is None else native.read_send(body)
     return sent or read_in_python(body)
 
 
 def read_in_python(body: bytes) -> Sent:
-    """The same by protobuf. Raises MalformedRpc."""
+    """Decode the same with protobuf. Raises MalformedRpc."""
     message = parse(SendMessageRequestP2B, body)
     kind = message.msgType.strip()
     info = message.authInfo
@@ -133,10 +133,10 @@ def read_in_python(body: bytes) -> Sent:
 
 
 class Successes:
-    """The frames that tell senders that their messages are stored.
+    """The frames for successful sends.
 
-    There is one for each message, so it is put together from pieces, of which those of the time
-    are the same for a millisecond. The tests hold it against protobuf's.
+    There is one for each message, so it is built from pieces; those with the time are the same for
+    a millisecond. The tests compare it with protobuf's.
     """
 
     _LOW = 21  # bits of an id that are written as three bytes here
@@ -148,7 +148,7 @@ class Successes:
         self._now_bytes = b""
 
     def frame(self, serial: int, message_id: int, now: int, at_index: int) -> bytes:
-        """The whole answer to a send."""
+        """Return the whole answer to a send."""
         high = message_id >> self._LOW
         if high != self._high:
             self._high, self._high_bytes = high, varint(high)

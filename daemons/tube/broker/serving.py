@@ -1,4 +1,4 @@
-"""What the handlers of a broker's requests share."""
+"""Shared by the handlers of a broker's requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from mq.protocol.tube.flow_control import FlowControl
 
 @dataclass
 class Serving:
-    """The parts of a broker, as those who answer requests need them."""
+    """The parts of a broker for request handlers."""
 
     broker_id: int
     host: str
@@ -39,12 +39,12 @@ class Serving:
     is_started: bool = False
 
     def drop(self, consumer: Consumer) -> None:
-        """Remove a consumer; what it has not committed is read again."""
+        """Remove a consumer; its messages without a commit are read again."""
         self.consumers.remove(consumer)
         self.offsets.commit(consumer.group, (consumer.topic, consumer.partition), consumed=False)
 
     def need_topic(self, name: str) -> Topic:
-        """A topic that the master has told of. Raises Denied."""
+        """Return a topic of the master's settings. Raises Denied."""
         topic = self.topics.get(name)
         if topic is None and name != (stripped := name.strip()):
             topic = self.topics.get(stripped)
@@ -57,14 +57,14 @@ class Serving:
         return topic
 
     def need_partition(self, name: str, partition: int) -> tuple[Topic, TopicStore]:
-        """A topic that is not being deleted, and the store of a partition of it. Raises Denied."""
+        """Return a topic that is not being deleted, and a partition's store. Raises Denied."""
         topic = self.topics.get(name) or self.need_topic(name)
         if topic.status != STATUS_OK:
             raise RequestError(Code.FORBIDDEN, f"topicName {topic.name} has been closed")
         return topic, self.need_store(topic, partition)
 
     def need_store(self, topic: Topic, partition: int) -> TopicStore:
-        """The store of a partition. Raises Denied."""
+        """Return the store of a partition. Raises Denied."""
         store = self.stores.get(topic.name, partition) if topic.has(partition) else None
         if store is None:
             raise RequestError(
@@ -74,7 +74,7 @@ class Serving:
         return store
 
 
-@lru_cache(maxsize=4096)  # the same few clients ask again and again
+@lru_cache(maxsize=4096)  # the same few clients send most requests
 def client_id(text: str) -> str:
     """Raises Denied unless it is the id of a client."""
     return checked(names.check_client_id, "clientId", text)

@@ -1,4 +1,4 @@
-"""Whether a broker serves sends and gets: what the master says, and errors of its disk."""
+"""Whether a broker serves sends and gets: by the master's settings, and by disk errors."""
 
 import logging
 from collections import deque
@@ -9,10 +9,10 @@ log = logging.getLogger(__name__)
 
 
 class ServiceStatus:
-    """Of one direction. It stops by the master's word, and after more errors than are allowed.
+    """The status of one direction. The master's settings or too many errors stop it.
 
-    The master is told (`report`); when it has stopped the direction and opens it again, errors are
-    forgotten (ServiceStatusHolder).
+    The master gets a `report`; when it has stopped the direction and opens it again, the errors are
+    reset (ServiceStatusHolder).
     """
 
     def __init__(self, name: str, allowed: int, within_ms: int) -> None:
@@ -30,11 +30,11 @@ class ServiceStatus:
 
     @property
     def report(self) -> int:
-        """0: it is served; 1: the master has stopped it; -1: errors have."""
+        """Return 0: served; 1: stopped by the master; -1: stopped by errors."""
         return 1 if self.is_stopped_by_master else -1 if self.is_paused else 0
 
     def failed(self) -> None:
-        """A read or a write has failed."""
+        """Count a failed read or write."""
         self.errors += 1
         now = clock.monotonic()
         self._errors.append(now)

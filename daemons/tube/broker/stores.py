@@ -1,6 +1,6 @@
-"""All stores of a broker: opened for its topics, cleaned, deleted, closed.
+"""All stores of a broker: opening for its topics, cleaning, deleting, closing.
 
-Stores are opened in threads before anybody is told of their topics: recovery reads and fsyncs.
+Stores are opened in threads before their topics are announced: recovery reads and fsyncs.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from mq.daemons.tube.broker.topics import Topic
 log = logging.getLogger(__name__)
 
 _FILES_OF_A_STORE = 2  # at least: one of data, one of the index
-_REMOVED = ".removed"  # a folder of a store that is being deleted
+_REMOVED = ".removed"  # the folder of a store that is being deleted
 
 Opened = dict[tuple[str, int], TopicStore]  # by topic and number
 
-#: Done with stores when they are recovered and before anybody reads them.
+# Called for recovered stores before they are served.
 BeforeServing = Callable[[Opened], Awaitable[object]]
 
 
 class Stores:
     """The stores under ``root`` (primaryPath), by topic and number.
 
-    ``before_serving`` may raise OSError, and keeps a store from being opened.
+    ``before_serving`` may raise OSError to prevent the opening of a store.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Stores:
         self.mode = mode
         self.flusher = flusher
         self.damages: list[Damage] = []
-        self.deleted = 0  # files that have expired
-        self.held_files = 0  # that are open, as of the last look
-        # A quarter of what this process may open is left for connections and what is saved.
+        self.deleted = 0  # expired files
+        self.held_files = 0  # open ones, as of the last check
+        # A quarter of this process's open files is reserved for connections and saved files.
         most = most_open_files()
         self._most_files = most - most // 4
         self._sizes = data_size, index_size
@@ -65,9 +65,9 @@ class Stores:
         self._lock: StoreLock | None = None
 
     def open_root(self) -> None:
-        """Take the folder for ourselves, and away what was being deleted. For a thread.
+        """Lock the folder, and finish interrupted deletions. For a thread.
 
-        Raises StoreLocked where another process has it, and OSError.
+        Raises StoreLocked if another process has it, and OSError.
         """
         make_folder(self.root)
         lock = StoreLock(self.root)
@@ -82,13 +82,13 @@ class Stores:
                 files.remove_tree(self.root / name)
 
     def get(self, topic: str, partition: int) -> TopicStore | None:
-        """The store of a partition, if it is open."""
+        """Return the store of a partition, if it is open."""
         number = partition // STORE_BASE
         stores = self._stores.get(topic, ())
         return stores[number] if 0 <= number < len(stores) else None
 
     def of_topic(self, topic: str) -> Iterator[tuple[int, TopicStore]]:
-        """The stores of a topic that are open, with their numbers."""
+        """Yield the open stores of a topic, with their numbers."""
         for number, store in enumerate(self._stores.get(topic, ())):
             if store is not None:
                 yield number, store
@@ -103,10 +103,10 @@ class Stores:
         return list(self._stores)
 
     async def open(self, topics: Iterable[Topic]) -> None:
-        """Open the stores of topics, those that are not open yet; and their settings are taken.
+        """Open the stores of topics that are not open yet, and apply the settings of all.
 
-        Raises OSError, also where too many files would be open, and StoreLoadError; those that were
-        opened before stay open.
+        Raises OSError, also for too many open files, and StoreLoadError; those that were opened
+        before stay open.
         """
         async with self._opening:
             self._count_files()
@@ -125,7 +125,7 @@ class Stores:
                 await self._serve(opened)
 
     async def _serve(self, opened: Opened) -> None:
-        """Have stores be found. Raises OSError: none of them is."""
+        """Publish opened stores. Raises OSError: none of them is published."""
         if opened:
             try:
                 await self._before_serving(opened)
@@ -157,14 +157,14 @@ class Stores:
         self.damages += recovered.damages
         if recovered.records or recovered.damages:
             log.info(
-                "recovered %s: %d records read, %d bytes of the index made again, in %.1f s",
+                "recovered %s: %d records read, %d bytes of the index rebuilt, in %.1f s",
                 key, recovered.records, recovered.reindexed, clock.monotonic() - began,
             )  # fmt: skip
         folder = self.root / key
         return TopicStore(key, folder, recovered, self.mode, topic.flush, self.flusher.request)
 
     async def remove(self, topic: Topic) -> None:
-        """Delete the stores of a topic with all that is in them. Raises OSError: some may be left.
+        """Delete the stores of a topic with all their data. Raises OSError: some may remain.
 
         A kill in between leaves a folder under another name, which the next start deletes.
         """
@@ -174,21 +174,21 @@ class Stores:
                     store.finish()
                     store.closed = True  # no flush and no checkpoint of it begins any more
                     try:
-                        await self.flusher.run(_nothing)  # behind those that had begun
+                        await self.flusher.run(_nothing)  # after those that had begun
                     finally:
                         store.close()
             for number in range(topic.stores):
                 folder = self.root / store_key(topic.name, number)
-                # Where no checkpoint is being written: that would make the folder again.
+                # Not during a checkpoint: it would create the folder again.
                 await self.flusher.run(partial(_remove_folder, folder))
 
     async def clean(self, topics: Iterable[Topic]) -> None:
-        """Delete files that have expired."""
+        """Delete expired files."""
         for topic in list(topics):
             keep = kept_ms(topic.delete_policy)
             for _, store in list(self.of_topic(topic.name)):
                 self.deleted += await delete_expired(store, keep, clock.milliseconds())
-        if not self._opening.locked():  # else files are open that are of no store yet
+        if not self._opening.locked():  # else files are open that belong to no store yet
             self._count_files()
 
     def _count_files(self) -> None:
@@ -197,7 +197,7 @@ class Stores:
         )
 
     async def close(self) -> None:
-        """Write and flush what is held, write checkpoints, close the files. Idempotent."""
+        """Write and flush held data, write checkpoints, close the files. Idempotent."""
         for store in self:
             store.finish()
             self.flusher.request(store)

@@ -1,8 +1,8 @@
-"""The topics of a broker, as its master has told it, and what they inherit from its defaults.
+"""The topics of a broker from its master, and their defaults.
 
 A master sends texts (protocol/tube/settings.py) with an id and a checksum; a broker reports the
-same texts back. What was taken last is kept in a state file: with it a broker serves after a
-restart while no master answers (docs/decisions/0064). Java's does not start then (TubeBroker).
+same texts back. The last ones are kept in a state file: with it a broker serves after a restart
+while no master answers (docs/decisions/0064). Java's does not start then (TubeBroker).
 """
 
 import json
@@ -30,17 +30,17 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_CACHE_UNIT = 512 * 1024  # bytes of memCacheMsgSizeInMB, whatever its name says
+_CACHE_UNIT = 512 * 1024  # bytes per unit of memCacheMsgSizeInMB, despite its name
 _COUNT_UNIT = 512  # messages of memCacheMsgCntInK
 
-# What a master may have us open and tell of: each store is two files and a folder at least.
+# Limits for the topics of a master: each store has two files and a folder at least.
 MAX_STORES = 1000  # of a topic
 MAX_PARTITIONS = 100_000  # of all topics
 
 # Of the brokers' own topic (TServerConstants.OFFSET_HISTORY_NUMSTORES and _NUMPARTS).
 HISTORY_STORES, HISTORY_PARTITIONS = 1, 10
 
-# TStatusConstants. From SOFT_REMOVE on a topic's messages go.
+# TStatusConstants. From SOFT_REMOVE on a topic's messages are deleted.
 STATUS_OK, STATUS_SOFT_DELETE, STATUS_SOFT_REMOVE, STATUS_HARD_REMOVE = range(4)
 
 
@@ -59,14 +59,14 @@ class Topic:
     flush: FlushSettings
 
     def has(self, partition: int) -> bool:
-        """Whether a partition is one of a store that it has."""
+        """Return whether it has a store with this partition."""
         if 0 <= partition < STORE_BASE:
             return partition < self.partitions and self.stores > 0
         store, number = divmod(partition, STORE_BASE)
         return 0 <= store < self.stores and number < self.partitions
 
     def hard_removed(self) -> "Topic":
-        """The same, when its files have gone."""
+        """Return the same after the deletion of its files."""
         return replace(self, status=STATUS_HARD_REMOVE)
 
     def partition_ids(self) -> Iterator[int]:
@@ -75,7 +75,7 @@ class Topic:
 
 
 def _check(topic: Topic) -> None:
-    """Refuse what no topic of a master can be: names become folders, and stores files.
+    """Refuse invalid topics of a master: names become folders, and stores files.
 
     Raises MalformedText.
     """
@@ -93,7 +93,7 @@ def _check(topic: Topic) -> None:
 
 
 def max_payload(size: int) -> int:
-    """What a payload may have where messages may have ``size`` bytes.
+    """Return the maximum payload if messages may have ``size`` bytes.
 
     ClusterConfigHolder.calcMaxMsgSize.
     """
@@ -105,7 +105,7 @@ def chosen(own: T | None, default: T) -> T:
 
 
 def topic_of(settings: TopicSettings, defaults: BrokerDefaults, max_size: int) -> Topic:
-    """A topic of a master's text; what it leaves out is as the defaults say."""
+    """Return a topic of a master's text; missing parts are those of the defaults."""
 
     size = settings.max_message_size
     return Topic(
@@ -123,7 +123,7 @@ def topic_of(settings: TopicSettings, defaults: BrokerDefaults, max_size: int) -
             chosen(settings.flush_bytes, defaults.flush_bytes),
             max(
                 chosen(settings.cache_size, defaults.cache_size) * _CACHE_UNIT,
-                max_size + STORE_BASE,  # one message has room, however large
+                max_size + STORE_BASE,  # room for one message of any size
             ),
             max(1, chosen(settings.cache_messages, defaults.cache_messages) * _COUNT_UNIT),
             chosen(settings.cache_flush_interval_ms, defaults.cache_flush_interval_ms),
@@ -132,7 +132,7 @@ def topic_of(settings: TopicSettings, defaults: BrokerDefaults, max_size: int) -
 
 
 class Topics:
-    """What the master has said of topics, in its own words and understood."""
+    """The master's topics, as texts and decoded."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -140,38 +140,38 @@ class Topics:
         self.checksum = -2
         self.defaults_text = ""
         self.topic_texts: tuple[str, ...] = ()
-        self.reported_id = -2  # which of them the master was told that we have
+        self.reported_id = -2  # the one that was reported to the master as ours
         self.max_payload = max_payload(0)
         self.cluster_id = -2
         self._defaults = BrokerDefaults()
         self._topics: Mapping[str, Topic] = {}
-        self.removed: dict[str, Topic] = {}  # of which the files go or have gone
+        self.removed: dict[str, Topic] = {}  # whose files are being or have been deleted
 
     def load(self) -> None:
-        """Take what was kept of before. Raises OSError."""
+        """Load the saved topics. Raises OSError."""
         kept = read_with_backup(self._path, _decode)
         if kept is not None:
             try:
                 self._take(*kept)
             except MalformedText as error:
-                log.error("the topics of before are not understood: %s", error)
+                log.error("the saved topics are not understood: %s", error)
 
     def __getitem__(self, name: str) -> Topic:
         return self._topics[name]
 
     def get(self, name: str) -> Topic | None:
-        return self._topics.get(name)  # of each send
+        return self._topics.get(name)  # for each send
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._topics.values())
 
     @property
     def is_known(self) -> bool:
-        """Whether a master has ever said anything."""
+        """Whether a master has ever sent topics."""
         return bool(self.defaults_text)
 
     def understood(self, defaults: str, texts: tuple[str, ...]) -> dict[str, Topic]:
-        """The topics of a master's texts, with the brokers' own. Raises MalformedText."""
+        """Return the topics of a master's texts, with the brokers' own. Raises MalformedText."""
         own = BrokerDefaults.parse(defaults)
         found = {}
         for text in texts:
@@ -190,9 +190,9 @@ class Topics:
         return found
 
     def take(self, config_id: int, checksum: int, defaults: str, texts: tuple[str, ...]) -> None:
-        """Have the topics of a master's texts from now on. Raises MalformedText, nothing taken.
+        """Use the topics of a master's texts from now on. Raises MalformedText without any change.
 
-        A blank text of defaults changes nothing, and neither do topics that are left out
+        A blank text of defaults changes nothing, and omitted topics are unchanged
         (BrokerMetadataManager.updateBrokerTopicConfigMap).
         """
         if not defaults.strip():
@@ -207,7 +207,7 @@ class Topics:
         self._topics = topics
 
     def set_cluster_size(self, config_id: int, size: int | None) -> None:
-        """How large messages may be in this cluster, where topics say nothing else."""
+        """Set the default maximum size of messages in this cluster."""
         self.cluster_id = config_id
         if size is not None and max_payload(size) != self.max_payload:
             self.max_payload = max_payload(size)
@@ -215,9 +215,9 @@ class Topics:
                 self._topics = self.understood(self.defaults_text, self.topic_texts)
 
     def take_removed(self, texts: tuple[str, ...]) -> list[Topic]:
-        """What a master says is removed; returns those of which the files have to go.
+        """Process the master's removed topics; return those whose files must be deleted.
 
-        One that it names no more is forgotten: it knows that its files have gone
+        One that is no longer listed is dropped: the master knows that its files are deleted
         (BrokerMetadataManager.updateBrokerRemoveTopicMap).
         """
         named = set()
@@ -237,7 +237,7 @@ class Topics:
         return [one for one in self.removed.values() if one.status < STATUS_HARD_REMOVE]
 
     def save(self) -> None:
-        """Keep what was taken, for the next start; that it cannot be is logged. For a thread."""
+        """Save the topics for the next start; a failure is logged. For a thread."""
         state = {
             "configId": self.config_id,
             "checksum": self.checksum,

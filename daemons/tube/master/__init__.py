@@ -1,1 +1,1 @@
-"""A TubeMQ master: who registers, who consumes what, and what brokers are to have."""
+"""A TubeMQ master: registrations, the balance of consumers, and the settings of brokers."""

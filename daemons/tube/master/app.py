@@ -1,10 +1,10 @@
 """A TubeMQ master: its parts, started in order and stopped in reverse.
 
-storage      keeps the records; of a set of masters in etcd, which also elects the active one
+storage      keeps the records; for a set of masters in etcd, which also elects the active one
 catalog      the records in memory, changed one at a time
-core         who is alive, and who holds what
-listener     what producers, consumers and brokers ask
-web          what administrators ask
+core         the live nodes and their partitions
+listener     serves producers, consumers and brokers
+web          serves administrators
 """
 
 import asyncio
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often those are looked for that were not heard of in time (HeartbeatManager).
+# Interval of checks for expired nodes (HeartbeatManager).
 _SCAN_SECONDS = 1.0
-# Between two looks whether a write has left in doubt what is kept.
+# Interval of checks whether a write has an unknown outcome.
 _DOUBT_SECONDS = 0.5
 
 METADATA = "metadata.sqlite"
@@ -48,8 +48,8 @@ METADATA = "metadata.sqlite"
 class Master(Lifecycle):
     """A master in this process: `async with Master(settings) as master`.
 
-    With port 0 any free port is taken; ``port`` is the one that was. Raises OSError when it cannot
-    listen, CannotStart where its metadata cannot be read, ConfigError.
+    With port 0 a free port is chosen; ``port`` is the actual one. Raises OSError if it cannot
+    listen, CannotStart if its metadata cannot be read, ConfigError.
     """
 
     def __init__(self, settings: MasterSettings) -> None:
@@ -60,7 +60,7 @@ class Master(Lifecycle):
         self.listener: RpcListener
         self.tls_listener: RpcListener | None = None
         self.web: WebServer | None = None
-        self.leadership: Leadership | None = None  # of a set only
+        self.leadership: Leadership | None = None  # only in a set
         self.metrics_port = -1  # none
 
     @property
@@ -69,17 +69,17 @@ class Master(Lifecycle):
 
     @property
     def address(self) -> str:
-        """host:port that clients, brokers and other masters reach it at."""
+        """host:port for clients, brokers and other masters."""
         return f"{self.settings.master.host_name}:{self.port}"
 
     @property
     def web_port(self) -> int:
-        """Of administrators; -1 for none."""
+        """The port for administrators; -1 for none."""
         return self.web.port if self.web is not None else -1
 
     @property
     def is_active(self) -> bool:
-        """Whether this master answers: it is alone, or was elected."""
+        """Whether this master is active: it is alone, or was elected."""
         return self.leadership is None or self.leadership.leads
 
     async def _start(self, parts: AsyncExitStack) -> None:
@@ -155,7 +155,7 @@ class Master(Lifecycle):
         return EtcdStorage(etcd, f"{prefix}records/", self.leadership)
 
     async def _begin_to_lead(self) -> None:
-        """Know what the last active master has kept. Raises EtcdError: then another may try."""
+        """Load the records of the last active master. Raises EtcdError: then another may try."""
         from mq.daemons.controller.etcd import EtcdError
 
         try:
@@ -165,7 +165,7 @@ class Master(Lifecycle):
         self.core.forget()
 
     async def _give_up(self, leading: "asyncio.Task[None]") -> None:
-        """Let another be active, and do not begin again while this one stops."""
+        """Let another master become active, and do not try again while this one stops."""
         assert self.leadership is not None
         leading.cancel()
         await asyncio.wait([leading])
@@ -189,7 +189,7 @@ class Master(Lifecycle):
         await parts.enter_async_context(self.tls_listener)
 
     def _active_web(self) -> str:
-        """host:port where administrators reach the active master; "" where nobody knows."""
+        """Return host:port of the active master for administrators; "" if it is unknown."""
         if self.leadership is None:
             return ""
         return str(self.leadership.leader_details.get("web", "")) if self.leadership.leader else ""
@@ -206,8 +206,8 @@ class Master(Lifecycle):
         period = self.settings.master.consumer_balance_period_ms / 1000
         while True:
             await asyncio.sleep(period)
-            # A round in the first moments of an active master would share out what brokers and
-            # members that have not registered again hold.
+            # A round just after becoming active would assign partitions of members which have not
+            # registered again.
             while self.core.now() < self.core.since + period:  # noqa: ASYNC110
                 await asyncio.sleep(self.core.since + period - self.core.now())
             if self.is_active:
@@ -225,19 +225,21 @@ class Master(Lifecycle):
                 try:
                     await self.catalog.settle()
                 except StorageError as error:
-                    log.error("metadata is not known: %s", error, extra={"failure": "metadata"})
+                    log.error("metadata is unknown: %s", error, extra={"failure": "metadata"})
 
     # what it says of itself -----------------------------------------------------------------------
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """Return the log line for a ready master, with its addresses."""
         web = f", web {self.web.host}:{self.web.port}" if self.web is not None else ""
         return f"The TubeMQ master serves at {self.listener.host}:{self.port}{web}"
 
     def status_text(self) -> str:
         if not self.is_active:
             assert self.leadership is not None
-            return f"{self.ready_text()}; standby, {self.leadership.leader or 'nobody'} is active"
+            return (
+                f"{self.ready_text()}; standby, {self.leadership.leader or 'no master'} is active"
+            )
         core = self.core
         return (
             f"{self.ready_text()}; {len(core.brokers.runs)} brokers, {core.groups.members()} "
@@ -250,18 +252,18 @@ class Master(Lifecycle):
         try:
             self.core.certificates.accounts = read_accounts(path)
         except ConfigError as error:
-            log.error("the accounts stay as they were: %s", error)
+            log.error("the accounts are unchanged: %s", error)
 
     def metrics(self) -> Iterator["Metric"]:
-        """What it tells of itself to monitoring."""
-        from mq.daemons.tube.master.metrics import metrics_of  # only where somebody reads it
+        """Return its metrics."""
+        from mq.daemons.tube.master.metrics import metrics_of  # imported only if metrics are read
 
         ports = [port for port in (self.listener, self.tls_listener) if port is not None]
         return metrics_of(self.core, self.tasks, ports)
 
     def state(self) -> Iterator[str]:
-        """What it has and does now."""
-        from mq.daemons.state_dump import limited  # hardly ever needed
+        """Yield lines about its state."""
+        from mq.daemons.state_dump import limited  # rarely needed
 
         core = self.core
         yield self.status_text()

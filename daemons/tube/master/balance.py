@@ -1,13 +1,13 @@
-"""Who of a consumer group gets which partitions: pure functions, no clock and no chance.
+"""The assignment of partitions in a consumer group: pure functions, no clock and no randomness.
 
     first   the first round after a start: per topic, contiguous slices of sorted lists
-    later   every other round: partitions that nobody holds are given out; only a group without
-            such partitions is evened out
+    later   every other round: free partitions are assigned; only a group without free partitions
+            is balanced
 
-Sources: DefaultLoadBalancer of TubeMQ (bukAssign, balanceCluster). Two things differ, both within
-its rules. It gives partitions that nobody holds to random members, here they go to those that hold
-least, so that fewer move afterwards. And what it takes from a full member while no other is short
-of the minimum it gives to nobody until the next round; here it goes to one below the maximum.
+Sources: DefaultLoadBalancer of TubeMQ (bukAssign, balanceCluster). Two parts differ, both within
+its rules. It assigns free partitions to random members, ours to those with the fewest, so that
+fewer move later. And if it takes a partition from a full member while no other is below the
+minimum, it leaves it free until the next round; ours assigns it to one below the maximum.
 
 A partition is any hashable; those of `later` are compared by equality only.
 """
@@ -18,12 +18,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 P = TypeVar("P", bound=Hashable)
 
-#: Partitions by member.
+# Partitions by member.
 PartitionsByMember = dict[str, list[P]]
 
 
 def first(members: Iterable[str], topics: Iterable[Sequence[P]]) -> PartitionsByMember[P]:
-    """Shares where nobody holds anything. `topics` has a sorted sequence for each topic."""
+    """Return shares if no member has partitions. `topics` has a sorted sequence for each topic."""
     ids = sorted(members)
     shares: PartitionsByMember[P] = {member: [] for member in ids}
     for partitions in topics:
@@ -44,12 +44,11 @@ def later(
     leaving: Collection[str] = (),
     resting: Collection[str] = (),
 ) -> PartitionsByMember[P]:
-    """The next shares.
+    """Return the next shares.
 
-    `held` has what every member says it holds; `waiting` are members that have not said anything
-    yet: nothing that is free goes to them, but what others have too much of does. Members that are
-    `leaving` give all up and get something else, `resting` ones give all up and get nothing
-    (admin_rebalance_group_allocate).
+    `held` has the reported partitions of every member; `waiting` are members that have not reported
+    yet: they get no free partitions, but the surplus of others. Members that are `leaving` release
+    all and get others, `resting` ones release all and get none (admin_rebalance_group_allocate).
     """
     shares: PartitionsByMember[P] = {member: [] for member in sorted(held)}
     free = dict.fromkeys(partitions)
@@ -58,7 +57,7 @@ def later(
         if member in leaving or member in resting:
             continue
         for partition in held[member]:
-            if partition in free:  # of two that say they hold it, one does
+            if partition in free:  # if two report it, one keeps it
                 del free[partition]
                 shares[member].append(partition)
     able = [member for member in shares if member not in resting]
@@ -77,12 +76,14 @@ def _give_out(
     shares: PartitionsByMember[P],
     given_up: Mapping[str, Collection[P]],
 ) -> None:
-    """To those that hold least; nobody gets back what he has just given up, unless he is alone."""
+    """Assign free partitions to members with the fewest; none returns to its last member, unless
+    alone.
+    """
     if not takers:
         return
     gave = {member: frozenset(partitions) for member, partitions in given_up.items()}
     loads = [(len(shares[member]), order) for order, member in enumerate(takers)]
-    heapify(loads)  # a thousand members that join at once do not hold up everything else
+    heapify(loads)  # a thousand members that join at once must not block other work
     for partition in free:
         passed = []
         while loads and partition in gave.get(takers[loads[0][1]], ()):
@@ -94,7 +95,7 @@ def _give_out(
 
 
 def _even_out(members: list[str], count: int, shares: PartitionsByMember[P]) -> None:
-    """Have everyone hold `count` / members, rounded down or up, with as few moves as can be."""
+    """Give each member `count` / members, rounded down or up, with the fewest moves."""
     if not members:
         return
     least, above = divmod(count, len(members))
@@ -116,7 +117,7 @@ def _even_out(members: list[str], count: int, shares: PartitionsByMember[P]) -> 
 
 
 class AssignmentChange(NamedTuple, Generic[P]):
-    """What a member has to let go, and what it gets."""
+    """The partitions that a member must release, and the ones that it gets."""
 
     lost: list[P]
     got: list[P]
@@ -125,7 +126,7 @@ class AssignmentChange(NamedTuple, Generic[P]):
 def changes(
     held: Mapping[str, Collection[P]], shares: PartitionsByMember[P]
 ) -> dict[str, AssignmentChange[P]]:
-    """By member, of those for whom anything changes."""
+    """Return the changes by member, without members that have none."""
     found = {}
     for member, share in shares.items():
         now, then = dict.fromkeys(held.get(member, ())), dict.fromkeys(share)
@@ -138,8 +139,8 @@ def changes(
 
 
 def fewest_members(brokers: int, members: int, rate: int) -> int:
-    """How many members a group must have, where one may be served by `rate` brokers at most; 0 if
-    it has enough. `brokers` are those of its topic that has most (checkConsumerInputInfo)."""
+    """Return how many members a group needs if `rate` brokers may serve one at most; 0 if it has
+    enough. `brokers` are those of its topic with the most (checkConsumerInputInfo)."""
     if members <= 0 or brokers // members <= rate:
         return 0
     return -(-brokers // rate)

@@ -1,9 +1,9 @@
-"""Rounds: again and again every group is given its partitions (TMaster.balance).
+"""Rounds: every group gets its partitions repeatedly (TMaster.balance).
 
-A group whose members still have something to do waits for the next round. In the first round after
-a start, or after another master was active, groups whose members hold nothing get contiguous
-slices (`balance.first`). TubeMQ does so with all groups, and moves what members hold already.
-What they hold at a broker that has not yet registered with this master stays with them, too.
+A group whose members have pending events waits for the next round. In the first round after a
+start, or after another master was active, groups whose members have no partitions get contiguous
+slices (`balance.first`). TubeMQ does so with all groups, and moves assigned partitions. Partitions
+at a broker that has not yet registered with this master stay with their members, too.
 """
 
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def balance_all(core: Core) -> None:
-    """One round."""
+    """Run one round."""
     first = core.rounds == 0
     core.rounds += 1
     core.rounds_in_all += 1
@@ -33,9 +33,9 @@ def balance_all(core: Core) -> None:
 
 
 def balance_one(core: Core, group: Group, *, first: bool = False) -> None:
-    """Give a group its partitions, as events for those of its members for whom anything changes."""
-    # What a group may not have is not shared out at all: as something that stays free for ever it
-    # would keep the rest from being evened out.
+    """Assign the partitions of a group, as events for its members with changes."""
+    # Forbidden topics are not assigned at all: partitions that stay free would prevent the
+    # balancing of the others.
     topics = group.topics - core.catalog.forbidden_topics(group.name)
     available = {one.key: one for one in core.brokers.views.partitions(topics)}
     available = {**_held_of_awaited(core, group, topics), **available}
@@ -55,7 +55,7 @@ def balance_one(core: Core, group: Group, *, first: bool = False) -> None:
         )
         core.events_made += bool(change.lost) + bool(change.got)
         log.info(
-            "round %d: %s of %s lets %d partitions go and takes %d",
+            "round %d: %s of %s releases %d partitions and gets %d",
             core.round_id,
             member,
             group.name,
@@ -67,7 +67,7 @@ def balance_one(core: Core, group: Group, *, first: bool = False) -> None:
 def _held_of_awaited(
     core: Core, group: Group, topics: Collection[str]
 ) -> dict[PartitionKey, Partition]:
-    """What members hold at brokers that have not had the time to register with this master."""
+    """Return the members' partitions at brokers that have not had the time to register."""
     awaited = core.awaited_brokers()
     if not awaited:
         return {}
@@ -113,7 +113,7 @@ def _shares(
 def _bound(
     group: Group, available: Mapping[PartitionKey, Partition]
 ) -> balance.PartitionsByMember[PartitionKey]:
-    """A bound group that is whole gets just what its members name, in its first two rounds."""
+    """Give a complete bound group the partitions that its members name, in its first two rounds."""
     if len(group.members) < group.source_count:
         group.bound_checks += 1
         if group.bound_checks % 15 == 1:
@@ -133,7 +133,7 @@ def _bound(
 
 
 def _has_members_enough(core: Core, group: Group) -> bool:
-    """Whether each member has few brokers enough; looked at until it was so once."""
+    """Return whether each member has few enough brokers; checked until it was true once."""
     if group.consume_type is not ConsumeType.NORMAL or group.checked:
         return True
     brokers = core.brokers.views.most_brokers(group.topics)

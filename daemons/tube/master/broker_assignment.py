@@ -1,4 +1,4 @@
-"""What a broker is to have, as texts that go to it, from what administrators have set up."""
+"""The configured settings of a broker, as texts for it."""
 
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def wanted(catalog: Catalog, broker_id: int) -> Assignment | None:
-    """All that a broker is to have but topics that it is to remove; None if it is not set up."""
+    """Return the settings of a broker except topics to remove; None if it is not set up."""
     broker = catalog.broker(broker_id)
     if broker is None:
         return None
@@ -26,7 +26,7 @@ def wanted(catalog: Catalog, broker_id: int) -> Assignment | None:
 
 
 def removed(catalog: Catalog, broker_id: int) -> list[str]:
-    """Settings of topics that a broker is to remove."""
+    """Return the settings of topics that a broker must remove."""
     broker = catalog.broker(broker_id)
     if broker is None:
         return []
@@ -54,7 +54,9 @@ def _defaults(props: Props) -> BrokerDefaults:
 
 
 def _topic(catalog: Catalog, broker: BrokerConf, one: TopicDeploy) -> TopicSettings:
-    """What differs from the broker's defaults (DefaultMetaDataService.inGetTopicConfStrInfo)."""
+    """Return the differences from the broker's defaults
+    (DefaultMetaDataService.inGetTopicConfStrInfo).
+    """
     own, usual = one.props, broker.props
 
     control = catalog.topic_control(one.topic)

@@ -1,16 +1,16 @@
-"""A broker that has registered: what it is to have, what it says it has, and how far that is shown.
+"""A registered broker: its configured and its reported settings, and their visibility.
 
     wait_online   it has registered but does not serve yet
-    wait_sync     it has other settings than it is to have; they go to it with each answer
+    wait_sync     its settings differ from the configured ones, which are sent with each answer
     wait_sub      consumers see its topics; producers do in half a minute
     wait_pub      producers see them, too
-    idle          nothing is to be done, until settings change or two hours have passed
+    idle          nothing to do, until settings change or two hours have passed
     load_data     settings have changed and are read again; then wait_sync
 
-Source: BrokerRunStatusInfo and BrokerSyncData of TubeMQ, with their waits (StepStatus). In two
-things this differs. There, a change of settings alone keeps the id of the settings; here each
-version has its own. (Brokers compare id and checksum, and take both as they come.) And there, a
-broker that cannot take its settings is not told of better ones before it registers again.
+Source: BrokerRunStatusInfo and BrokerSyncData of TubeMQ, with their waits (StepStatus). Two parts
+differ. In TubeMQ a change of settings only keeps the id of the settings; here each version has its
+own. (Brokers compare id and checksum, and accept any.) And in TubeMQ a broker that cannot apply its
+settings gets corrected ones only after a registration.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,13 +24,13 @@ from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.settings import BrokerDefaults, TopicSettings, checksum
 from mq.protocol.tube.strings import BrokerInfo, TopicInfo
 
-#: Of a topic on one broker: partitions of a store are numbered below 10,000.
+# Of a topic on one broker: partitions of a store are numbered below 10,000.
 MOST_PARTITIONS = 9_999
 MOST_STORES = 100
 
 
 class Step(IntEnum):
-    """How far a broker's start, or a change, has come (StepStatus)."""
+    """The progress of a broker's start, or of a change (StepStatus)."""
 
     IDLE = -2
     LOAD_DATA = 1
@@ -46,19 +46,19 @@ class Step(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long steps take, in seconds."""
+    """The durations of steps, in seconds."""
 
     subscribe: float = 30.0  # between consumers and producers
-    publish: float = 5.0  # between producers and the end; none where nothing was new
-    forced_sync: float = 7200.0  # all is sent again so often
+    publish: float = 5.0  # between producers and the end; none without changes
+    forced_sync: float = 7200.0  # interval of sending all settings again
 
-    # TubeMQ waits 15 s in the place of 30 where producers may see all at once; it never does, as
-    # it then goes on at once.
+    # TubeMQ waits 15 s instead of 30 if producers may see everything at once; it never does, as
+    # it continues at once then.
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a broker is to have."""
+    """The configured settings of a broker."""
 
     status: ManageStatus
     defaults: str
@@ -67,18 +67,18 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a broker says of itself with a registration or a heartbeat."""
+    """The report of a broker with a registration or a heartbeat."""
 
     online: bool
     config_id: int
     checksum: int
-    defaults: str | None = None  # None where it says only what it had said before
+    defaults: str | None = None  # None if unchanged
     topics: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Sync:
-    """The settings that go to the broker, and those that it has reported."""
+    """The settings for the broker, and the reported ones."""
 
     wanted: Assignment
     config_id: int
@@ -120,7 +120,7 @@ class BrokerRun:
 
     @property
     def config_changed(self) -> bool:
-        """Whether settings have changed that are not yet in force everywhere."""
+        """Whether changed settings are not yet in force everywhere."""
         return not self.config_loaded
 
     @property
@@ -137,19 +137,19 @@ class BrokerRun:
 
     @property
     def topics(self) -> Mapping[str, TopicInfo]:
-        """What it has said it has."""
+        """The reported topics."""
         return self._sync.topics
 
     def to_send(self) -> Assignment | None:
-        """What it has to be told; None if it has all."""
+        """The settings to send; None if it has all."""
         return None if self._sync.is_done else self._sync.wanted
 
     def changed(self) -> None:
-        """Its settings, or what it is let do, are others now."""
+        """Note a change of its settings, or of its status."""
         self._changed = True
 
     def registered(self, report: Report, views: Views, now: float) -> None:
-        """It has registered. Raises MalformedText if what it reports cannot be read."""
+        """Process its registration. Raises MalformedText if its report cannot be read."""
         self._book(report)
         if report.online and report.defaults is not None:
             views.begin(self.broker.broker_id, self._sync.wanted.status, self._sync.topics)
@@ -165,8 +165,9 @@ class BrokerRun:
         load: Callable[[], Assignment | None],
         next_id: Callable[[], int],
     ) -> None:
-        """A heartbeat. `load` gives what it is to have now, None if it is not configured any more,
-        `next_id` an id for that; they are called where that is looked at. Raises MalformedText."""
+        """Process a heartbeat. `load` returns its present settings, None if it is no longer
+        configured,
+        `next_id` an id for them; they are called when these are checked. Raises MalformedText."""
         self._book(report)
         if self.step is Step.IDLE:
             forced = now - self._synced_at > self._waits.forced_sync
@@ -180,7 +181,7 @@ class BrokerRun:
         ):
             self.step = self._first_step()
         elif self.step is Step.WAIT_SYNC and self._changed:
-            # It may be that it cannot take what it was told, and that this puts it right.
+            # It may be unable to apply its settings, and this may correct them.
             self._load(load(), next_id, forced=False, now=now)
         elif self.step is Step.WAIT_SUB and self._shown_to_consumers and now > self._until:
             self.step = Step.WAIT_PUB
@@ -208,7 +209,7 @@ class BrokerRun:
         self, wanted: Assignment | None, next_id: Callable[[], int], *, forced: bool, now: float
     ) -> None:
         self.step = Step.LOAD_DATA
-        if wanted is None:  # it is not configured any more: it stays as it is
+        if wanted is None:  # no longer configured: unchanged
             return
         self._changed = False
         self._synced_at = now
@@ -243,7 +244,7 @@ def _sum(wanted: Assignment) -> int:
 
 
 def _topics(broker: BrokerInfo, defaults_text: str, topics: Iterable[str]) -> dict[str, TopicInfo]:
-    """What a broker has, by topic. Raises MalformedText."""
+    """Return the topics of a broker. Raises MalformedText."""
     if not defaults_text.strip():
         return {}
     defaults = BrokerDefaults.parse(defaults_text)

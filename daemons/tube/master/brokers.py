@@ -17,19 +17,19 @@ from mq.protocol.tube.strings import BrokerClientId, BrokerInfo
 
 log = logging.getLogger(__name__)
 
-#: Settings of these kinds go to brokers.
+# Settings of these kinds are sent to brokers.
 _SENT = frozenset({"broker", "topic", "topic-control", "cluster"})
 
 
 class Abnormal(NamedTuple):
-    """A broker that has said that it cannot read, or write."""
+    """A broker that has reported that it cannot read, or write."""
 
     read_status: int
     write_status: int
 
 
 class Brokers:
-    """Those alive, with the views of what they have; and the list of all that are set up, which
+    """The live brokers, with the views of their topics; and the list of all configured ones, which
     clients get by a checksum."""
 
     def __init__(self, catalog: Catalog, waits: Waits) -> None:
@@ -38,18 +38,18 @@ class Brokers:
         self.views = Views()
         self.runs: dict[int, BrokerRun] = {}
         self.abnormal: dict[int, Abnormal] = {}
-        self._heard: set[int] = set()  # that have registered since `clear`
+        self._heard: set[int] = set()  # registered since `clear`
         self.list_id = catalog.next_serial()
         self._plain: list[str] = []
         self._tls: list[str] = []
         self.from_catalog({})
 
     def infos(self, *, over_tls: bool) -> list[str]:
-        """All that are set up, as clients get them."""
+        """Return all configured ones, in the form for clients."""
         return self._tls if over_tls else self._plain
 
     def from_catalog(self, changes: Changes) -> None:
-        """Records have changed: brokers are told, and so are clients."""
+        """Process changed records: notify brokers and clients."""
         self._list()
         touched: set[int] = set()
         for (kind, key), _ in changes.items():
@@ -64,7 +64,7 @@ class Brokers:
                 self.runs[broker_id].changed()
 
     def reload(self, broker_id: int) -> None:
-        """Have a broker told its settings again (admin_reload_broker_configure)."""
+        """Send a broker its settings again (admin_reload_broker_configure)."""
         run = self.runs.get(broker_id)
         if run is not None:
             run.changed()
@@ -79,7 +79,7 @@ class Brokers:
         over_tls: bool,
         now: float,
     ) -> BrokerRun:
-        """A broker begins, perhaps again. Raises Refused if it is not set up just so."""
+        """Register a broker, possibly again. Raises Refused if it is not set up in this way."""
         try:
             broker = BrokerClientId.parse(client_id).broker
         except MalformedText as error:
@@ -106,7 +106,7 @@ class Brokers:
         return begun
 
     def heartbeat(self, broker_id: int, report: Report, now: float) -> BrokerRun:
-        """A broker was heard of. Raises Refused: it has to register, or says nonsense."""
+        """Process a heartbeat. Raises Refused: it must register, or its report is invalid."""
         run = self.runs.get(broker_id)
         if run is None:
             raise unknown(broker_id)
@@ -123,19 +123,19 @@ class Brokers:
         return run
 
     def remove(self, broker_id: int) -> bool:
-        """A broker has gone; whether it was there."""
+        """Remove a broker; return whether it was known."""
         self.views.remove(broker_id)
         self.abnormal.pop(broker_id, None)
         return self.runs.pop(broker_id, None) is not None
 
     def clear(self) -> None:
-        """Forget all: another master has them now."""
+        """Remove all: another master has them now."""
         for broker_id in list(self.runs):
             self.remove(broker_id)
         self._heard.clear()
 
     def awaited(self) -> set[int]:
-        """Those that consumers may read from, and that have not registered since `clear`."""
+        """Return brokers with consumable topics that have not registered since `clear`."""
         return {
             one.broker_id
             for one in self._catalog.brokers()
@@ -143,14 +143,14 @@ class Brokers:
         }
 
     def alive(self) -> Iterator[BrokerRun]:
-        """All that have registered, by id."""
+        """Yield all registered ones, by id."""
         yield from (self.runs[broker_id] for broker_id in sorted(self.runs))
 
     def book_status(self, broker_id: int, read_status: int, write_status: int) -> None:
-        """What a broker says of its disk: 0 is well."""
+        """Record the disk status of a broker: 0 is healthy."""
         if read_status == write_status == 0:
             if self.abnormal.pop(broker_id, None) is not None:
-                log.warning("broker %d is well again", broker_id)
+                log.warning("broker %d has recovered", broker_id)
         elif self.abnormal.get(broker_id) != (read_status, write_status):
             self.abnormal[broker_id] = Abnormal(read_status, write_status)
             log.warning("broker %d says: read %d, write %d", broker_id, read_status, write_status)
@@ -178,7 +178,7 @@ class Brokers:
         raise Refused(Code.BAD_REQUEST, text)
 
     def _list(self) -> None:
-        """Make the list of brokers anew; its id is another if it is another."""
+        """Rebuild the list of brokers; its id changes with its content."""
         plain = [
             BrokerInfo(one.broker_id, one.ip, one.port).simple for one in self._catalog.brokers()
         ]
@@ -194,7 +194,7 @@ class Brokers:
 
 
 def unknown(broker_id: int) -> Refused:
-    """What a broker is told that has to register."""
+    """Return the refusal for a broker that must register."""
     return Refused(
         Code.HB_NO_NODE,
         "Not found Broker run status info, please register broker first! the connecting client id "

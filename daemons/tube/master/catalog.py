@@ -1,10 +1,10 @@
-"""The records of a master, in memory and kept: what is in memory is always what is on the disk.
+"""The records of a master, in memory and stored: memory always equals the disk.
 
-    change   one at a time: a step looks at what is there and says what is to be kept; that is
-             written, and then counts
-    doubt    where it is not known whether a write was done, all is read again before the next
+    change   one at a time: a step reads the present records and returns the new ones; they are
+             written, and then in effect
+    doubt    if the outcome of a write is unknown, all are read again before the next change
 
-A change that has begun goes on to its end even if nobody waits for it any more.
+A change that has begun continues even if its caller is cancelled.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", str, int)
 R = TypeVar("R", bound=CatalogRecord)
 
-#: Records of a kind at most, and bytes of one: administrators, too, may err.
+# Limits for the records of a kind, and for the bytes of one: administrators make mistakes, too.
 MOST_RECORDS = 100_000
 MOST_BYTES = 512 * 1024
 
 
 class ChangeRefused(Exception):
-    """Nothing was changed, and why. ``code`` is one of TubeMQ's DataOpErrCode."""
+    """The reason that nothing was changed. ``code`` is one of TubeMQ's DataOpErrCode."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class ChangeRefused(Exception):
 
 
 class DataCode:
-    """How changes end (DataOpErrCode)."""
+    """The outcomes of changes (DataOpErrCode)."""
 
     SUCCESS = 200
     NOT_EXIST = 401
@@ -61,7 +61,7 @@ class DataCode:
 
 
 class Catalog:
-    """All records. ``on_change`` is called with those of a change that counts now."""
+    """All records. ``on_change`` is called with those of each effective change."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -81,31 +81,31 @@ class Catalog:
 
     @property
     def cluster(self) -> ClusterSettings:
-        """The settings of the cluster; the defaults where nobody has set them."""
+        """The settings of the cluster, or the defaults."""
         found = self._one(ClusterSettings, ClusterSettings().key)
         return found if found is not None else ClusterSettings()
 
     def brokers(self) -> Iterator[BrokerConf]:
-        """All, by id."""
+        """Yield all, by id."""
         yield from sorted(self._all(BrokerConf), key=lambda one: one.broker_id)
 
     def broker(self, broker_id: int) -> BrokerConf | None:
         return self._one(BrokerConf, str(broker_id))
 
     def deployed_topics(self) -> set[str]:
-        """Names of topics that some broker has, whatever their status."""
+        """Return the names of topics on any broker, in any status."""
         return set(self._deployed)
 
     def deploy(self, broker_id: int, topic: str) -> TopicDeploy | None:
         return self._one(TopicDeploy, deploy_key(broker_id, topic))
 
     def of_broker(self, broker_id: int) -> list[TopicDeploy]:
-        """The topics of a broker, by name."""
+        """Return the topics of a broker, by name."""
         found = self._of_broker.get(broker_id, {})
         return [found[topic] for topic in sorted(found)]
 
     def of_topic(self, topic: str) -> list[TopicDeploy]:
-        """A topic on its brokers, by id."""
+        """Return a topic on its brokers, by id."""
         return sorted(self._deployed.get(topic, {}).values(), key=lambda one: one.broker_id)
 
     def topic_control(self, topic: str) -> TopicControl | None:
@@ -124,7 +124,7 @@ class Catalog:
         return self._one(ConsumeControl, consume_key(group, topic))
 
     def consume_controls(self, topic: str = "", group: str = "") -> list[ConsumeControl]:
-        """Those of a topic, a group, both, or all."""
+        """Return those of a topic, a group, both, or all."""
         found: Iterable[ConsumeControl]
         if topic and group:
             both = self.consume_control(group, topic)
@@ -138,7 +138,7 @@ class Catalog:
         return sorted(found, key=lambda one: (one.topic, one.group))
 
     def forbidden_topics(self, group: str) -> set[str]:
-        """Topics that a group may not consume (getDisableTopicByGroupName)."""
+        """Return the topics that a group may not consume (getDisableTopicByGroupName)."""
         known = self._consume_by_group.get(group, {})
         return {one.topic for one in known.values() if not one.enabled}
 
@@ -150,18 +150,19 @@ class Catalog:
             await self._load()
 
     async def settle(self) -> None:
-        """Read them again if it is not known what is kept. Raises StorageError."""
+        """Read them again if their stored state is unknown. Raises StorageError."""
         if self.is_known:
             return
         async with self._lock:
-            if not self.is_known:  # a change was being kept, and now is
+            if not self.is_known:  # a change was being stored, and now is
                 await self._load()
 
     async def change(self, step: Callable[[], Changes]) -> Changes:
-        """Take a step: `step` says what changes, or raises ChangeRefused; it is called when no
-        other change is under way. Returns what has changed once that is kept.
+        """Make a change: `step` returns it, or raises ChangeRefused; it is called when no other
+        change is
+        in progress. Returns the change once it is stored.
 
-        Raises ChangeRefused, also where it could not be kept.
+        Raises ChangeRefused, also if it could not be stored.
         """
         outcome: list[Changes] = []
         task = asyncio.get_running_loop().create_task(self._change(step, outcome))
@@ -171,12 +172,12 @@ class Catalog:
         return outcome[0]
 
     async def finish(self) -> None:
-        """Wait for changes that are under way."""
+        """Wait for changes in progress."""
         while self._running:
             await asyncio.wait(self._running)
 
     def next_serial(self) -> int:
-        """A serial id, later than any before: milliseconds, as TubeMQ has them."""
+        """Return a serial id, later than any before: milliseconds, as in TubeMQ."""
         self._serial = max(clock.milliseconds(), self._serial + 1)
         return self._serial
 
@@ -200,7 +201,7 @@ class Catalog:
                 self._take(changes)
                 self.is_known = True
                 self.changes += 1
-                self._tell(changes)
+                self._notify(changes)
             outcome.append(changes)
 
     def _check_room(self, changes: Changes) -> None:
@@ -229,12 +230,12 @@ class Catalog:
         self._take(loaded)
         self.is_known = True
         gone: dict[Key, CatalogRecord | None] = dict.fromkeys(before - loaded.keys())
-        self._tell({**gone, **loaded})
+        self._notify({**gone, **loaded})
 
-    def _tell(self, changes: Changes) -> None:
+    def _notify(self, changes: Changes) -> None:
         if changes:
-            for told in self.on_change:
-                told(changes)
+            for notify in self.on_change:
+                notify(changes)
 
     def _keys(self) -> set[Key]:
         return {(kind, key) for kind, of_kind in self._records.items() for key in of_kind}
@@ -271,7 +272,7 @@ class Catalog:
 
 
 def _forget(index: dict[K, dict[str, R]], name: K, key: str) -> None:
-    """Take a record out of an index, and with the last one its name."""
+    """Remove a record from an index, and with the last one its name."""
     del index[name][key]
     if not index[name]:
         del index[name]

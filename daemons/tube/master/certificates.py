@@ -1,11 +1,11 @@
 """Authentication of clients and brokers by signature (SimpleCertificateMasterHandler).
 
-The open code of TubeMQ asks clients for a name and a signature and verifies neither: it leaves that
-to a certificate center of its own. Here both are verified as soon as there are accounts. Without
-accounts a certificate proves only that the clock of a client is right, as there.
+The open code of TubeMQ requires a name and a signature of clients and verifies neither: that is
+left to a separate certificate center. Here both are verified if accounts exist. Without accounts a
+certificate proves only that the clock of a client is right, as in TubeMQ.
 
-Java's clients sign their registration only. With later requests they show the token that the
-answer gave them, so each answer has a token: who signed, when, and a MAC with a key of this master.
+Java's clients sign their registration only. Later requests contain the token of the answer, so each
+answer has a token: the user, the time, and a MAC with a key of this master.
 """
 
 import hmac
@@ -30,7 +30,7 @@ _WRONG = "Illegal value: userName or password is not correct!"
 
 
 def read_accounts(path: str) -> dict[str, str]:
-    """Passwords by name from a file of lines name=password; none where there is no file.
+    """Return passwords by name from a file of lines name=password; none without a file.
 
     Raises ConfigError.
     """
@@ -43,7 +43,7 @@ def read_accounts(path: str) -> dict[str, str]:
 
 
 class Client(NamedTuple):
-    """A client that was accepted. ``user`` is "" where clients of its kind do not authenticate."""
+    """An accepted client. ``user`` is "" if clients of its kind do not authenticate."""
 
     client_id: str
     produces: bool
@@ -51,14 +51,13 @@ class Client(NamedTuple):
 
 
 class Certificates:
-    """Verifies who asks.
+    """Verifies clients and brokers.
 
     Args:
-        asks_producers, asks_consumers: whether they have to authenticate.
-        accounts: passwords of clients by name.
-        broker: the name and the password of brokers; None where they do not authenticate.
-        valid_ms: how far the clock of a peer that signs may be off.
-        token_ms: how long a token of `grant` is valid.
+        asks_producers, asks_consumers: whether they must authenticate. accounts: passwords of
+        clients by name. broker: the name and the password of brokers; None if they do not
+        authenticate. valid_ms: the maximum clock difference of a signing client. token_ms: the
+        validity of a token of `grant`.
     """
 
     def __init__(
@@ -93,11 +92,10 @@ class Certificates:
         produces: bool,
         registers: bool = False,
     ) -> Client:
-        """The client that asks.
+        """Return the client of a request.
 
-        A request other than a registration may have a token in place of a signature. Raises
-        Refused: with 411 for a token that is not valid, after which a client registers again; else
-        with 415.
+        A request other than a registration may have a token instead of a signature. Raises Refused:
+        with 411 for an invalid token, after which a client registers again; else with 415.
         """
         if not self._asks[produces]:
             return Client(client_id, produces)
@@ -114,7 +112,7 @@ class Certificates:
         return Client(client_id, produces, name)
 
     def grant(self, client: Client) -> str:
-        """The token that a client shows with its next requests; "" for one without a user."""
+        """Return the token for the client's next requests; "" without a user."""
         if not client.user:
             return ""
         now = clock.milliseconds()
@@ -149,7 +147,7 @@ class Certificates:
         return client
 
     def _mac(self, client: Client, issued_ms: int) -> str:
-        """Valid for this client and its present password only."""
+        """Return a MAC for this client and its present password only."""
         password = self.accounts.get(client.user, "")
         parts = (client.client_id, str(client.produces), client.user, password, str(issued_ms))
         text = "".join(f"{len(part)}:{part}" for part in parts)
@@ -163,7 +161,9 @@ class Certificates:
         signature: str,
         host: str,
     ) -> bool:
-        """Whether a signature is right. Raises Refused for an address with too many wrong ones."""
+        """Return whether a signature is valid. Raises Refused for an address with too many invalid
+        ones.
+        """
         if self._guesses.is_blocked(host):
             raise _refused("too many wrong signatures from this address: try again in 10 s")
         info = certificate.authInfo
@@ -173,7 +173,7 @@ class Certificates:
         return is_right
 
     def _checked(self, certificate: MasterCertificateInfo) -> tuple[str, str]:
-        """Name and signature, if they are there and the time is right."""
+        """Return name and signature, if they are present and the time is valid."""
         if not certificate.HasField("authInfo"):
             raise _refused("Server required MasterCertificateInfo!")
         info = certificate.authInfo

@@ -1,7 +1,7 @@
-"""Configuration of a TubeMQ master: the names of master.ini, and what is ours.
+"""Configuration of a TubeMQ master: the names of master.ini, and our own settings.
 
-A file has sections: `[master]` as the original's, `[etcd]` for a set of masters. Of the sections of
-its databases, `[meta_bdb]`, `[meta_zookeeper]` and their kin, nothing is read: metadata is in
+A file has sections: `[master]` as in the original, `[etcd]` for a set of masters. The sections of
+the original's databases, such as `[meta_bdb]` and `[meta_zookeeper]`, are not read: metadata is in
 SQLite, or in etcd.
 """
 
@@ -31,62 +31,62 @@ _MINUTE = 60_000
 
 @dataclass(frozen=True)
 class MasterConfig(Section):
-    """The master itself."""
+    """Settings of the master itself."""
 
     host_name: str = setting(
         LOOPBACK,
-        "name or address that clients, brokers and other masters reach this one at; where it is "
-        "not loopback, connections are accepted from everywhere",
+        "name or address of this master for clients, brokers and other masters; if it is "
+        "not loopback, connections are accepted on all addresses",
         important=True,
     )
-    bind_address: str = setting("", "address to listen on; empty: as hostName says")
+    bind_address: str = setting("", "address to listen on; empty: that of hostName")
     port: int = setting(MASTER_PORT, "port of clients and brokers", important=True)
     web_port: int = setting(MASTER_WEB_PORT, "port of administrators, HTTP", important=True)
     tls_enable: bool = setting(False, "listen on tlsPort, too, with the certificates of tls.*")
     tls_port: int = setting(MASTER_TLS_PORT, "port of clients and brokers that use TLS")
     consumer_balance_period_ms: int = setting(
-        _MINUTE, "pause between two rounds that share out partitions", unit="ms", important=True
+        _MINUTE, "pause between two rounds of assigning partitions", unit="ms", important=True
     )
     first_balance_delay_after_start_ms: int = setting(
         30_000, "unused, as in the original", unit="ms", effect=False
     )
     consumer_heartbeat_timeout_ms: int = setting(
-        30_000, "a consumer that is silent for so long counts as gone", unit="ms"
+        30_000, "a consumer without heartbeats for this time is removed", unit="ms"
     )
     producer_heartbeat_timeout_ms: int = setting(
-        30_000, "a producer that is silent for so long counts as gone", unit="ms"
+        30_000, "a producer without heartbeats for this time is removed", unit="ms"
     )
     broker_heartbeat_timeout_ms: int = setting(
-        30_000, "a broker that is silent for so long counts as gone", unit="ms"
+        30_000, "a broker without heartbeats for this time is removed", unit="ms"
     )
     subscribe_wait_ms: int = setting(
-        30_000, "how long after consumers producers see a new topic", unit="ms"
+        30_000, "producers see a new topic this long after consumers", unit="ms"
     )
     publish_wait_ms: int = setting(
-        5000, "how long after that the broker's change is complete", unit="ms"
+        5000, "the broker's change is complete this long after that", unit="ms"
     )
     conf_mod_auth_token: str = setting(
         "ASDFGHJKL",
-        "token that administrators need to change anything; everybody knows the default, so it is "
+        "token that administrators need for changes; the default is public, so it is "
         "accepted on loopback only",
     )
     meta_data_path: str = setting(
         "var/meta_data",
-        "folder of the metadata, where the master is alone",
+        "folder of the metadata of a master without a set",
         important=True,
         path=True,
     )
     master_group: str = setting(
         "",
-        "name of the set of masters that this one belongs to; a set elects its active master in "
-        "etcd and keeps its metadata there; empty: this one is alone",
+        "name of this master's set of masters; a set elects its active master in "
+        "etcd and stores its metadata there; empty: no set",
         important=True,
     )
     accounts_file: str = setting(
         "", "file of lines name=password; with it the signatures of clients are verified"
     )
     start_visit_token_check: bool = setting(
-        False, "brokers serve only clients with a visit token, which this master gives to clients"
+        False, "brokers serve only clients with a visit token, which this master issues"
     )
     start_produce_authenticate: bool = setting(
         False, "authenticate producers, here and (by their visit tokens) at brokers"
@@ -107,27 +107,27 @@ class MasterConfig(Section):
         unit="ms",
     )
     auth_valid_time_stamp_period_ms: int = setting(
-        20_000, "how far the clock of a client that signs may be off", unit="ms"
+        20_000, "maximum clock difference of a client that signs", unit="ms"
     )
     need_broker_visit_auth: bool = setting(False, "authenticate brokers")
     visit_name: str = setting("", "user name that brokers authenticate with")
     visit_password: str = setting("", "password that brokers authenticate with")
     max_group_broker_consume_rate: int = setting(
-        1000, "brokers that one member of a group may be served by at most"
+        1000, "maximum number of brokers that serve one member of a group"
     )
     start_offset_reset_check: bool = setting(
-        False, "allow groups to name the offsets they begin at only where they are set up"
+        False, "only groups that are set up may choose their start offsets"
     )
     max_meta_force_update_period_ms: int = setting(
         3 * _MINUTE,
-        "how often members that balance themselves are sent all topic metadata again",
+        "interval of sending all topic metadata to client-balanced groups again",
         unit="ms",
     )
     max_group_rebalance_wait_period: int = setting(2, "unused, as in the original", effect=False)
     max_auto_forbidden_cnt: int = setting(
-        5, "brokers that are not let write by themselves", effect=False
+        5, "brokers that are automatically closed for writes", effect=False
     )
-    rebalance_parallel: int = setting(4, "threads that share out partitions", effect=False)
+    rebalance_parallel: int = setting(4, "threads that assign partitions", effect=False)
     row_lock_wait_dur_ms: int = setting(30_000, "time to get a lock", unit="ms", effect=False)
     rpc_read_timeout_ms: int = setting(10_000, "time for a request", unit="ms", effect=False)
     netty_write_buffer_high_water_mark: int = setting(
@@ -149,11 +149,11 @@ class MasterConfig(Section):
     use_web_proxy: bool = setting(False, "pages of the original", effect=False)
 
     def waits(self) -> Waits:
-        """How long the steps of a broker's start take."""
+        """Return the durations of the steps of a broker's start."""
         return Waits(self.subscribe_wait_ms / 1000, self.publish_wait_ms / 1000)
 
     def broker_account(self) -> tuple[str, str] | None:
-        """Who brokers have to be."""
+        """Return the name and password of brokers."""
         return (self.visit_name, self.visit_password) if self.need_broker_visit_auth else None
 
     def check(self) -> None:
@@ -208,7 +208,7 @@ class MasterSettings(Settings):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by name; then the checks.
+        """Load the defaults, then the file, then `overrides` by name; then check them.
 
         Raises:
             ConfigError: the file or a value cannot be used.
@@ -223,11 +223,11 @@ class MasterSettings(Settings):
         return settings
 
     def listen_host(self) -> str:
-        """Where to listen."""
+        """Return the address to listen on."""
         return listen_host(self.master.bind_address, self.master.host_name)
 
     def _guard(self) -> None:
-        """Warn of settings that protect nothing; raises ConfigError for an open port."""
+        """Warn of settings without protection; raise ConfigError for an open port."""
         host, master = self.listen_host(), self.master
         if not master.need_broker_visit_auth and (
             master.start_visit_token_check
@@ -242,7 +242,7 @@ class MasterSettings(Settings):
             return
         if master.web_port >= 0 and master.conf_mod_auth_token in KNOWN_TOKENS:
             raise ConfigError(
-                f"confModAuthToken is one that anybody knows, and this master listens on {host}: "
+                f"confModAuthToken is publicly known, and this master listens on {host}: "
                 "set another, or webPort=-1"
             )
         open_to = [
@@ -256,7 +256,7 @@ class MasterSettings(Settings):
         ]
         if open_to:
             log.warning(
-                "this master listens on %s and does not authenticate %s: whoever connects may "
+                "this master listens on %s and does not authenticate %s: any client may "
                 "register, read and send (accountsFile, startProduceAuthenticate, "
                 "startConsumeAuthenticate, needBrokerVisitAuth)",
                 host,

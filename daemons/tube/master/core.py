@@ -1,5 +1,6 @@
-"""What a master knows while it is active: who is alive, who holds what, and what administrators
-have set up. Requests and rounds work on it, in one thread; nothing here waits.
+"""The state of an active master: live nodes, their partitions, and the administrators' settings.
+
+Requests and rounds use it in one thread; nothing here waits.
 """
 
 import logging
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Peer(NamedTuple):
-    """Who asks: `host:port`, and whether by TLS."""
+    """The sender of a request: `host:port`, and whether by TLS."""
 
     address: str
     over_tls: bool
@@ -38,7 +39,7 @@ class Peer(NamedTuple):
 
 
 class MemberKey(NamedTuple):
-    """A member of a group, as it is heard of: `id@group`."""
+    """A member of a group, for heartbeats: `id@group`."""
 
     member: str
     group: str
@@ -48,8 +49,9 @@ class MemberKey(NamedTuple):
 
 
 class Core:
-    """The parts. ``is_active`` says whether this master answers; ``address`` names it; ``spawn``
-    begins a task of the daemon."""
+    """The parts. ``is_active`` returns whether this master is active; ``address`` names it;
+    ``spawn``
+    starts a task of the daemon."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Core:
         return clock.monotonic()
 
     def check_active(self, client_id: str) -> None:
-        """Raises ServiceFailure where another master is active: clients ask the next one then
+        """Raises ServiceFailure if another master is active: clients then try the next one
         (TMaster.checkNodeStatus)."""
         if not self.is_active():
             raise ServiceFailure(
@@ -99,7 +101,7 @@ class Core:
             )
 
     def forget(self) -> None:
-        """Begin as after a start: this master was not active for a while, or is not any more."""
+        """Reset to the state of a start: this master was inactive for a while, or is now."""
         self.brokers.clear()
         self.groups.clear()
         self.producers.clear()
@@ -113,23 +115,23 @@ class Core:
         self.groups.leave(key.group, key.member)
 
     def expire(self) -> None:
-        """Let go whoever was not heard of in time."""
+        """Remove nodes without timely heartbeats."""
         now = self.now()
         for key in self.consumer_beats.expired(now):
-            log.info("consumer %s was not heard of in time", key)
+            log.info("consumer %s has timed out", key)
             self.groups.leave(key.group, key.member)
             self.expired["consumer"] += 1
         for producer in self.producer_beats.expired(now):
-            log.info("producer %s was not heard of in time", producer)
+            log.info("producer %s has timed out", producer)
             self.producers.remove(producer)
             self.expired["producer"] += 1
         for broker_id in self.broker_beats.expired(now):
-            log.warning("broker %d was not heard of in time", broker_id)
+            log.warning("broker %d has timed out", broker_id)
             self.brokers.remove(broker_id)
             self.expired["broker"] += 1
 
     def refresh_meta(self, group: Group) -> None:
-        """Tell a group that balances itself what its topics are like now (freshTopicMetaInfo)."""
+        """Send a client-balanced group the present state of its topics (freshTopicMetaInfo)."""
         forbidden = self.catalog.forbidden_topics(group.name)
         found = {}
         for topic in sorted(group.topics):
@@ -148,14 +150,15 @@ class Core:
         group.set_meta(found, now_ms())
 
     def awaited_brokers(self) -> set[int]:
-        """Brokers that consumers may read from, as far as this master knows: it has become active
-        just now, and they have not registered with it yet."""
+        """Return brokers with consumable topics that have not registered yet since this master
+        became
+        active."""
         if self.now() >= self.since + self.config.broker_heartbeat_timeout_ms / 1000:
             return set()
         return self.brokers.awaited()
 
     def allowed_rate(self, group: str) -> int:
-        """How many brokers one member of a group may be served by."""
+        """Return how many brokers may serve one member of a group."""
         control = self.catalog.group_control(group)
         if control is not None and control.broker_client_rate > 0:
             return control.broker_client_rate

@@ -1,11 +1,11 @@
-"""What members of groups are asked to do, one thing at a time (ConsumerEventManager).
+"""The events for members of groups, one at a time (ConsumerEventManager).
 
-head       a member is told of its first event once by each connection; it says in a later
-           heartbeat that it is done, then the next one is its first
-order      while any member of a group still has to let something go, none is told to take
-           anything: so no partition is taken before it is free
-patience   a group whose events are not done gets no new ones; after so many rounds the old ones
-           are dropped, and what the members then say they hold counts
+head       a member gets its first event once per connection; a later heartbeat reports its end,
+           then the next event is its first
+order      while any member of a group still has to release partitions, none gets others: so no
+           partition is assigned before it is free
+timeout    a group with unfinished events gets no new ones; after MOST_ROUNDS rounds the old ones
+           are dropped, and the reports of the members are used
 """
 
 from collections import deque
@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from mq.protocol.tube.codes import EventType
 from mq.protocol.tube.strings import Partition
 
-#: Rounds that a group may take to do what it was asked (TMaster.MAX_BALANCE_DELAY_TIME).
+# Rounds that a group may take for its events (TMaster.MAX_BALANCE_DELAY_TIME).
 MOST_ROUNDS = 10
 
 
 @dataclass(slots=True)
 class Event:
-    """Partitions to let go or to take, of one member."""
+    """Partitions to release or to take, of one member."""
 
     round_id: int
     kind: EventType
     partitions: Sequence[Partition]
-    sent_to: str = ""  # by which connection its member was told of it
+    sent_to: str = ""  # the connection on which its member got it
 
 
 @dataclass(slots=True)
@@ -40,13 +40,13 @@ class GroupEvents:
 
     def __init__(self) -> None:
         self._members: dict[str, _Queues] = {}
-        self._losing = 0  # how many still have to let something go
+        self._losing = 0  # members that still have to release partitions
         self._late_rounds = 0
 
     def add(
         self, member: str, round_id: int, lost: Sequence[Partition], got: Sequence[Partition]
     ) -> None:
-        """Ask a member to let some partitions go, and to take others."""
+        """Let a member release some partitions, and take others."""
         queues = self._members.setdefault(member, _Queues())
         if lost:
             kind = EventType.DISCONNECT if got else EventType.ONLY_DISCONNECT
@@ -57,11 +57,11 @@ class GroupEvents:
             queues.gains.append(Event(round_id, kind, got))
 
     def next(self, member: str, address: str) -> Event | None:
-        """What to tell a member now, if anything; it counts as told, by the connection from there.
+        """Return the event for a member, if any; it counts as sent on that connection.
 
-        One that asks by another connection may not have got the answer that the last one had: it is
-        told again. TubeMQ does not; then its group waits for MOST_ROUNDS. Clients that have been
-        told twice take and let go only what they have not.
+        With another connection the member may not have got the last answer: it gets the event
+        again. TubeMQ does not do that; then its group waits for MOST_ROUNDS. Clients that get an
+        event twice ignore the finished parts.
         """
         queue = self._queue(member)
         if not queue or queue[0].sent_to == address:
@@ -70,11 +70,11 @@ class GroupEvents:
         return queue[0]
 
     def done(self, member: str, round_id: int, kind: int = 0) -> Event | None:
-        """A member has done what it was told; which that was. `kind` is 0 where it does not say.
+        """Remove and return the event that a member has finished. `kind` is 0 if it is not given.
 
-        TubeMQ takes the first event out whatever the member names; here it has to be one that was
-        told, of the round and the kind that are named: an answer that is late, or comes twice,
-        does not end an event that the member has not seen yet, or not done.
+        TubeMQ removes the first event for any report; here it must be a sent one, with the round
+        and kind of the report: a late or repeated report does not end an event that the member has
+        not seen or finished.
         """
         queue = self._queue(member)
         if not queue or not queue[0].sent_to or queue[0].round_id != round_id:
@@ -90,17 +90,17 @@ class GroupEvents:
         return event
 
     def drop(self, member: str) -> None:
-        """Forget what was asked of a member."""
+        """Remove the events of a member."""
         queues = self._members.pop(member, None)
         if queues is not None and queues.losses:
             self._losing -= 1
 
     def pending(self) -> Iterator[str]:
-        """Members that have not done everything."""
+        """Yield members with unfinished events."""
         return iter(list(self._members))
 
     def is_busy(self, alive: Collection[str]) -> bool:
-        """Called once in a round: whether members that live still have to do something.
+        """Return whether live members have unfinished events. Called once per round.
 
         Events that are older than MOST_ROUNDS are dropped.
         """

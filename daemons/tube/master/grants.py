@@ -1,4 +1,4 @@
-"""The access data that a master sends to a broker: visit tokens, and who may consume its topics."""
+"""The access data of a master for a broker: visit tokens, and consume rights of its topics."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from mq.protocol.tube.grants import Grants, Rights, TopicRight, rights_json
 
 
 class BrokerGrants:
-    """Makes them. Without ``authorizes`` brokers get tokens and no rights."""
+    """Builds them. Without ``authorizes`` brokers get tokens and no rights."""
 
     def __init__(self, catalog: Catalog, tokens: VisitTokens, *, authorizes: bool) -> None:
         self._catalog = catalog
@@ -20,7 +20,7 @@ class BrokerGrants:
         catalog.on_change.append(self._changed)
 
     def for_broker(self, broker_id: int, known_id: str) -> Grants:
-        """The access data of a broker, which has the rights of ``known_id`` already."""
+        """Return the access data of a broker, which has the rights of ``known_id`` already."""
         produce = tuple(self._tokens.of(produces=True))
         consume = tuple(self._tokens.of(produces=False))
         if not self._authorizes:
@@ -36,7 +36,7 @@ class BrokerGrants:
         self._rights.clear()
 
     def _rights_of(self, broker_id: int) -> Rights:
-        """The rights for each topic of a broker that not every group may consume."""
+        """Return the rights for each topic of a broker with restricted consumption."""
         found = {}
         for deployed in self._catalog.of_broker(broker_id):
             topic = deployed.topic

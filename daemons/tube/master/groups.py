@@ -1,7 +1,7 @@
-"""Consumer groups: their members, what these agree on, and what each says it holds.
+"""Consumer groups: their members, their common settings, and their reported partitions.
 
-Who comes first says how the group consumes; whoever differs is refused with codes 424 to 430
-(ConsumeGroupInfo). The group goes with its last member.
+The first member determines the settings of the group; members that differ are refused with codes
+424 to 430 (ConsumeGroupInfo). The group is removed with its last member.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from mq.daemons.tube.master.events import GroupEvents
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.strings import Partition, PartitionKey
 
-#: What all clients together may make this process keep. A member costs a few kilobytes.
+# Limits for the memory of all clients together. A member takes a few kilobytes.
 MOST_MEMBERS = 50_000
 MOST_HELD = 20_000  # partitions, by one member
-#: Partitions that members hold, offsets that they name, topics and filter items of groups: some
-#: hundred bytes each.
+#: Partitions and offsets of members, topics and filter items of groups: some hundred bytes
+#: each.
 MOST_KEPT = 1_000_000
 
 
@@ -30,16 +30,16 @@ class Refused(Exception):
 
 
 class ConsumeType(Enum):
-    """How a group gets its partitions; the text is for people."""
+    """How a group gets its partitions; the value is the name for users."""
 
     NORMAL = "normal-consume"
-    BOUND = "bind-consume"  # begins at offsets that it names, when all its members are there
-    CLIENT_BALANCE = "client-reb"  # shares them out itself
+    BOUND = "bind-consume"  # begins at offsets that it names, when all its members are present
+    CLIENT_BALANCE = "client-reb"  # balances by itself
 
 
 @dataclass(slots=True)
 class Member:
-    """A consumer as it has registered."""
+    """A consumer as registered."""
 
     id: str
     group: str
@@ -54,14 +54,14 @@ class Member:
     node_id: int = -1
     selects_big: bool = True
     required: Mapping[PartitionKey, int] = field(default_factory=dict)
-    # What it says it holds; None until it has said so, or had a heartbeat.
+    # The reported partitions; None before a report or heartbeat.
     held: dict[PartitionKey, Partition] | None = None
-    last_assigned: int = UNDEFINED  # of one that balances itself: when it did, in ms
-    meta_id: int = UNDEFINED  # likewise: which metadata it has
+    last_assigned: int = UNDEFINED  # for a client-balanced one: the time of its assignment, in ms
+    meta_id: int = UNDEFINED  # likewise: the id of its metadata
 
 
 class Group:
-    """A group that has members."""
+    """A group with members."""
 
     def __init__(self, founder: Member) -> None:
         self.name = founder.group
@@ -76,28 +76,28 @@ class Group:
         self.events = GroupEvents()
         self.not_allocated = True
         self.bound_rounds = 0  # of a bound group, in which it was allocated
-        self.bound_checks = 0  # in which its members were not all there
-        self.checked = False  # it was once seen that it has members enough for its brokers
+        self.bound_checks = 0  # in which its members were not complete
+        self.checked = False  # it once had enough members for its brokers
         self.check_failed = False
-        self.rate = UNDEFINED  # brokers for each member, when last looked at
+        self.rate = UNDEFINED  # brokers per member, at the last check
         self.fewest_members = UNDEFINED
-        # Members to be given other partitions (admin_rebalance_group_allocate), and for how many
-        # rounds they get nothing; 0: at once.
+        # Members to get other partitions (admin_rebalance_group_allocate), and for how many rounds
+        # they get none; 0: at once.
         self.leaving: dict[str, int] = {}
         self.resting: dict[str, int] = {}
         self._booked: dict[PartitionKey, str] = {}
-        self.meta_id = UNDEFINED  # of topics' metadata, for members that balance themselves
+        self.meta_id = UNDEFINED  # of topics' metadata, for client-balanced members
         self.meta: dict[str, str] = {}
         self.from_max_id = UNDEFINED
 
     @property
     def size(self) -> int:
-        """Topics and filter items, which its members share."""
+        """Return the number of topics and filter items, which its members share."""
         return len(self.topics) + sum(1 + len(items) for items in self.conditions.values())
 
     @property
     def is_waiting_bound(self) -> bool:
-        """Whether it is bound and has not been given its partitions (isUnReadyServerBalance)."""
+        """Whether it is bound and has no partitions yet (isUnReadyServerBalance)."""
         return (
             self.consume_type is ConsumeType.BOUND
             and self.not_allocated
@@ -106,23 +106,23 @@ class Group:
         )
 
     def join(self, member: Member) -> bool:
-        """Take a member in that fits in (`check`); whether it is new."""
+        """Add a member that fits (`check`); return whether it is new."""
         old = self.members.get(member.id)
         if old is not None:
-            # TubeMQ keeps what it knew but for the address and such (updCurConsumerInfo).
+            # TubeMQ keeps the old data except the address and such (updCurConsumerInfo).
             old.over_tls, old.address = member.over_tls, member.address
             old.last_assigned, old.meta_id = member.last_assigned, member.meta_id
             if member.node_id >= 0:
                 old.node_id = member.node_id
             return False
-        # The same, and so kept once.
+        # Equal ones are stored once.
         member.topics, member.conditions = self.topics, self.conditions
         self.members[member.id] = member
         self._book(member)
         return True
 
     def leave(self, member_id: str) -> Member | None:
-        """A member has gone."""
+        """Remove a member."""
         self._booked = {key: m for key, m in self._booked.items() if m != member_id}
         self.leaving.pop(member_id, None)
         self.resting.pop(member_id, None)
@@ -130,18 +130,18 @@ class Group:
         return self.members.pop(member_id, None)
 
     def booked(self) -> dict[PartitionKey, str]:
-        """Of a bound group: who has named an offset for each partition, and so gets it."""
+        """For a bound group: the member that named an offset for each partition, and so gets it."""
         return dict(self._booked)
 
     def offset_of(self, key: PartitionKey) -> int | None:
-        """Where a bound group begins in a partition."""
+        """Return the start of a bound group in a partition."""
         member = self.members.get(self._booked.get(key, ""))
         return member.required.get(key) if member is not None else None
 
     def set_meta(self, meta: Mapping[str, str], now_ms: int) -> None:
-        """Metadata of topics; its id is another if that has changed (updCsmTopicMetaInfo)."""
+        """Set metadata of topics; its id changes with its content (updCsmTopicMetaInfo)."""
         if meta and dict(meta) != self.meta:
-            # TubeMQ goes on telling of topics that are gone, each time as if that were new.
+            # TubeMQ keeps sending removed topics, each time as if they were new.
             self.meta = dict(meta)
             self.meta_id = max(now_ms, self.meta_id + 1)
 
@@ -152,8 +152,9 @@ class Group:
                 self._booked[key] = member.id
 
     def check(self, member: Member) -> None:
-        """Raises Refused where a member does not fit in, with TubeMQ's order, codes and, but for
-        lists, texts (validConsumerInfo)."""
+        """Raises Refused if a member does not fit, with TubeMQ's order, codes and, except for
+        lists, texts
+        (validConsumerInfo)."""
         who = f"[Inconsistency subscribe] {member.id}"
         others = "is inconsistency with other consumers in the group"
         if member.consume_type is not self.consume_type:
@@ -211,7 +212,7 @@ class Group:
 
 
 class Groups:
-    """All groups that have members, by name. A member's id is in one group at most."""
+    """All groups with members, by name. A member's id is in one group at most."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -232,7 +233,7 @@ class Groups:
         return len(self._of_member)
 
     def join(self, member: Member) -> Group:
-        """Take a member into its group, which may begin with it. Raises Refused."""
+        """Add a member to its group, which may be new. Raises Refused."""
         before = self._of_member.get(member.id)
         if before is None and len(self._of_member) >= self.most_members:
             raise Refused(
@@ -240,7 +241,7 @@ class Groups:
             )
         known = self._groups.get(member.group)
         group = Group(member) if known is None else known
-        group.check(member)  # who is refused stays in the group that it was in
+        group.check(member)  # a refused member stays in its present group
         kept = group.size if known is None else 0
         if member.id not in group.members:
             kept += len(member.required)
@@ -249,7 +250,7 @@ class Groups:
                 Code.SERVICE_UNAVAILABLE, "consumers name more topics and offsets than can be kept"
             )
         if before is not None and before != member.group:
-            self.leave(before, member.id)  # TubeMQ would go on with it in both, and mix them up
+            self.leave(before, member.id)  # TubeMQ would keep it in both groups, and confuse them
         group.join(member)
         self._kept += kept
         self._groups[group.name] = group
@@ -257,7 +258,7 @@ class Groups:
         return group
 
     def leave(self, name: str, member_id: str) -> Member | None:
-        """A member has gone, and with the last one the group."""
+        """Remove a member, and with the last one the group."""
         group = self._groups.get(name)
         if group is None:
             return None
@@ -271,7 +272,9 @@ class Groups:
         return member
 
     def hold(self, member: Member, partitions: Mapping[PartitionKey, Partition]) -> bool:
-        """A member says what it holds; whether that is new. Raises Refused if it is too much."""
+        """Record the partitions of a member; return whether they are new. Raises Refused if too
+        many.
+        """
         before = member.held or {}
         kept = self._kept - len(before) + len(partitions)
         if len(partitions) > MOST_HELD or kept > MOST_KEPT:
@@ -283,7 +286,7 @@ class Groups:
         return before.keys() != partitions.keys()
 
     def clear(self) -> None:
-        """Forget all: another master has them now."""
+        """Remove all: another master has them now."""
         self._groups.clear()
         self._of_member.clear()
         self._kept = 0

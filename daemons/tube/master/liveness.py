@@ -1,4 +1,4 @@
-"""Who is alive: nodes that have to be heard of again and again (HeartbeatManager)."""
+"""The liveness of nodes that send heartbeats (HeartbeatManager)."""
 
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
@@ -7,15 +7,15 @@ N = TypeVar("N", bound=Hashable)
 
 
 class Unknown(Exception):
-    """Nothing is known of this node, or not any more: it has to register again."""
+    """This node is unknown, or expired: it must register again."""
 
 
 class Liveness(Generic[N]):
-    """Nodes, and until when each is taken for alive. Times are seconds of a monotonic clock."""
+    """Nodes and their times of expiry. Times are seconds of a monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until: dict[N, float] = {}  # those that were heard of last are last
+        self._until: dict[N, float] = {}  # those with the latest heartbeats are last
 
     def __len__(self) -> int:
         return len(self._until)
@@ -27,25 +27,25 @@ class Liveness(Generic[N]):
         return iter(list(self._until))
 
     def begin(self, node: N, now: float) -> None:
-        """A node has registered, perhaps again."""
+        """Register a node, possibly again."""
         self._until.pop(node, None)
         self._until[node] = now + self._seconds
 
     def renew(self, node: N, now: float) -> None:
-        """It was heard of. Raises Unknown, also where it is only about to be looked for."""
+        """Process its heartbeat. Raises Unknown, also if it has expired but was not removed yet."""
         if self._until.get(node, 0.0) <= now:
             raise Unknown(f"Invalid node id:{node}, you have to append node first!")
         self.begin(node, now)
 
     def end(self, node: N) -> bool:
-        """It has said good bye; whether it was known."""
+        """Unregister it; return whether it was known."""
         return self._until.pop(node, None) is not None
 
     def clear(self) -> None:
         self._until.clear()
 
     def expired(self, now: float) -> list[N]:
-        """Take out and return those that were not heard of in time."""
+        """Remove and return those without a timely heartbeat."""
         gone = []
         for node, until in self._until.items():
             if until > now:

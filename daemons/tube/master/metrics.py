@@ -1,4 +1,4 @@
-"""Metrics: what a TubeMQ master tells of itself to monitoring."""
+"""The metrics of a TubeMQ master."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from mq.daemons.tube.rpc import RpcListener
 
 
 def metrics_of(core: Core, tasks: Tasks, ports: Sequence[RpcListener]) -> Iterator[Metric]:
-    """All of them. Those of clients are told by the master that is active."""
+    """Return all of them. Those of clients are from the active master."""
     active = core.is_active()
     yield of_tasks(tasks)
     yield gauge("mq_tube_master_active", "1 while this master is the active one.", float(active))

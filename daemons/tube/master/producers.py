@@ -1,15 +1,15 @@
-"""The producers that have registered with a master, and what each sends to."""
+"""The producers that have registered with a master, and their topics."""
 
 from mq.daemons.tube.master.groups import Refused
 from mq.protocol.tube.codes import Code
 
-#: What all producers together may make this process keep.
+# Limits for the memory of all producers together.
 MOST_PRODUCERS = 50_000
-MOST_TOPICS = 1_000_000  # that they name; each costs some hundred bytes
+MOST_TOPICS = 1_000_000  # named by producers; each takes some hundred bytes
 
 
 class Producers:
-    """By id."""
+    """The registered producers, by id."""
 
     def __init__(self) -> None:
         self._topics: dict[str, frozenset[str]] = {}
@@ -21,7 +21,7 @@ class Producers:
         return len(self._topics)
 
     def book(self, producer_id: str, topics: frozenset[str]) -> None:
-        """What a producer sends to. Raises Refused if there are too many."""
+        """Record the topics of a producer. Raises Refused if there are too many."""
         if producer_id not in self._topics and len(self._topics) >= self.most:
             raise Refused(Code.SERVICE_UNAVAILABLE, f"there are {self.most} producers already")
         before = self._topics.get(producer_id, frozenset())
@@ -37,11 +37,11 @@ class Producers:
             self._of_topic.setdefault(topic, set()).add(producer_id)
 
     def of(self, topic: str) -> list[str]:
-        """Who sends to a topic."""
+        """Return the producers of a topic."""
         return sorted(self._of_topic.get(topic, ()))
 
     def remove(self, producer_id: str) -> bool:
-        """A producer has gone; whether it was there."""
+        """Remove a producer; return whether it was known."""
         topics = self._topics.pop(producer_id, None)
         self._named -= len(topics or ())
         for topic in topics or ():

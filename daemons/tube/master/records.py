@@ -1,4 +1,4 @@
-"""What a master keeps: settings of the cluster, brokers, topics, groups, and who may consume.
+"""The records of a master: settings of the cluster, brokers, topics, groups, and consume rights.
 
 Each record is a frozen dataclass that reads and writes itself as JSON: the row of a database, the
 value of a key in etcd. Names and defaults are those of TubeMQ's entities (metastore.dao.entity).
@@ -13,17 +13,17 @@ import orjson
 
 from mq.protocol.tube.codes import BROKER_PORT, BROKER_TLS_PORT, BROKER_WEB_PORT, UNDEFINED
 
-#: The topic that every broker has: how far groups have come, hour by hour.
+# The topic that every broker has: hourly offsets of groups.
 SYSTEM_TOPIC = "__offset_history__"
 _MEGABYTE = 1024 * 1024
 
 
 class Malformed(Exception):
-    """What was kept cannot be read. The text says what and why."""
+    """A stored record cannot be read. The text names it and the reason."""
 
 
 class ManageStatus(IntEnum):
-    """What an administrator lets a broker do. Kept values: never renumber."""
+    """The state of a broker as set by an administrator. Stored values: never renumber."""
 
     DRAFT = 1
     ONLINE = 5
@@ -33,7 +33,7 @@ class ManageStatus(IntEnum):
 
     @property
     def text(self) -> str:
-        """As administrators write it."""
+        """The name for administrators."""
         return self.name.lower().replace("_", "-")
 
     @property
@@ -50,14 +50,14 @@ class ManageStatus(IntEnum):
 
     @classmethod
     def of(cls, *, publishes: bool, subscribes: bool) -> "ManageStatus":
-        """What lets a broker do just this."""
+        """Return the status with exactly these permissions."""
         if publishes:
             return cls.ONLINE if subscribes else cls.ONLY_WRITE
         return cls.ONLY_READ if subscribes else cls.OFFLINE
 
 
 class TopicStatus(IntEnum):
-    """How far the end of a topic on a broker has come. Kept values: never renumber."""
+    """The progress of a topic's removal from a broker. Stored values: never renumber."""
 
     OK = 0
     SOFT_DELETE = 1
@@ -71,8 +71,8 @@ class TopicStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Who has made and last changed a record, and when (yyyyMMddHHmmss); its serial is another
-    after each change."""
+    """The users who created and last changed a record, and the times (yyyyMMddHHmmss); its serial
+    changes with each change."""
 
     data_version: int = UNDEFINED
     serial: int = UNDEFINED
@@ -94,7 +94,8 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Props:
-    """What a topic is like on a broker (TopicPropGroup). Cache sizes are in units of 512 KiB and
+    """The properties of a topic on a broker (TopicPropGroup). Cache sizes are in units of 512 KiB
+    and
     512 messages."""
 
     num_topic_stores: int = 1
@@ -129,7 +130,7 @@ class Props:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRecord:
-    """Base of what is kept under a kind and a key."""
+    """Base of the records, which are stored under a kind and a key."""
 
     kind: ClassVar[str] = ""
 
@@ -138,12 +139,12 @@ class CatalogRecord:
         raise NotImplementedError
 
     def encode(self) -> bytes:
-        """As it is kept."""
+        """Return the stored form."""
         return orjson.dumps(self, option=orjson.OPT_SORT_KEYS)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Raises Malformed."""
+        """Decode a stored record. Raises Malformed."""
         try:
             return cls(**_values(cls, orjson.loads(data)))
         except (ValueError, TypeError) as error:
@@ -152,7 +153,7 @@ class CatalogRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings(CatalogRecord):
-    """What goes for the whole cluster (ClusterSettingEntity)."""
+    """The settings of the whole cluster (ClusterSettingEntity)."""
 
     kind: ClassVar[str] = "cluster"
 
@@ -178,7 +179,7 @@ class ClusterSettings(CatalogRecord):
 
 @dataclass(frozen=True, slots=True)
 class BrokerConf(CatalogRecord):
-    """A broker as an administrator has set it up (BrokerConfEntity)."""
+    """A broker as set up by an administrator (BrokerConfEntity)."""
 
     kind: ClassVar[str] = "broker"
 
@@ -217,8 +218,9 @@ class TopicDeploy(CatalogRecord):
 
 @dataclass(frozen=True, slots=True)
 class TopicControl(CatalogRecord):
-    """What goes for a topic on all brokers (TopicCtrlEntity): whether only groups that are allowed
-    to may consume it, and how large a message may be."""
+    """The settings of a topic on all brokers (TopicCtrlEntity): whether only allowed groups may
+    consume
+    it, and the maximum size of a message."""
 
     kind: ClassVar[str] = "topic-control"
 
@@ -235,13 +237,14 @@ class TopicControl(CatalogRecord):
 
 @dataclass(frozen=True, slots=True)
 class GroupControl(CatalogRecord):
-    """What a group may use (GroupResCtrlEntity)."""
+    """The limits of a group (GroupResCtrlEntity)."""
 
     kind: ClassVar[str] = "group"
 
     group: str
     res_check: bool = False
-    broker_client_rate: int = 0  # brokers that one member may be served by at most; 0: as settings
+    # maximum number of brokers that serve one member; 0: as in the settings
+    broker_client_rate: int = 0
     qry_priority: int = 301
     flow_enabled: bool = False
     flow_count: int = 0
@@ -286,7 +289,7 @@ KINDS: dict[str, type[CatalogRecord]] = {
 
 
 def max_msg_bytes(megabytes: int) -> int:
-    """What a producer is told (SettingValidUtils.validAndXfeMaxMsgSizeFromMBtoB)."""
+    """Return the limit for producers (SettingValidUtils.validAndXfeMaxMsgSizeFromMBtoB)."""
     return megabytes * _MEGABYTE
 
 
@@ -295,12 +298,12 @@ def deploy_key(broker_id: int, topic: str) -> str:
 
 
 def consume_key(group: str, topic: str) -> str:
-    """Groups and topics have no slash."""
+    """Return the key; groups and topics have no slash."""
     return f"{topic}/{group}"
 
 
 def touched(old: Audit, *, user: str, date: str, serial: int, version: int = UNDEFINED) -> Audit:
-    """The audit of a record that is changed now."""
+    """Return the audit of a record that is changed now."""
     return replace(
         old,
         serial=serial,
@@ -311,13 +314,13 @@ def touched(old: Audit, *, user: str, date: str, serial: int, version: int = UND
 
 
 def _values(kind: type[Any], found: Any) -> dict[str, Any]:
-    """The attributes of a dataclass from JSON. Raises ValueError."""
+    """Return the attributes of a dataclass from JSON. Raises ValueError."""
     if not isinstance(found, dict):
         raise ValueError("no JSON object")
     declared = {one.name: one.type for one in fields(kind)}
     unknown = found.keys() - declared
     if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not known here; a later release wrote it")
+        raise ValueError(f"{', '.join(sorted(unknown))}: unknown; a later release wrote it")
     return {name: _value(declared[name], value, name) for name, value in found.items()}
 
 

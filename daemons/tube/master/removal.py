@@ -1,4 +1,4 @@
-"""Topics that a broker has removed are forgotten (delCleanedTopicDeployInfo)."""
+"""Records of removed topics are deleted (delCleanedTopicDeployInfo)."""
 
 import logging
 from collections.abc import Iterable
@@ -13,10 +13,12 @@ log = logging.getLogger(__name__)
 
 
 def forget_removed(core: Core, broker_id: int, topics: Iterable[str]) -> None:
-    """Forget those of these topics that the broker was told to remove. Begins a change and does not
-    wait for it: the broker says so again where it fails."""
+    """Delete the records of these topics if the broker was to remove them.
+
+    It starts a change and does not wait for it: if it fails, the broker reports the topics
+    again."""
     found = (topic for topic in topics if _is_to_go(core, broker_id, topic))
-    gone = list(islice(found, MOST_CHANGES))  # the broker tells of the others again
+    gone = list(islice(found, MOST_CHANGES))  # the broker reports the others again
     if not gone:
         return
 

@@ -1,9 +1,9 @@
-"""Where a master keeps its records, so that what was answered is there after any end.
+"""The storage of a master's records: acknowledged changes survive any crash.
 
-alone     a database of SQLite: one transaction for each change, on the disk before it counts
-of a set  etcd, which also says who is active (docs/decisions/0065): a change is compared with
-          the leader's key and with what its keys were, so a master that is not active any more
-          changes nothing, and a write that was given up does not come late
+alone     a SQLite database: one transaction for each change, on the disk before it is in effect
+in a set  etcd, which also elects the active master (docs/decisions/0065): a change is compared with
+          the leader's key and with the previous state of its keys, so a master that is no longer
+          active changes nothing, and an abandoned write has no late effect
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Kind and key.
+# Kind and key.
 Key = tuple[str, str]
-#: What is to be kept from now on; None deletes.
+# The new records; None deletes.
 Changes = Mapping[Key, CatalogRecord | None]
 
 SCHEMA = 1
 
-#: Records in one change: etcd takes 128 operations and as many comparisons in a transaction, unless
-#: it is set otherwise (--max-txn-ops), and one comparison is of the leader's key.
+#: Records in one change: etcd accepts 128 operations and as many comparisons in a transaction by
+#: default (--max-txn-ops), and one comparison is for the leader's key.
 MOST_CHANGES = 100
 
 
 class StorageError(Exception):
-    """A change may or may not have been kept; or nothing can be read. The text says why."""
+    """The outcome of a change is unknown; or nothing can be read. The text explains it."""
 
 
 class NotActive(StorageError):
-    """Another master is active: the change was not kept."""
+    """Another master is active: the change was not stored."""
 
 
 class Storage(Protocol):
-    """Keeps records."""
+    """Stores records."""
 
     async def load(self) -> list[CatalogRecord]:
-        """All of them. Raises StorageError."""
+        """Return all of them. Raises StorageError."""
         ...
 
     async def keep(self, changes: Changes) -> None:
-        """All of the changes, or none; they are durable when it returns.
+        """Store all of the changes, or none; they are durable when it returns.
 
-        Raises StorageError: it is not known which.
+        Raises StorageError: the outcome is unknown.
         """
         ...
 
@@ -72,7 +72,7 @@ class SqliteStorage:
         except database.OperationalError as error:
             self._thread.stop()
             if "locked" in str(error):
-                raise InUse(f"{self._path}: another master has it") from None
+                raise InUse(f"{self._path}: another master uses it") from None
             raise CannotStart(f"{self._path}: {error}") from None
         except (database.Error, OSError) as error:
             self._thread.stop()
@@ -102,7 +102,7 @@ class SqliteStorage:
         return found
 
     def _open(self) -> None:
-        make_folder(self._path.parent)  # its name, too, has to survive a power cut
+        make_folder(self._path.parent)  # its name, too, must survive a power cut
         connection = database.connect(self._path)
         try:
             (schema,) = connection.execute("PRAGMA user_version").fetchone()
@@ -143,7 +143,7 @@ class SqliteStorage:
 
 
 class EtcdStorage:
-    """Keys below a prefix that ends in "/"."""
+    """Keys with a prefix that ends in "/"."""
 
     def __init__(self, etcd: "Etcd", prefix: str, leadership: "Leadership") -> None:
         self._etcd = etcd
@@ -188,7 +188,7 @@ class EtcdStorage:
 def _decoded(kind: str, key: str, value: bytes) -> CatalogRecord:
     known = KINDS.get(kind)
     if known is None:
-        raise StorageError(f"{kind}/{key}: not known here; a later release wrote it")
+        raise StorageError(f"{kind}/{key}: unknown; a later release wrote it")
     try:
         record = known.decode(value)
     except Malformed as error:

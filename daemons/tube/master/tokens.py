@@ -1,6 +1,6 @@
-"""Visit tokens: a client shows one to a broker to prove that the master has accepted it.
+"""Visit tokens: a client sends one to a broker to prove that the master has accepted it.
 
-A token is 63 random bits. Producers and consumers have tokens of their own, because a master may
+A token is 63 random bits. Producers and consumers have separate tokens, because a master may
 authenticate one kind and not the other. Tokens are renewed before they expire. A client gets the
 token of the previous period, which every broker has known for a whole period. A broker gets the
 previous, the current and the next one (SimpleVisitTokenManager sends the last two).
@@ -8,7 +8,7 @@ previous, the current and the next one (SimpleVisitTokenManager sends the last t
 
 from mq.client.machine import random_ids
 
-_KEPT = 3  # tokens of a kind that are valid at the same time
+_KEPT = 3  # valid tokens of a kind at the same time
 
 
 class VisitTokens:
@@ -19,18 +19,18 @@ class VisitTokens:
         self._by_kind = {produces: [_random()] * _KEPT for produces in (True, False)}
 
     def for_clients(self, *, produces: bool) -> int:
-        """The token of a producer or of a consumer."""
+        """Return the token of a producer or of a consumer."""
         return self._by_kind[produces][-2]
 
     def of(self, *, produces: bool) -> list[int]:
-        """All valid tokens of a kind, the oldest first."""
+        """Return all valid tokens of a kind, the oldest first."""
         return list(self._by_kind[produces])
 
     @property
     def for_brokers(self) -> str:
-        """The tokens of both kinds as Java's broker reads them.
+        """Return the tokens of both kinds in the form for Java's broker.
 
-        It remembers six and drops the oldest first, so the kinds alternate.
+        It keeps six and drops the oldest first, so the kinds alternate.
         """
         pairs = zip(self._by_kind[True], self._by_kind[False], strict=True)
         return ",".join(str(token) for pair in pairs for token in pair)
@@ -43,5 +43,5 @@ class VisitTokens:
 
 
 def _random() -> int:
-    """63 random bits, and not 0, which is what a request without a token has."""
+    """Return 63 random bits except 0, which a request without a token has."""
     return int.from_bytes(random_ids.random_bytes(8)) >> 1 or 1

@@ -1,7 +1,7 @@
-"""Where topics can be consumed and produced: what brokers have said, and what they are let do.
+"""The topics that can be consumed and produced: the brokers' reports, and their status.
 
-Consumers see a topic before producers do, so that nothing is sent that nobody could be asked to
-read (BrokerPSInfoHolder, BrokerTopicInfoView).
+Consumers see a topic before producers do, so that no message is sent before consumers can read it
+(BrokerPSInfoHolder, BrokerTopicInfoView).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ class TopicView:
         self._brokers: dict[int, set[str]] = {}
 
     def replace(self, broker_id: int, topics: Mapping[str, TopicInfo]) -> None:
-        """All that a broker has."""
+        """Set the topics of a broker."""
         self.remove(broker_id)
         for name, topic in topics.items():
             self._topics.setdefault(name, {})[broker_id] = topic
@@ -38,13 +38,13 @@ class TopicView:
         return self._topics.get(topic, {}).get(broker_id)
 
     def of(self, topic: str) -> Iterator[TopicInfo]:
-        """A topic on its brokers, by id."""
+        """Yield a topic on its brokers, by id."""
         there = self._topics.get(topic, {})
         yield from (there[broker_id] for broker_id in sorted(there))
 
 
 class Views:
-    """Both views, and which brokers take part."""
+    """Both views, and the participating brokers."""
 
     def __init__(self) -> None:
         self.consumed = TopicView()
@@ -53,7 +53,7 @@ class Views:
         self._subscribable: set[int] = set()
 
     def begin(self, broker_id: int, status: ManageStatus, topics: Mapping[str, TopicInfo]) -> None:
-        """A broker that was here before, or that other master knew, goes on as it was."""
+        """Add a broker that was known before, or to another master, in its previous state."""
         self.set_status(broker_id, status)
         self.consumed.replace(broker_id, topics)
         self.produced.replace(broker_id, topics)
@@ -66,11 +66,12 @@ class Views:
             members.add(broker_id) if is_in else members.discard(broker_id)
 
     def show_consumers(self, broker_id: int, topics: Mapping[str, TopicInfo]) -> bool:
-        """Show consumers what a broker has; whether producers may see it at once: nothing is new.
+        """Show the topics of a broker to consumers; return whether producers may see them at once,
+        since
+        nothing is new.
 
-        Producers see at once what is not there any more, or not to be sent to any more; in topics
-        that they do not know, and in more partitions than before, they see nothing yet
-        (fastUpdBrokerTopicConfInfo; there fewer partitions wait, too).
+        Producers see removals and closed topics at once; new topics and additional partitions are
+        not shown to them yet (fastUpdBrokerTopicConfInfo; there fewer partitions wait, too).
         """
         self.consumed.replace(broker_id, topics)
         shown: dict[str, TopicInfo] = {}
@@ -91,22 +92,22 @@ class Views:
         self.produced.replace(broker_id, topics)
 
     def remove(self, broker_id: int) -> None:
-        """A broker has gone."""
+        """Remove a broker."""
         self._publishing.discard(broker_id)
         self._subscribable.discard(broker_id)
         self.consumed.remove(broker_id)
         self.produced.remove(broker_id)
 
     def status(self, broker_id: int) -> tuple[bool, bool]:
-        """Whether a broker takes part for producers, and for consumers."""
+        """Return whether a broker participates for producers, and for consumers."""
         return broker_id in self._publishing, broker_id in self._subscribable
 
     def partitions(self, topics: Iterable[str]) -> list[Partition]:
-        """What groups that read these topics share out, in order."""
+        """Return the partitions for groups that consume these topics, in order."""
         return sorted(partition for topic in topics for partition in self.partitions_of(topic))
 
     def partitions_of(self, topic: str) -> list[Partition]:
-        """The same of one topic."""
+        """Return the same for one topic."""
         found = []
         for info in self.consumed.of(topic):
             if info.accept_subscribe and info.broker.broker_id in self._subscribable:
@@ -117,7 +118,7 @@ class Views:
         return sorted(found)
 
     def most_brokers(self, topics: Collection[str]) -> int:
-        """How many brokers that topic has which has most; -1 if there is none."""
+        """Return the number of brokers of the topic with the most; -1 without topics."""
         counts = [
             sum(info.broker.broker_id in self._subscribable for info in self.consumed.of(topic))
             for topic in topics
@@ -125,7 +126,9 @@ class Views:
         return max((count for count in counts if count), default=-1)
 
     def for_producers(self, sizes: Mapping[str, int]) -> list[str]:
-        """Where topics may be sent; `sizes` has the largest message of each, in bytes."""
+        """Return the brokers of topics for sending; `sizes` has the maximum message size of each,
+        in bytes.
+        """
         found = []
         for topic, size in sizes.items():
             brokers = tuple(
@@ -138,6 +141,6 @@ class Views:
         return found
 
     def subscribable(self, broker_id: int, topic: str) -> bool:
-        """Whether a broker lets a topic be consumed now."""
+        """Return whether a topic can be consumed at a broker now."""
         info = self.consumed.get(broker_id, topic)
         return info is not None and info.accept_subscribe and broker_id in self._subscribable

@@ -1,4 +1,4 @@
-"""A port of TubeMQ with one handler, and peers that send it whatever bytes."""
+"""A port of TubeMQ with one handler, and clients that send arbitrary bytes."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ async def serving(
 
 
 class Client:
-    """A peer that sends whatever bytes, and reads frames."""
+    """A client that sends arbitrary bytes, and reads frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -62,7 +62,7 @@ class Client:
         self.writer.write(b"".join(frames))
 
     async def frame(self) -> tuple[int, bytes] | None:
-        """The next frame; None if the connection has been closed."""
+        """Return the next frame; None if the connection has been closed."""
         while not self._frames:
             data = await self.reader.read(65536)
             if not data:

@@ -27,7 +27,7 @@ def _quick_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def cluster(tmp: Path, **asks: Any) -> AsyncIterator[tuple[Masters, Broker, Client]]:
-    """A master, and a broker 1 with the topic demo; a client that has shown nothing."""
+    """A master, and a broker 1 with the topic demo; a client without tokens."""
     async with (
         running(tmp / "master", **asks) as masters,
         Broker(_settings(tmp, masters)) as broker,
@@ -139,7 +139,7 @@ async def test_tokens_overlap_when_they_are_renewed_and_expire_after_that(tmp_pa
         token = await produce_token(masters)
         for _ in range(2):
             masters.core.tokens.renew()
-            later = await produce_token(masters)  # the broker does not know of the renewal yet
+            later = await produce_token(masters)  # the broker has not got the renewed one yet
             assert (await client.send(b"x", **shows(later))).success
             await beat(broker)
             assert (await client.send(b"x", **shows(token))).success
@@ -176,7 +176,7 @@ async def test_groups_that_may_not_consume_are_refused_by_the_broker(tmp_path: P
             "admin_add_group_filtercond_info", **topic, groupName="some", **limits
         )
         await beat(broker)
-        assert (await client.get()).errCode == 411  # its registration has gone
+        assert (await client.get()).errCode == 411  # its registration has expired
         assert (await client.register()).errCode == 450
         assert (await client.register(groupName="friends")).success
         for items, code in (([], 455), (["a", "c"], 455), (["b"], 200)):

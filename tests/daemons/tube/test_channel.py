@@ -1,4 +1,4 @@
-"""What one connection to a TubeMQ server may send, and make it hold."""
+"""Limits of one connection to a TubeMQ server: requests and memory."""
 
 import asyncio
 import contextlib

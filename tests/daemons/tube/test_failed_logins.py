@@ -1,4 +1,4 @@
-"""How often an address may try a secret."""
+"""The limit for attempts of an address with secrets."""
 
 import pytest
 

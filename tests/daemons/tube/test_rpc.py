@@ -115,7 +115,7 @@ def test_requests_are_answered_in_any_order() -> None:
         (
             KeyError("secret"),
             "java.lang.Exception",
-            "KeyError: the server failed, and has logged why",
+            "KeyError: internal error; for details see the server's log",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A TubeMQ master and a broker in one process, and the fixture that has them."""
+"""A TubeMQ master and a broker in one process, and its fixture."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ async def test_topics_can_be_sent_to_and_consumed_at_once(tmp_path: Path) -> Non
         assert len(views.partitions(["one", "two"])) == 5
         assert pair.broker.address in str(views.partitions(["one"])[0].broker.address)
         assert pair.master_address in pair.ready_text()
-    # What was made is there afterwards, though the ports are others.
+    # The topics exist afterwards, although the ports differ.
     async with standalone(tmp_path, {}) as pair:
         await pair.create_topic("two")
         assert len(pair.master.core.brokers.views.partitions(["one", "two"])) == 5

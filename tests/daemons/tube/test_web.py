@@ -1,4 +1,4 @@
-"""The administration port: what it answers, and what it does not let peers do."""
+"""The administration port: its answers, and its limits for clients."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ METHODS = Methods(
 
 
 async def exchange(port: int, *requests: bytes) -> bytes:
-    """All that the server says to what is sent at once, until it closes the connection."""
+    """Return all answers to data that is sent at once, until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"".join(requests))
     async with asyncio.timeout(30):
@@ -86,7 +86,7 @@ async def exchange(port: int, *requests: bytes) -> bytes:
 
 
 async def answer_or_end(port: int, request: bytes) -> bytes:
-    """The same, and nothing where the server resets the connection."""
+    """Return the same, and nothing if the server resets the connection."""
     try:
         return await exchange(port, request)
     except ConnectionResetError:
@@ -377,7 +377,7 @@ def test_a_peer_that_takes_no_answers_gets_no_more_of_them() -> None:
             await asyncio.sleep(0)
         assert server.calls == calls
         answers = 0
-        while answers < 200:  # when it takes them it gets all
+        while answers < 200:  # when it reads them it gets all
             answers += (await reader.readuntil(b"HTTP/1.1 200 OK")).count(b"HTTP/1.1 200 OK")
             await reader.readuntil(b"\r\n\r\n")
             await reader.readexactly(1_000_002)
@@ -438,7 +438,7 @@ def test_of_long_answers_one_at_a_time_is_made_and_taken_while_others_are_answer
             long = b"GET /?method=large&size=30000000 HTTP/1.1\r\nConnection: close\r\n\r\n"
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1000)
             writer.write(long)
-            await reader.readline()  # the rest is not taken
+            await reader.readline()  # the rest is not read
             second = asyncio.ensure_future(exchange(server.port, long))
             for _ in range(3):
                 assert b'"result":true' in await exchange(

@@ -1,7 +1,7 @@
-"""Up to where all of a store is on the disk: the file `checkpoint` in its folder. Ours.
+"""The durable part of a store: the file `checkpoint` in its folder. Our own.
 
 28 bytes: magic, offset in the data, offset in the index (i64 each), CRC-32 of these 24 (u32). Java
-ignores it, and only adds behind what it says.
+ignores it, and only appends after these offsets.
 """
 
 import struct
@@ -18,15 +18,15 @@ _MAGIC = b"mq-tube1"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Offsets: everything before them is on the disk, and every record before the one has its
-    record of the index before the other."""
+    """Offsets: all data before them is on the disk, and the index of every record before the first
+    is before the second."""
 
     data: int
     index: int
 
 
 def read(path: Path) -> Checkpoint | None:
-    """What the file says; None without one. Raises OSError for one that cannot be read."""
+    """Return the checkpoint; None without a file. Raises OSError if it cannot be read."""
     return read_with_backup(path, _decode)
 
 

@@ -1,4 +1,4 @@
-"""Why a store takes no message."""
+"""The reasons for refusing a message."""
 
 import errno
 from enum import StrEnum
@@ -9,15 +9,15 @@ UNAVAILABLE = 503  # SERVICE_UNAVAILABLE: Java's producers leave this broker alo
 
 
 class FlushMode(StrEnum):
-    """What the answer to a send promises (docs/decisions/0064)."""
+    """The durability of an acknowledged message (docs/decisions/0064)."""
 
     sync = "sync"  # on the disk: survives a power cut
-    os = "os"  # written to the file: survives the end of the process, kill -9 included
-    memory = "memory"  # taken: what is not yet written is lost with the process, as Java has it
+    os = "os"  # written to the file: survives the end of the process, including kill -9
+    memory = "memory"  # accepted: unwritten messages are lost with the process, as in Java
 
 
 class Refused(Exception):
-    """A message was not stored; ``code`` is what its sender is told."""
+    """A message was not stored; ``code`` is sent to its sender."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -25,6 +25,6 @@ class Refused(Exception):
 
 
 def of_error(error: OSError) -> Refused:
-    """What a sender is told of a write that failed; the log is as it was before."""
+    """Return the refusal for a failed write; the log is unchanged."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Refused(OVERFLOW if full else FAILED, f"the store cannot be written: {error.strerror}")

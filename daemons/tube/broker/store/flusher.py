@@ -1,8 +1,8 @@
 """The thread that fsyncs for all stores of a broker.
 
-One fsync answers all sends that it covers: what comes while it runs waits for the next one. Each
-store that has changed gets a checkpoint now and then, in the same thread: of two fsyncs of a file
-at a time only one is told that something could not be written, and the other would say it was.
+One fsync covers all earlier sends: those that arrive during it wait for the next one. Each changed
+store gets a checkpoint at intervals, in the same thread: with two simultaneous fsyncs of a file
+only one gets the error of a failed write, and the other would report success.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ CHECKPOINT_SECONDS = 10.0
 
 
 class Flusher:
-    """Flushes the stores that ask for it, and each store that has changed now and then."""
+    """Flushes the stores that request it, and checkpoints changed stores at intervals."""
 
     def __init__(self) -> None:
         self._thread = threads.DiskThread("tube-flush")
@@ -70,20 +70,20 @@ class Flusher:
         self._thread.submit(sync, done)
 
     async def settle(self) -> None:
-        """Return when no flush runs and none is due: when nobody asks for any more."""
+        """Wait until no flush runs and none is due."""
         while self._busy:
             await self._idle.wait()
             await asyncio.sleep(0)
 
     async def run_checkpoints(self, stores: Iterable[TopicStore]) -> None:
-        """Write checkpoints until cancelled; ``stores`` is looked at anew each time."""
+        """Write checkpoints until cancelled; ``stores`` is iterated each time."""
         while True:
             await asyncio.sleep(CHECKPOINT_SECONDS)
             for store in list(stores):
                 await self.checkpoint(store)
 
     async def checkpoint(self, store: TopicStore) -> None:
-        """Have all of a store on the disk, and say so in its checkpoint, if it has changed."""
+        """Put all of a store on the disk, and write its checkpoint, if it has changed."""
         begun = store.checkpointing()
         if begun is None:
             return
@@ -104,7 +104,7 @@ class Flusher:
         except asyncio.CancelledError:
             await asyncio.gather(task, return_exceptions=True)
             raise
-        except OSError as unwritten:  # what it would have said is so all the same
+        except OSError as unwritten:  # the checkpoint would still be true
             log.error("%s: no checkpoint: %s", store.key, unwritten,
                       extra={"failure": f"checkpoints of {store.key}"})  # fmt: skip
             return
@@ -113,7 +113,7 @@ class Flusher:
         store.checkpointed(reached, segments, error)
 
     async def run(self, work: Callable[[], None]) -> None:
-        """Do something with files when no fsync and no checkpoint is under way. Raises OSError."""
+        """Do work on files while no fsync and no checkpoint runs. Raises OSError."""
         task = asyncio.ensure_future(self._thread.run(work))
         try:
             await asyncio.shield(task)
@@ -122,13 +122,13 @@ class Flusher:
             raise
 
     async def close(self) -> None:
-        """Wait for what runs and end the thread."""
+        """Wait for running work and end the thread."""
         await self.settle()
         self._thread.stop()
 
 
 def _hold(segments: list[tuple[Segment, int]], count: int) -> None:
-    """Files that are fsynced are not deleted meanwhile: that would be taken for a failing disk."""
+    """Prevent the deletion of files during an fsync: it would count as a disk failure."""
     for segment, _ in segments:
         segment.readers += count
 

@@ -10,9 +10,9 @@ DATA_SUFFIX = ".tube"
 INDEX_SUFFIX = ".index"
 INDEX_FOLDER = "index"
 CHECKPOINT = "checkpoint"  # ours; Java reads files by their suffix
-DAMAGED = "damaged"  # ours: what a recovery has cut
+DAMAGED = "damaged"  # ours: parts that a recovery has cut
 
-#: Partitions of store n are numbered from n times this on (TBaseConstants.META_STORE_INS_BASE).
+# Partition numbers of store n start at n times this (TBaseConstants.META_STORE_INS_BASE).
 STORE_BASE = 10_000
 
 HEAD = struct.Struct(
@@ -40,8 +40,8 @@ INDEX = struct.Struct(
 )
 INDEX_SIZE = INDEX.size  # 28
 
-# 20 MiB that a cluster may allow, and 8 MiB that Java leaves for what is around them
-# (DataStoreUtils.STORE_MAX_MESSAGE_STORE_LEN). A longer record is none.
+# 20 MiB that a cluster may allow, and 8 MiB that Java reserves for the rest
+# (DataStoreUtils.STORE_MAX_MESSAGE_STORE_LEN). A longer record is invalid.
 MAX_RECORD = HEAD_SIZE + 28 * 1024 * 1024
 
 assert (HEAD_SIZE, INDEX_SIZE) == (52, 28)
@@ -52,5 +52,5 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 def store_key(topic: str, store_id: int) -> str:
-    """The name of a store's folder."""
+    """Return the name of a store's folder."""
     return f"{topic}-{store_id}"

@@ -8,41 +8,41 @@ from mq.daemons.tube.broker.store.segments import Segments
 from mq.daemons.tube.broker.store.selection import APART, JOINS, select
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 
-# Bytes of the index that are read at once: most gets need no more.
+# Bytes of the index that are read at once: enough for most gets.
 _PIECE = 1024 * INDEX_SIZE
 _MOST = 4 * 1024 * 1024  # of a span
 
 
 class ReadRequest(NamedTuple):
-    """What is asked for: index offset, filter codes (None: all), bytes, bytes of index to scan."""
+    """A request: index offset, filter codes (None: all), bytes, bytes of index to scan."""
 
     partition: int
     offset: int
     codes: Set[int] | None
     limit: int
     scan: int
-    joined: bool = True  # records are read together; what is between them is, too
+    joined: bool = True  # read records together, with the bytes between them
 
 
 class ReadResult(NamedTuple):
-    """What was read. ``pieces`` are records as they are in the files, with others in between."""
+    """The data of a read. ``pieces`` are records as in the files, with others in between."""
 
     pieces: list[bytes]
     size: int  # of the records, heads included
-    scanned: int  # bytes of the index that were passed
-    last: int  # where the data ends that was looked at; -1 if none was
-    records: int  # that are wanted
-    bad: int  # records of the index that are damaged, and passed over
+    scanned: int  # bytes of the index that were scanned
+    last: int  # the end of the scanned data; -1 without any
+    records: int  # number of wanted ones
+    bad: int  # damaged records of the index, which are skipped
 
 
 def read(store: TopicStore, wish: ReadRequest, *, wait: bool = False) -> ReadResult:
-    """Read on the event loop. Raises OSError, BlockingIOError where a disk is to be waited for."""
+    """Read on the event loop. Raises OSError, BlockingIOError if the data is not in memory."""
     bounds = store.min_data, store.max_data
     return _read(store.data, store.index, bounds, store.max_index, wish, wait)
 
 
 class ThreadRead:
-    """The same for a thread: of the files as they are now, which stay until `end`."""
+    """The same for a thread, on the present files, which exist until `end`."""
 
     def __init__(self, store: TopicStore, wish: ReadRequest) -> None:
         self._data = store.data.snapshot()
@@ -58,7 +58,7 @@ class ThreadRead:
         return _read(self._data, self._index, self._bounds, self._most, self._wish, True)
 
     def end(self) -> None:
-        """To be called on the loop, once."""
+        """Release the files. Called on the loop, once."""
         for segment in (*self._data.segments, *self._index.segments):
             segment.readers -= 1
 
@@ -76,7 +76,7 @@ def _read(
     size, last, count, bad = 0, -1, 0, 0
     joins = JOINS if wish.joined else APART
     segment = index.at(offset)
-    if segment is not None:  # one file at a time, as Java reads: what is next is for the next get
+    if segment is not None:  # one file at a time, as in Java: the rest is for the next get
         end = min(end, segment.end)
     while offset < end:
         piece = bytes(_part(index, offset, min(_PIECE, end - offset), wait))
@@ -100,7 +100,7 @@ def _span(data: Segments, start: int, end: int, wait: bool) -> bytes:
 
 
 def _on(data: Segments, start: int, end: int, read: bytes, wait: bool) -> bytes:
-    """The rest of a span that goes on in the next file, too."""
+    """Return the rest of a span that continues in the next file."""
     pieces = [read]
     start += len(read)
     while start < end:
@@ -112,12 +112,14 @@ def _on(data: Segments, start: int, end: int, read: bytes, wait: bool) -> bytes:
     return b"".join(pieces)
 
 
-# What is read on the event loop goes here first: memory that the kernel has given already.
+# Buffer for reads on the event loop: its memory is allocated once.
 _buffer = memoryview(bytearray(_MOST))
 
 
 def _part(segments: Segments, offset: int, size: int, wait: bool) -> memoryview:
-    """Bytes of a file; without ``wait``, on the event loop, they are good until the next ones."""
+    """Return bytes of a file; without ``wait``, on the event loop, they are valid until the next
+    call.
+    """
     if wait:
         return memoryview(segments.read(offset, size))
     buffer = _buffer[:size] if size <= _MOST else memoryview(bytearray(size))

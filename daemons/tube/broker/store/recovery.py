@@ -1,20 +1,19 @@
-"""How a store comes back.
+"""Recovery of a store.
 
-The data files are the truth; the index is made from them where it may be wrong.
+The data files are authoritative; the index is rebuilt from them if it may be wrong.
 
-1. Choose where to begin: at the checkpoint, before which all is on the disk; without one, which is
-   what Java leaves, at the last data file that has something in it. If the index ends before that,
-   further back.
-2. If that is before the checkpoint, lower the checkpoint: what it vouched for is made again.
-3. Read record after record: token, length, checksum of the payload, its offset in the index, and
-   whether the index has the same of it. The first bad one is the end of the data. What the index
-   has otherwise is made again from the data; what it has behind the end goes.
-4. What is cut of the data is kept in `damaged/` first, and reported: offset, bytes, why.
-5. Write what was read once more, where it is, and fsync it with what was made; write the
-   checkpoint, before anything is served.
+1. Choose the start: the checkpoint, before which everything is on the disk; without one, as from
+   Java, the last data file with content. If the index ends before that, further back.
+2. If that is before the checkpoint, lower the checkpoint: its guarantee no longer holds. 3. Read
+record after record: token, length, checksum of the payload, its offset in the index, and
+   whether the index matches. The first invalid one is the end of the data. Wrong parts of the index
+   are rebuilt from the data; its part after the end is removed.
+4. Copy the removed data to `damaged/` first, and report it: offset, bytes, reason. 5. Rewrite the
+read part in place, and fsync it with the rebuilt index; write the checkpoint, before
+   anything is served.
 
-A kill anywhere amid this leaves a store that the next start recovers the same way: nothing is cut
-before its copy is on the disk, and the checkpoint never says more than is there.
+After a kill during this the next start recovers the store in the same way: nothing is removed
+before its copy is on the disk, and the checkpoint never covers more than exists.
 """
 
 import errno
@@ -49,27 +48,27 @@ from mq.daemons.tube.broker.store.segments import Segment, Segments, create, fou
 
 _READ_AT_ONCE = 4 * 1024 * 1024
 _CRC_MASK = 0x7FFF_FFFF
-# A last file that was not written to for so long gets a successor, so that it can go with time
+# A last file without writes for this time gets a successor, so that it can expire
 # (DataStoreUtils.MAX_FILE_NO_WRITE_DURATION).
 _STALE_MS = 2 * 24 * 3600 * 1000
 
 
 @dataclass
 class RecoveredStore:
-    """A store that can be served: its files, and what there is to say about it."""
+    """A store that can be served: its files, and the notes about it."""
 
     data: Segments
     index: Segments
     checkpoint: Checkpoint
     damages: list[Damage] = field(default_factory=list)
-    records: int = 0  # that were read and verified
-    reindexed: int = 0  # bytes of the index that were made from the data
+    records: int = 0  # read and verified ones
+    reindexed: int = 0  # bytes of the index that were rebuilt from the data
 
 
 def recover(folder: Path, data_size: int, index_size: int) -> RecoveredStore:
-    """Open the store in a folder, made if there is none.
+    """Open the store in a folder; create it if it does not exist.
 
-    Raises OSError, and StoreLoadError where a human has to look first; nothing was cut then.
+    Raises OSError, and StoreLoadError if a person must decide; nothing was removed then.
     """
     make_folder(folder / INDEX_FOLDER)
     safe = checkpoints.read(folder / CHECKPOINT)
@@ -93,7 +92,7 @@ def _open(folder: Path, suffix: str, size: int, opened: list[Segment]) -> Segmen
 
 
 class _Bad(Exception):
-    """What is at an offset of the data is no record. The text says why."""
+    """The data at an offset is not a record. The text explains it."""
 
 
 class _Recovery:
@@ -126,14 +125,14 @@ class _Recovery:
         )
 
     def _lower_checkpoint(self, begin: Checkpoint) -> None:
-        """Have the file vouch for no more than is not made again now."""
+        """Lower the checkpoint to the start of the rebuilt part."""
         if self._safe is not None and begin.data < self._safe.data:
             checkpoints.write(self._folder / CHECKPOINT, begin)
 
     # the files as a sequence ------------------------------------------------------------------
 
     def _join_data(self) -> None:
-        """Have the data files follow each other; what is behind a gap of a power cut goes."""
+        """Make the data files contiguous; files after a gap from a power cut are removed."""
         segments = self._data.segments
         for number, (one, following) in enumerate(pairwise(segments)):
             if one.end == following.start:
@@ -141,16 +140,16 @@ class _Recovery:
             if self._safe is None or one.end < self._safe.data:
                 raise StoreLoadError(
                     f"{one.path} ends at {one.end}, and {following.path.name} is the next file: "
-                    f"bytes are missing or too many. Put back what was taken, or move "
+                    f"bytes are missing or too many. Restore the missing files, or move "
                     f"{following.path.name} and all later ones away"
                 )
-            self._set_aside(number + 1, "the data ends before this file")
+            self._quarantine(number + 1, "the data ends before this file")
             break
         if not segments:
             start = self._safe.data if self._safe is not None else 0
             self._adopt(self._data, create(self._folder, DATA_SUFFIX, start))
 
-    def _set_aside(self, first: int, why: str) -> None:
+    def _quarantine(self, first: int, why: str) -> None:
         for segment in self._data.segments[first:]:
             size = segment.end - segment.start
             if size:
@@ -166,7 +165,7 @@ class _Recovery:
         )
 
     def _join_index(self) -> None:
-        """Have the index files follow each other; the rest is made from the data."""
+        """Make the index files contiguous; the rest is rebuilt from the data."""
         kept: list[Segment] = []
         gone = 0
         for one in self._index.segments:
@@ -174,7 +173,7 @@ class _Recovery:
                 gone += 1
                 self._damages.append(
                     Damage(str(one.path), one.start, one.end - one.start,
-                           "the index has a gap before this file: it is made again")
+                           "the index has a gap before this file: it is rebuilt")
                 )  # fmt: skip
                 files.remove(one.path)
                 one.close()
@@ -204,7 +203,7 @@ class _Recovery:
         elif safe is not None and safe.data > self._data.end:
             self._damages.append(
                 Damage(str(self._data.segments[-1].path), self._data.end,
-                       safe.data - self._data.end, "less is there than was on the disk")
+                       safe.data - self._data.end, "the data is shorter than the checkpoint")
             )  # fmt: skip
         earliest: Checkpoint | None = None
         for segment in reversed(self._data.segments):
@@ -217,12 +216,12 @@ class _Recovery:
         return self._begin_index(earliest)
 
     def _begin_index(self, earliest: Checkpoint | None) -> Checkpoint:
-        """Without an index that reaches where data begins: make all of it."""
+        """Rebuild the whole index if it does not reach the start of the data."""
         for segment in self._index.segments if earliest is not None else ():
             files.remove(segment.path)
             segment.close()
         folder, size = self._folder / INDEX_FOLDER, self._index.size
-        if earliest is None:  # no data: the index says how many there were
+        if earliest is None:  # no data: the index has the number of messages
             if self._index.segments:
                 return Checkpoint(self._data.end, self._end_of_entries())
             start = self._safe.index if self._safe is not None else 0
@@ -232,7 +231,7 @@ class _Recovery:
         return earliest
 
     def _end_of_entries(self) -> int:
-        """Where the records of the index end that point before the end of the data."""
+        """Return the end of the index records that point before the end of the data."""
         for segment in reversed(self._index.segments):
             at = (segment.end - segment.start) // INDEX_SIZE * INDEX_SIZE
             while at:
@@ -243,7 +242,7 @@ class _Recovery:
         return self._index.start
 
     def _first_head(self, segment: Segment) -> int | None:
-        """The offset in the index of a file's first record; None if it is none."""
+        """Return the offset in the index of a file's first record; None if it is invalid."""
         piece = files.pread(segment.descriptor, HEAD_SIZE, 0)
         if len(piece) < HEAD_SIZE:
             return None
@@ -254,7 +253,7 @@ class _Recovery:
     # reading ----------------------------------------------------------------------------------
 
     def _read(self, begin: Checkpoint) -> Checkpoint:
-        """Read the records from there on; returns the ends."""
+        """Read the records from there on; return the ends."""
         writer = _IndexWriter(self._index, begin.index)
         end = begin.data
         why = ""
@@ -272,7 +271,7 @@ class _Recovery:
         return Checkpoint(end, writer.position)
 
     def _records_from(self, begin: Checkpoint) -> Iterator[bytes]:
-        """The record of the index of each good record. Raises _Bad at the first other one."""
+        """Yield the index record of each valid record. Raises _Bad at the first invalid one."""
         at_index = begin.index
         for segment in self._data.segments:
             if segment.end <= begin.data:
@@ -286,14 +285,14 @@ class _Recovery:
                 at_index += INDEX_SIZE
 
     def _cut(self, end: int, why: str) -> None:
-        """End the data at an offset, and keep what was behind it."""
+        """End the data at an offset, and keep a copy of the rest."""
         number = next(
             n for n, one in enumerate(self._data.segments) if one.start <= end <= one.end
-        )  # of two at a border the earlier one: the later one, if it is empty, stays
+        )  # of two at a border the earlier one; the later one stays if it is empty
         last = self._data.segments[number]
-        behind = self._data.segments[number + 1 :]
-        if behind and (why or last.end > end):
-            self._set_aside(number + 1, why or "the data ends before this file")
+        later = self._data.segments[number + 1 :]
+        if later and (why or last.end > end):
+            self._quarantine(number + 1, why or "the data ends before this file")
         if last.end > end:
             within = end - last.start
             written = data_end(last.descriptor, within)
@@ -307,10 +306,10 @@ class _Recovery:
             last.end = end
 
     def _write_again(self, all_of: Segments, begin: int) -> None:
-        """Write what was read where it is, for the fsync that follows to be of it.
+        """Rewrite the read data in place, so that the following fsync covers it.
 
-        Behind an fsync that failed the kernel shows what it has dropped as if it had been written,
-        until the power goes, and no later fsync has it.
+        After a failed fsync the kernel presents dropped data as written until the power is off, and
+        no later fsync writes it.
         """
         for segment in all_of.segments:
             position, end = max(begin - segment.start, 0), segment.end - segment.start
@@ -337,7 +336,7 @@ class _Recovery:
 
 
 def _read_file(segment: Segment, position: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Head and size of each record of a file, verified. Raises _Bad."""
+    """Yield head and size of each record of a file, verified. Raises _Bad."""
     length = segment.end - segment.start
     base, buffer = position, b""
     while position < length:
@@ -346,18 +345,18 @@ def _read_file(segment: Segment, position: int) -> Iterator[tuple[tuple[int, ...
             base, at = position, 0
             buffer = files.pread(segment.descriptor, _READ_AT_ONCE, position)
             if len(buffer) < HEAD_SIZE:
-                raise _Bad("the file ends amid a record")
+                raise _Bad("the file ends within a record")
         head = HEAD.unpack_from(buffer, at)
         size = head[0] + 4
         if head[1] != TOKEN:
-            raise _Bad("there is no token of a record")
+            raise _Bad("not the token of a record")
         if not HEAD_SIZE < size <= MAX_RECORD:
             raise _Bad(f"its length is {head[0]}")
         if len(buffer) - at < size:
             base, at = position, 0
             buffer = files.pread(segment.descriptor, max(size, _READ_AT_ONCE), position)
             if len(buffer) < size:
-                raise _Bad("the file ends amid a record")
+                raise _Bad("the file ends within a record")
         if crc32(memoryview(buffer)[at + HEAD_SIZE : at + size]) & _CRC_MASK != head[2]:
             raise _Bad("its checksum is wrong")
         yield head, size
@@ -365,7 +364,7 @@ def _read_file(segment: Segment, position: int) -> Iterator[tuple[tuple[int, ...
 
 
 class _IndexWriter:
-    """Compares the index with what the data says, and writes where it is otherwise."""
+    """Compares the index with the data, and corrects differences."""
 
     def __init__(self, index: Segments, position: int) -> None:
         self.index = index

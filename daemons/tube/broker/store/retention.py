@@ -1,4 +1,4 @@
-"""Deleting old files of a store: whole ones, the oldest first, never the last or one being read."""
+"""Deletion of old files of a store: whole ones, oldest first, never the last or one in use."""
 
 import asyncio
 import logging
@@ -14,9 +14,10 @@ _UNITS = {"m": 60_000, "s": 1000, "h": 3_600_000}
 
 
 def kept_ms(policy: str) -> int:
-    """How long a deletePolicy keeps files: `delete,168h`; also m and s, and hours without a unit.
+    """Return the retention of a deletePolicy: `delete,168h`; also m and s, and hours without a
+    unit.
 
-    Another text stands for 168 hours, as in Java (MessageStore.parseDeletePolicy).
+    Any other text means 168 hours, as in Java (MessageStore.parseDeletePolicy).
     """
     action, comma, text = policy.partition(",")
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "h")
@@ -26,15 +27,16 @@ def kept_ms(policy: str) -> int:
 
 
 async def delete_expired(store: TopicStore, keep: int, now: int) -> int:
-    """Delete files of a store last written ``keep`` ms or longer before ``now``; how many.
+    """Delete files of a store last written ``keep`` ms or longer before ``now``; return their
+    number.
 
-    What cannot be deleted stays, and is tried again the next time.
+    Files that cannot be deleted are tried again later.
     """
     deleted = 0
     for segments in (store.data, store.index):
         while not store.closed and _is_expired(segments, keep, now):
             segment = segments.detach_first()
-            # A cancelled wait must not leave a file that is neither here nor gone.
+            # A cancelled wait must not leave a file in neither state.
             task = asyncio.ensure_future(asyncio.to_thread(_delete, segments, segment))
             task.add_done_callback(lambda done, s=segments, o=segment: _settle(done, s, o))  # type: ignore[misc]
             try:
@@ -52,7 +54,7 @@ def _is_expired(segments: Segments, keep: int, now: int) -> bool:
 
 def _delete(segments: Segments, segment: Segment) -> None:
     files.remove(segment.path)
-    files.sync_folder(segments.folder)  # in their order: a gap would keep the next start
+    files.sync_folder(segments.folder)  # in their order: a gap would prevent the next start
 
 
 def _settle(done: "asyncio.Task[None]", segments: Segments, segment: Segment) -> None:

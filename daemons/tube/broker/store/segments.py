@@ -1,8 +1,8 @@
 """The files of one kind of a store, as one sequence of bytes that grows at its end.
 
-A file is full when it has reached its size: the record that reaches it is whole in there, and the
-next one begins another file (MsgFileStore.appendMsg). A file's length is what has been written;
-nothing is allocated beforehand, because Java takes a file's length for the end of its data.
+A file is full when it has reached its size: the record that reaches it is complete in it, and the
+next one begins another file (MsgFileStore.appendMsg). A file's length is that of the written data;
+nothing is preallocated, because Java takes a file's length for the end of its data.
 """
 
 import errno
@@ -18,17 +18,17 @@ _MODE = 0o644
 
 
 class Segment:
-    """One file. ``readers`` are reads and fsyncs in threads, while which it is not deleted."""
+    """One file. ``readers`` are reads and fsyncs in threads, during which it is not deleted."""
 
     __slots__ = ("descriptor", "end", "is_named", "path", "readers", "start", "synced")
 
     def __init__(self, path: Path, start: int, end: int, descriptor: int, synced: int) -> None:
         self.path = path
         self.start = start
-        self.end = end  # of what has been written
-        self.synced = synced  # of what is on the disk, in this process's knowledge
+        self.end = end  # of the written data
+        self.synced = synced  # of the data that is known to be on the disk
         self.descriptor = descriptor
-        self.is_named = True  # its name is on the disk, too
+        self.is_named = True  # whether its name is on the disk
         self.readers = 0
 
     @property
@@ -36,14 +36,14 @@ class Segment:
         return self.is_named and self.synced >= self.end
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk, and the file's name. Raises OSError."""
+        """Wait until the written data and the file's name are on the disk. Raises OSError."""
         files.fdatasync(self.descriptor)
         if not self.is_named:
             files.sync_folder(self.path.parent)
             self.is_named = True
 
     def modified_ms(self) -> int:
-        """When it was last written, in ms since 1970."""
+        """Return the time of its last write, in ms since 1970."""
         return int(files.fstat(self.descriptor).st_mtime * 1000)
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Segment:
 
 
 class Segments:
-    """The files of a kind, in order; there is always one. ``end`` is that of what was written."""
+    """The files of a kind, in order; there is always one. ``end`` is that of the written data."""
 
     def __init__(self, folder: Path, suffix: str, size: int, segments: list[Segment]) -> None:
         self.folder = folder
@@ -72,12 +72,12 @@ class Segments:
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes next begins another file."""
+        """Whether the next record begins another file."""
         last = self.segments[-1]
         return last.end - last.start >= self.size
 
     def at(self, offset: int) -> Segment | None:
-        """The file that a byte is in; None for one before the first file or behind the end."""
+        """Return the file that contains a byte; None before the first file or beyond the end."""
         number = bisect_right(self._starts, offset) - 1
         if number < 0:
             return None
@@ -85,10 +85,10 @@ class Segments:
         return segment if offset < segment.end else None
 
     def write(self, data: bytes) -> None:
-        """Write behind the end; all of it goes to the last file.
+        """Append data; all of it goes to the last file.
 
-        Raises OSError. Then the file has the length of before, or, where that too fails, is
-        left longer: `Unrestored` says so.
+        Raises OSError. Then the file has its previous length, or, if truncating fails, too, is
+        longer: then the error is `Unrestored`.
         """
         last = self.segments[-1]
         position = last.end - last.start
@@ -100,7 +100,7 @@ class Segments:
         last.end += len(data)
 
     def take_back(self, end: int) -> None:
-        """Forget what was written behind an offset of the last file. Raises Unrestored."""
+        """Truncate the last file at an offset. Raises Unrestored."""
         last = self.segments[-1]
         self._restore(last, end - last.start, None)
         last.end = end
@@ -117,18 +117,18 @@ class Segments:
     def roll(self) -> None:
         """Begin another file at the end. Raises OSError, with nothing changed.
 
-        Nothing is fsynced here, on the event loop: the next flush does that, of the full one, of
-        the new one and of its name, and nothing in either is promised before. What a power cut
-        leaves behind a gap a recovery sets aside.
+        Nothing is fsynced here, on the event loop: the next flush does that, of the full file, of
+        the new one and of its name, and nothing in either is acknowledged before. A recovery
+        quarantines data after a gap from a power cut.
         """
         last = self.segments[-1]
         self.segments.append(_made(self.folder, self.suffix, last.end))
         self._starts.append(last.end)
 
     def unsynced(self) -> list[tuple[Segment, int]]:
-        """What is not known to be on the disk: files in their order, and where each ends now.
+        """Return the files that may not be on the disk, in their order, with their present ends.
 
-        A flush takes all of these or fails, so they are the last ones.
+        A flush covers all of these or fails, so they are the last ones.
         """
         found = []
         for one in reversed(self.segments):
@@ -138,7 +138,7 @@ class Segments:
         return found[::-1]
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes from an offset on, as many as asked for or as the file has that the first is in.
+        """Return bytes from an offset on, up to the size or the end of the file of the first byte.
 
         Raises OSError.
         """
@@ -149,9 +149,9 @@ class Segments:
         return files.pread(segment.descriptor, size, offset - segment.start)
 
     def read_at_once(self, offset: int, buffer: memoryview) -> int:
-        """The same into a buffer, without waiting for a disk; how many bytes.
+        """Read the same into a buffer, without waiting for a disk; return the number of bytes.
 
-        Raises OSError, BlockingIOError where a disk would have to be waited for.
+        Raises OSError, BlockingIOError if the data is not in memory.
         """
         segment = self.at(offset)
         if segment is None:
@@ -172,16 +172,16 @@ class Segments:
         return self.end - self.start
 
     def snapshot(self) -> "Segments":
-        """The same files, for reads in a thread; it does not follow what changes."""
+        """Return the same files, for reads in a thread; it does not change with the original."""
         return Segments(self.folder, self.suffix, self.size, list(self.segments))
 
     def detach_first(self) -> Segment:
-        """Take the oldest file out, to be deleted; it is open."""
+        """Remove the oldest file for its deletion; it is open."""
         del self._starts[0]
         return self.segments.pop(0)
 
     def attach_first(self, segment: Segment) -> None:
-        """Put it back: it could not be deleted."""
+        """Put it back if it could not be deleted."""
         self._starts.insert(0, segment.start)
         self.segments.insert(0, segment)
 
@@ -191,11 +191,11 @@ class Segments:
 
 
 class Unrestored(OSError):
-    """A write failed, and the file could not be given its former length again."""
+    """A write failed, and the file could not be truncated to its former length."""
 
 
 def create(folder: Path, suffix: str, start: int) -> Segment:
-    """A new empty file; its name is on the disk. Raises OSError, with no file there."""
+    """Create an empty file with its name on the disk. Raises OSError without leaving a file."""
     segment = _made(folder, suffix, start)
     try:
         segment.sync()
@@ -215,7 +215,7 @@ def _made(folder: Path, suffix: str, start: int) -> Segment:
 
 
 def found(folder: Path, suffix: str) -> Iterator[Segment]:
-    """The files of a kind that are in a folder, opened, by their offsets. Raises OSError."""
+    """Yield the files of a kind in a folder, opened, by their offsets. Raises OSError."""
     named = []
     for path in files.children(folder):
         name = path.name.removesuffix(suffix)

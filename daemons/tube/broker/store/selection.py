@@ -1,4 +1,4 @@
-"""Which messages of a partition are next, as the index says it."""
+"""The selection of a partition's next messages from the index."""
 
 from collections.abc import Set
 from typing import Any, NamedTuple
@@ -8,19 +8,19 @@ from mq.protocol.native import native
 
 
 class Selection(NamedTuple):
-    """What was found in a piece of the index."""
+    """The result for a piece of the index."""
 
-    scanned: int  # bytes of the index that are done with
-    last: int  # where the data ends that was looked at; -1 if none was
-    size: int  # bytes of the records found
+    scanned: int  # processed bytes of the index
+    last: int  # the end of the scanned data; -1 without any
+    size: int  # bytes of the found records
     is_done: bool  # the limit is reached
-    records: int  # how many
-    runs: list[tuple[int, int]]  # offset and size in the data, of spans that they are in
-    bad: int  # records of the index that are damaged
+    records: int  # number of records
+    runs: list[tuple[int, int]]  # offset and size in the data, of spans that contain them
+    bad: int  # damaged records of the index
 
 
-#: How far apart records may be that are read together, with what is between them, which takes as
-#: long as another call of the system; and how long such a span may be.
+#: Maximum distance of records that are read together, including the bytes between them, which takes
+#: as long as another system call; and the maximum length of such a span.
 JOINS = 4 * 1024, 128 * 1024
 APART = -1, 0  # each record by itself
 
@@ -33,13 +33,13 @@ def select_in_python(
     limit: int,
     joins: tuple[int, int] = JOINS,
 ) -> Selection:
-    """Look at records of the index, one after the other.
+    """Scan records of the index.
 
-    ``codes`` are those of the filter items that are wanted, None for all; ``bounds`` are where the
-    data that may be read begins and ends. The message that reaches ``limit`` bytes is the last.
-    What has gone is passed over, and so is what no record can be (MsgFileStore.getMessages). One
-    that is said to be behind the end of the data is such, too: the index is never ahead of it. Java
-    takes it for the end, where all consumers of a store would wait for ever.
+    ``codes`` are those of the wanted filter items, None for all; ``bounds`` are the start and end
+    of the readable data. The message that reaches ``limit`` bytes is the last. Deleted and invalid
+    records are skipped (MsgFileStore.getMessages), also those beyond the end of the data: the index
+    is never ahead of it. Java takes such a record for the end, where all consumers of a store would
+    wait for ever.
     """
     least, most = bounds
     gap, longest = joins
@@ -77,7 +77,7 @@ def select_natively(
     limit: int,
     joins: tuple[int, int] = JOINS,
 ) -> Selection:
-    """The same by the native library."""
+    """Do the same with the native library."""
     found: Any = native.tube_select(piece, partition, codes, bounds, limit, joins)
     return Selection(*found)
 

@@ -1,16 +1,16 @@
-"""One store of a topic: what is appended, and from where on it may be read.
+"""One store of a topic: appending, and the readable end.
 
-    append()    a record gets its place; nothing is in the files yet
-    write       once a turn of the event loop: one write for the data of the turn, one for the index
-    readable    what the flush mode promises (FlushMode) and no more: readers see that, and senders
-                are answered then
+    append()    a record gets its position; nothing is in the files yet
+    write       once per turn of the event loop: one write for its data, one for the index
+    readable    exactly the part that fulfils the flush mode (FlushMode): readers see it, senders
+                get their answers then
 
 Invariant: the index is never written before the data that it points to, and `readable` never passes
-what has been written, nor, with `sync`, what is on the disk. A write that fails leaves both files
-as they were; where that is impossible, and after an fsync that failed, the store takes nothing more
-(`halt`) until it is opened again: the kernel may have dropped what it could not write.
+the written data, nor, with `sync`, the data on the disk. A failed write leaves both files
+unchanged; if that is impossible, and after a failed fsync, the store accepts nothing more (`halt`)
+until it is opened again: the kernel may have dropped unwritten data.
 
-All of this runs on the event loop; only fsyncs run in threads, on what `flushing` has named.
+All of this runs on the event loop; only fsyncs run in threads, on the files of `flushing`.
 """
 
 import asyncio
@@ -36,30 +36,30 @@ from mq.daemons.tube.broker.store.segments import Segment, Unrestored
 
 log = logging.getLogger(__name__)
 
-# Bytes that may wait for a disk that is slower than the senders; then they are told 419.
+# Bytes that may wait for a disk that is slower than the senders; beyond that senders get 419.
 MAX_WAITING = 64 * 1024 * 1024
 
-#: Told of a record: why it was refused, or None, its message id, time and offset in the index.
+# Called with the refusal of a record, or None, its message id, time and offset in the index.
 Done = Callable[[Refused | None, int, int, int], None]
 
 
 @dataclass
 class FlushSettings:
-    """When what is written is flushed (topic settings of the master, times in ms, sizes in bytes).
+    """The conditions for flushes (topic settings of the master, times in ms, sizes in bytes).
 
-    The cache's are of flush mode `memory`.
+    Those of the cache are for flush mode `memory`.
     """
 
     threshold: int = 1000  # unflushThreshold, messages
     interval: int = 10_000  # unflushInterval
-    data_hold: int = 0  # unflushDataHold; 0: no matter how many bytes
+    data_hold: int = 0  # 0: any number of bytes
     cache_bytes: int = 1024 * 1024  # memCacheMsgSizeInMB, in its unit of 512 KiB
     cache_count: int = 5 * 1024  # memCacheMsgCntInK, in its unit of 512
     cache_interval: int = 20_000  # memCacheFlushIntvl
 
 
 class TopicStore:
-    """A store that is open. ``request_flush`` is called when it wants its data flushed."""
+    """An open store. ``request_flush`` is called when its data is to be flushed."""
 
     def __init__(
         self,
@@ -76,15 +76,15 @@ class TopicStore:
         self.index = recovered.index
         self.mode = mode
         self.settings = settings
-        self.halt: Refused | None = None  # why nothing is taken any more
-        self.is_broken = False  # for good: a write or an fsync failed. Also set by threads
+        self.halt: Refused | None = None  # the reason if nothing is accepted any more
+        self.is_broken = False  # permanently: a write or an fsync failed. Also set by threads
         self.closed = False
         self.checkpoint = recovered.checkpoint
-        self.max_data = self.data.end  # what may be read ends here
+        self.max_data = self.data.end  # the end of the readable data
         self.max_index = self.index.end
         self.messages = 0  # appended since the start, and readable
         self.bytes = 0
-        self.failures = 0  # writes and fsyncs that failed
+        self.failures = 0  # failed writes and fsyncs
         self.last_append_ms = 0
         self._request_flush = request_flush
         self._next_data = self.data.end
@@ -108,7 +108,7 @@ class TopicStore:
 
     @property
     def waiting(self) -> int:
-        """Bytes that were taken and are not promised yet."""
+        """Bytes that are accepted but not acknowledged yet."""
         return self._next_data - self.max_data
 
     # appending --------------------------------------------------------------------------------
@@ -125,9 +125,10 @@ class TopicStore:
         now: int,
         done: Done,
     ) -> None:
-        """Take a message; ``done`` is told when what the flush mode promises is so, or why not.
+        """Append a message; ``done`` is called when the flush mode is fulfilled, or with the
+        refusal.
 
-        Raises Refused: it was not taken.
+        Raises Refused: it was not accepted.
         """
         if self.halt is not None:
             raise self.halt
@@ -162,7 +163,7 @@ class TopicStore:
         self._next_index = at_index + INDEX_SIZE
         self.last_append_ms = now
         if self.mode is FlushMode.memory:
-            self._done.append((_nobody, 0, 0, 0))
+            self._done.append((_ignore, 0, 0, 0))
             if self._timer is None:
                 self._write_later(self.settings.cache_interval)
             done(None, message_id, now, at_index)
@@ -172,7 +173,7 @@ class TopicStore:
             self._writing = asyncio.get_running_loop().call_soon(self._write_now)
 
     def write_cached(self) -> None:
-        """Write what flush mode `memory` holds: a reader has come to the end of the files."""
+        """Write the cache of flush mode `memory`: a reader has reached the end of the files."""
         if self.mode is FlushMode.memory and self._parts:
             self._write_now()
 
@@ -194,7 +195,7 @@ class TopicStore:
         self._write_now()
 
     def _roll(self) -> None:
-        """Begin new files where the last are full. Raises Refused."""
+        """Begin new files if the last are full. Raises Refused."""
         self._write_now()
         if self._parts:
             raise Refused(OVERFLOW, "the cache is full, and the store cannot be written")
@@ -213,7 +214,7 @@ class TopicStore:
     # writing ----------------------------------------------------------------------------------
 
     def _write_now(self) -> None:
-        """Write what was appended. Nothing is raised: whoever waits is told."""
+        """Write the appended records. Raises nothing: waiting senders get the error."""
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
@@ -250,25 +251,25 @@ class TopicStore:
         log.error("%s cannot be written: %s", self.key, error,
                   extra={"failure": f"writes of {self.key}"})  # fmt: skip
         if self.mode is FlushMode.memory and self.halt is None:
-            if self._timer is None:  # these were answered: they are kept, and tried again
+            if self._timer is None:  # these were acknowledged: they are kept, and tried again
                 self._write_later(1000)
             return
         self._refuse_all(of_error(error))
 
     def _refuse_all(self, refused: Refused) -> None:
-        """Forget what was appended and not written."""
+        """Refuse the appended records that are not written."""
         done, self._done = self._done, []
         self._parts, self._entries = [], []
         self._next_data, self._next_index = self.data.end, self.index.end
         for one, *_ in done:
-            _tell(one, refused, 0, 0, 0)
+            _call(one, refused, 0, 0, 0)
 
     def _publish(self, data: int, index: int, done: list[tuple[Done, int, int, int]]) -> None:
         self.messages += len(done)
         self.bytes += data - self.max_data
         self.max_data, self.max_index = data, index
         for one, message_id, now, at_index in done:
-            _tell(one, None, message_id, now, at_index)
+            _call(one, None, message_id, now, at_index)
 
     def _stop(self, why: str) -> None:
         text = f"{self.key} takes no messages until the broker is restarted: {why}"
@@ -278,11 +279,11 @@ class TopicStore:
         self._refuse_unflushed(Refused(FAILED, f"the store cannot be flushed: {why}"))
 
     def _refuse_unflushed(self, refused: Refused) -> None:
-        """Tell all who wait for an fsync that there will be none that says anything of theirs."""
+        """Refuse all records that wait for an fsync: none will cover them."""
         unflushed, self._unflushed = self._unflushed, []
         for _, _, done in unflushed:
             for one, *_ in done:
-                _tell(one, refused, 0, 0, 0)
+                _call(one, refused, 0, 0, 0)
 
     # flushing ---------------------------------------------------------------------------------
 
@@ -301,17 +302,19 @@ class TopicStore:
             self._request_flush(self)
 
     def flushing(self) -> tuple[int, list[tuple[Segment, int]]]:
-        """What a flush that begins now has to fsync, and up to where it makes the data durable."""
+        """Return the files for a flush that begins now, and the end of the data that it makes
+        durable.
+        """
         self._unflushed_count = 0
         return self.data.end, self.data.unsynced()
 
     def flushed(self, upto: int, segments: list[tuple[Segment, int]], error: Any) -> None:
-        """A flush has ended; ``error`` is what went wrong, None if nothing did."""
+        """Process the end of a flush; ``error`` is its failure, None without one."""
         if error is not None:
             self.failures += 1
             self._stop(f"an fsync failed: {error}")
             return
-        if self.is_broken:  # what another fsync did not write, this one knows nothing of
+        if self.is_broken:  # this fsync does not cover the data that another one failed to write
             return
         for segment, end in segments:
             segment.synced = max(segment.synced, end)
@@ -322,7 +325,7 @@ class TopicStore:
             self._request_flush(self)
 
     def checkpointing(self) -> tuple[Checkpoint, list[tuple[Segment, int]]] | None:
-        """What a checkpoint that begins now would say, and has to fsync; None if nothing is new."""
+        """Return a checkpoint of the present state, and the files to fsync; None if unchanged."""
         reached = Checkpoint(self.data.end, self.index.end)
         if self.is_broken or self.closed or reached == self.checkpoint:
             return None
@@ -331,7 +334,7 @@ class TopicStore:
     def checkpointed(
         self, reached: Checkpoint, segments: list[tuple[Segment, int]], error: Any
     ) -> None:
-        """A checkpoint has ended."""
+        """Process the end of a checkpoint."""
         if error is not None:
             self.flushed(0, [], error)
             return
@@ -340,7 +343,7 @@ class TopicStore:
             self.checkpoint = reached
 
     def finish(self) -> None:
-        """Write what is held; nothing is taken any more."""
+        """Write held data; nothing is accepted any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -349,7 +352,7 @@ class TopicStore:
             self.halt = Refused(UNAVAILABLE, "the broker stops")
 
     def close(self) -> None:
-        """Close the files. Idempotent. What was not answered is refused."""
+        """Close the files. Idempotent. Unanswered records are refused."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -358,21 +361,22 @@ class TopicStore:
         self.index.close()
 
 
-def _tell(done: Done, refused: Refused | None, message_id: int, now: int, at_index: int) -> None:
+def _call(done: Done, refused: Refused | None, message_id: int, now: int, at_index: int) -> None:
     try:
         done(refused, message_id, now, at_index)
     except Exception:
         log.exception("answering a send failed")
 
 
-def _nobody(refused: Refused | None, message_id: int, now: int, at_index: int) -> None:
-    """In place of a sender that was answered already."""
+def _ignore(refused: Refused | None, message_id: int, now: int, at_index: int) -> None:
+    """Does nothing: for a sender that was already answered."""
 
 
 class MessageIds:
-    """Ids that no other message of this broker has: the time, and numbers in between.
+    """Ids that are unique for this broker: the time, and numbers in between.
 
-    63 bits of them are the milliseconds since the epoch of Java's IdWorker, 22 bits further left.
+    63 bits of them are the milliseconds since the epoch of Java's IdWorker, shifted left by 22
+    bits.
     """
 
     _EPOCH = 1_350_282_310_830

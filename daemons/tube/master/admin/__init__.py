@@ -1,1 +1,1 @@
-"""What administrators ask a master by HTTP: a module per subject, a method per name."""
+"""The HTTP methods of a master for administrators: a module per subject, a method per name."""

@@ -1,4 +1,4 @@
-"""The JSON of answers, as TubeMQ's."""
+"""The JSON of answers, in TubeMQ's form."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ Row = dict[str, Any]
 
 
 def data(rows: Sequence[Mapping[str, Any]]) -> Row:
-    """Rows, and how many."""
+    """Return rows and their number."""
     return {"result": True, "errCode": 0, "errMsg": "OK", "data": list(rows), "count": len(rows)}
 
 
@@ -19,7 +19,7 @@ def success(text: str = "OK") -> Row:
 
 
 def who(audit: Audit) -> Row:
-    """Who has made a record and last changed it, and when."""
+    """Return the users who created and last changed a record, and the times."""
     return {
         "createUser": audit.create_user,
         "createDate": audit.create_date,
@@ -29,7 +29,7 @@ def who(audit: Audit) -> Row:
 
 
 def stamped(old: Audit, by: Audit) -> Audit:
-    """The audit of a record that is changed by who asks now."""
+    """Return the audit of a record that this request changes."""
     return touched(
         old,
         user=by.modify_user,
@@ -40,7 +40,7 @@ def stamped(old: Audit, by: Audit) -> Audit:
 
 
 async def outcome(work: Callable[[], Awaitable[object]], **who: Any) -> Row:
-    """What came of a change of one record, which `who` names."""
+    """Return the outcome of a change of one record; `who` has its names."""
     code, text = DataCode.SUCCESS, "Ok!"
     try:
         await work()

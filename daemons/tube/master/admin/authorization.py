@@ -1,4 +1,4 @@
-"""Who may consume which topics, and which filter items of them (WebAdminTopicAuthHandler,
+"""Which groups may consume which topics, and which filter items of them (WebAdminTopicAuthHandler,
 WebAdminGroupCtrlHandler).
 """
 
@@ -15,7 +15,7 @@ from mq.protocol.tube.codes import UNDEFINED
 
 
 async def set_topic_authorization(core: Core, p: Parameters) -> Row:
-    """Whether only groups that are allowed to may consume topics. topicName, isEnable."""
+    """Set whether only allowed groups may consume topics. topicName, isEnable."""
     by = p.audit(adds=True, serial=core.catalog.next_serial())
     return await _authorize(core, p, by, enabled=bool(p.flag("isEnable", default=False)))
 
@@ -47,17 +47,17 @@ async def query_topic_authorization(core: Core, p: Parameters) -> Row:
 
 
 async def allow_group(core: Core, p: Parameters) -> Row:
-    """Let groups consume topics that only those may that are allowed. groupName, topicName."""
+    """Let groups consume topics with restricted consumption. groupName, topicName."""
     return await _consume(core, p, "Old API add, enable consume", adds=True, enabled=True)
 
 
 async def forbid_group(core: Core, p: Parameters) -> Row:
-    """The opposite."""
+    """Undo `allow_group`."""
     return await _consume(core, p, "Old API delete, disable consume", adds=False, enabled=False)
 
 
 async def blacklist_group(core: Core, p: Parameters) -> Row:
-    """Give groups nothing of topics, whoever else may consume them."""
+    """Let groups consume nothing of topics, even if others may."""
     text = "Old API add blacklist, disable consume"
     return await _consume(core, p, text, adds=True, enabled=False)
 
@@ -76,7 +76,7 @@ async def query_allowed(core: Core, p: Parameters) -> Row:
 
 
 async def set_filter(core: Core, p: Parameters) -> Row:
-    """Let groups consume only some filter items of topics. condStatus (2: it is in force),
+    """Let groups consume only some filter items of topics. condStatus (2: in force),
     filterConds."""
     return await _filter(core, p, adds=True)
 

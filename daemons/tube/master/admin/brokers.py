@@ -1,4 +1,4 @@
-"""Brokers: set them up, let them serve or not, and look at them (WebBrokerConfHandler)."""
+"""Brokers: setting up, enabling, disabling and listing (WebBrokerConfHandler)."""
 
 from dataclasses import replace
 from itertools import islice
@@ -27,17 +27,17 @@ _STATUSES = {status.text: status for status in ManageStatus}
 
 
 async def add(core: Core, p: Parameters) -> Row:
-    """Set a broker up. brokerIp, createUser; brokerId, ports and what topics are like there."""
+    """Set a broker up. brokerIp, createUser; brokerId, ports and its defaults for topics."""
     return data([await _add(core, p)])
 
 
 async def add_many(core: Core, p: Parameters) -> Row:
-    """The same for a list of records, brokerJsonSet."""
+    """Set up a list of records, brokerJsonSet."""
     return data([await _add(core, one) for one in p.records("brokerJsonSet", "brokerSet")])
 
 
 async def update(core: Core, p: Parameters) -> Row:
-    """Change ports and what topics are like. brokerId, modifyUser."""
+    """Change ports and the defaults for topics. brokerId, modifyUser."""
     return data([await _update(core, p, each) for each in p.broker_ids(needed=True)])
 
 
@@ -47,7 +47,7 @@ async def online(core: Core, p: Parameters) -> Row:
 
 
 async def offline(core: Core, p: Parameters) -> Row:
-    """Have producers and consumers leave brokers. brokerId, modifyUser."""
+    """Take brokers out of service for producers and consumers. brokerId, modifyUser."""
     return await _set_status(core, p, lambda _: ManageStatus.OFFLINE)
 
 
@@ -76,7 +76,7 @@ async def read_or_write(core: Core, p: Parameters) -> Row:
 
 
 async def reload(core: Core, p: Parameters) -> Row:
-    """Have brokers told their settings again. brokerId, modifyUser."""
+    """Send brokers their settings again. brokerId, modifyUser."""
     p.audit(adds=False, serial=0)
     rows = []
     for broker_id in p.broker_ids(needed=True):
@@ -99,8 +99,9 @@ async def reload(core: Core, p: Parameters) -> Row:
 
 
 async def delete(core: Core, p: Parameters) -> Row:
-    """Forget brokers that are offline and have no topics, or with isReservedData=true all the
-    same: then their files stay."""
+    """Delete brokers that are offline and have no topics, or with isReservedData=true also with
+    topics:
+    then their files remain."""
     p.audit(adds=False, serial=0)
     keeps = p.flag("isReservedData", "isRsvDt", default=False)
 
@@ -129,7 +130,7 @@ async def delete(core: Core, p: Parameters) -> Row:
         gone: dict[tuple[str, str], None] = {
             (TopicDeploy.kind, one.key): None for one in core.catalog.of_broker(broker_id)
         }
-        if len(gone) >= MOST_CHANGES:  # the broker goes with its last topics
+        if len(gone) >= MOST_CHANGES:  # the broker is deleted with its last topics
             return dict(islice(gone.items(), MOST_CHANGES))
         return {(BrokerConf.kind, conf.key): None, **gone}
 
@@ -145,7 +146,7 @@ async def delete(core: Core, p: Parameters) -> Row:
 
 
 async def query(core: Core, p: Parameters) -> Row:
-    """Brokers as they are set up; with withTopic=true their topics."""
+    """Return brokers as set up; with withTopic=true with their topics."""
     ids, topics = p.broker_ids(needed=False), set(p.topics(needed=False))
     status, with_topic = p.text("manageStatus", "mSts"), p.flag("withTopic", "wTopic")
     rows = []
@@ -165,7 +166,7 @@ async def query(core: Core, p: Parameters) -> Row:
 
 
 async def run_status(core: Core, p: Parameters) -> Row:
-    """How brokers do; with withDetail=true also how far changes have come."""
+    """Return the state of brokers; with withDetail=true also the progress of changes."""
     ids, detail = p.broker_ids(needed=False), p.flag("withDetail", "wDtl")
     rows = []
     for conf in core.catalog.brokers():
@@ -179,13 +180,13 @@ async def run_status(core: Core, p: Parameters) -> Row:
 
 
 async def release_forbidden(core: Core, p: Parameters) -> Row:
-    """Of no effect: no broker is taken out of service by itself here."""
+    """No effect: no broker is taken out of service automatically."""
     p.broker_ids(needed=True)
     return success()
 
 
 def deploy_row(one: TopicDeploy, conf: BrokerConf) -> Row:
-    """A topic on a broker."""
+    """Return a topic on a broker."""
     return {
         "topicName": one.topic,
         "brokerId": one.broker_id,
@@ -226,9 +227,9 @@ async def _add(core: Core, p: Parameters) -> Row:
 
 
 def addition(core: Core, conf: BrokerConf) -> Changes:
-    """A broker with the topic that each has. Raises ChangeRefused where there is one already.
+    """Return the records of a broker with the system topic. Raises ChangeRefused if it exists.
 
-    TubeMQ takes one broker of each address only; here each address and port.
+    TubeMQ allows one broker per address; ours allows one per address and port.
     """
     for other in core.catalog.brokers():
         if other.broker_id == conf.broker_id:
@@ -303,7 +304,7 @@ def _stamped(conf: BrokerConf, by: Audit) -> BrokerConf:
 
 
 def _id_of(ip: str) -> int:
-    """What a broker is called that has no id: its address as a number, without a sign."""
+    """Return the id of a broker without one: its address as a number, without a sign."""
     number = int.from_bytes(bytes(map(int, ip.split("."))), "big", signed=True)
     return abs(number)
 

@@ -1,4 +1,4 @@
-"""What goes for the cluster and for groups: ports and sizes, limits of consumption, priorities of
+"""Settings of the cluster and of groups: ports and sizes, limits of consumption, priorities of
 queries (WebMasterInfoHandler, WebAdminFlowRuleHandler, WebGroupResCtrlHandler).
 """
 
@@ -18,7 +18,7 @@ from mq.protocol.tube.codes import UNDEFINED
 
 
 async def set_cluster(core: Core, p: Parameters) -> Row:
-    """Ports and topics of new brokers, the size of messages, limits for all groups."""
+    """Set ports and topics of new brokers, the size of messages, limits for all groups."""
     await _set_cluster(core, p, enabled=p.flag("flowCtrlEnable", "fCtrlEn"))
     return data([_cluster_row(core)])
 
@@ -28,13 +28,13 @@ async def query_cluster(core: Core, p: Parameters) -> Row:
 
 
 async def set_default_flow(core: Core, p: Parameters) -> Row:
-    """Limits for all groups that have no own. flowCtrlInfo, statusId (1: they are in force)."""
+    """Set limits for all groups without their own. flowCtrlInfo, statusId (1: in force)."""
     await _set_cluster(core, p, enabled=_status(p))
     return data([_cluster_flow(core)])
 
 
 async def remove_default_flow(core: Core, p: Parameters) -> Row:
-    """No limits for groups that have no own."""
+    """Remove the limits for groups without their own."""
     by = p.audit(adds=False, serial=core.catalog.next_serial())
 
     def step() -> Changes:
@@ -51,7 +51,7 @@ async def query_default_flow(core: Core, p: Parameters) -> Row:
 
 
 async def set_group_flow(core: Core, p: Parameters) -> Row:
-    """Limits of groups. groupName, flowCtrlInfo, statusId, qryPriorityId."""
+    """Set limits of groups. groupName, flowCtrlInfo, statusId, qryPriorityId."""
     by = p.audit(adds=True, serial=core.catalog.next_serial())
     rules, enabled, priority = p.flow_rules(), _status(p), p.qry_priority()
 
@@ -72,7 +72,7 @@ async def set_group_flow(core: Core, p: Parameters) -> Row:
 
 
 async def remove_group_flow(core: Core, p: Parameters) -> Row:
-    """No limits of their own for groups."""
+    """Remove the limits of groups."""
     by = p.audit(adds=False, serial=core.catalog.next_serial())
 
     def step(group: str) -> Changes:
@@ -104,7 +104,7 @@ async def query_group_flow(core: Core, p: Parameters) -> Row:
 
 
 async def set_group_resources(core: Core, p: Parameters) -> Row:
-    """How many brokers one member may be served by. groupName, alwdBrokerClientRate."""
+    """Set how many brokers may serve one member. groupName, alwdBrokerClientRate."""
     by = p.audit(adds=True, serial=core.catalog.next_serial())
     rate = p.number("alwdBrokerClientRate", "allowedBClientRate", "abcr", default=0)
 
@@ -169,7 +169,7 @@ async def _each_group(core: Core, p: Parameters, step: Callable[[str], Changes])
 
 
 def _status(p: Parameters) -> bool | None:
-    """statusId: 1 for on, 0 for off."""
+    """Return statusId: 1 for on, 0 for off."""
     value = p.number("statusId", default=UNDEFINED, most=1)
     return None if value == UNDEFINED else value == 1
 

@@ -1,4 +1,4 @@
-"""Orders for groups that consume now: give partitions up, begin at the end."""
+"""Commands for groups that consume now: release partitions, begin at the end."""
 
 from mq.daemons.tube.master.admin.answers import Row, data, success
 from mq.daemons.tube.master.admin.parameters import Parameters
@@ -8,7 +8,8 @@ from mq.daemons.tube.web_methods import RequestRefused
 
 
 async def rebalance(core: Core, p: Parameters) -> Row:
-    """Have members give their partitions up, and get others, or none for reJoinWait rounds.
+    """Let members release their partitions and get others, or none for reJoinWait rounds.
+
     groupName, consumerId."""
     p.audit(adds=False, serial=0)
     (name, *_) = p.groups(needed=True)
@@ -25,7 +26,7 @@ async def rebalance(core: Core, p: Parameters) -> Row:
 
 
 async def from_max(core: Core, p: Parameters) -> Row:
-    """Have groups that balance themselves begin at the end. groupName."""
+    """Let client-balanced groups begin at the end. groupName."""
     p.audit(adds=False, serial=0)
     rows = []
     for name in p.groups(needed=True):

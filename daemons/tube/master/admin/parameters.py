@@ -1,4 +1,4 @@
-"""Parameters of administrators' requests: names, long and short, limits, and what is refused.
+"""Parameters of administrators' requests: names, long and short, limits and checks.
 
 Names and limits are those of TubeMQ's WebFieldDef and WebParameterUtils.
 """
@@ -19,7 +19,7 @@ from mq.protocol.tube.codes import UNDEFINED
 from mq.protocol.tube.errors import IllegalName, MalformedText
 from mq.protocol.tube.flow_control import FlowControl
 
-#: Items of a list, and records of a batch, in one request.
+# Items of a list, and records of a batch, in one request.
 MOST_ITEMS = 1000
 
 _USER = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
@@ -29,7 +29,7 @@ _IPV4 = re.compile(
 _DATE = re.compile(r"\d{14}", re.ASCII)
 _POLICY = re.compile(r"delete,\d{1,9}[hms]?", re.ASCII)
 _PRIORITIES = (1, 2, 3)
-# Attribute, names, least and most of what a topic is like.
+# Attribute, names, minimum and maximum of a topic's properties.
 _PROPS = (
     ("num_topic_stores", ("numTopicStores", "numStore"), 1, 100),
     ("num_partitions", ("numPartitions", "numPart"), 1, 9_999),
@@ -44,24 +44,24 @@ _MOST = 2**31 - 1
 
 
 class Parameters:
-    """What an administrator asks for: of a request, or of one record of a batch."""
+    """The parameters of a request, or of one record of a batch."""
 
     def __init__(self, request: WebRequest) -> None:
         self._request = request
 
     def of(self, record: Mapping[str, Any]) -> "Parameters":
-        """The parameters of a record; what it does not say is as in the request."""
+        """Return the parameters of a record; missing ones are those of the request."""
         texts = {name: _text(value) for name, value in record.items()}
         return Parameters(replace(self._request, parameters={**self._request.parameters, **texts}))
 
     def text(self, *found: str) -> str:
-        """A parameter by the first of its names that is there; "" where none is."""
+        """Return a parameter by the first present name; "" if none is present."""
         return self._request.get(*found)
 
     def number(
         self, *found: str, default: int | None = None, least: int = 0, most: int = _MOST
     ) -> int:
-        """Raises RequestRefused; without a default it has to be there."""
+        """Return a number. Raises RequestRefused, also if it is missing without a default."""
         value = self._request.number(*found, default=default)
         if value != default and not least <= value <= most:
             raise RequestRefused(
@@ -70,22 +70,22 @@ class Parameters:
         return value
 
     def flag(self, *found: str, default: bool | None = None) -> bool | None:
-        """None where it is not there and has no default."""
+        """Return a flag; None if it is missing and has no default."""
         if not self.text(*found):
             return default
         return self._request.flag(*found)
 
     def topics(self, *, needed: bool) -> list[str]:
-        """topicName: names, separated by commas."""
+        """Return topicName: names, separated by commas."""
         return [self._topic(name) for name in self._items(needed, "topicName", "topic")]
 
     def groups(self, *, needed: bool) -> list[str]:
-        """groupName, or consumeGroup."""
+        """Return groupName, or consumeGroup."""
         found = self._items(needed, "groupName", "group", "consumeGroup")
         return [self._legal(names.check_group, name) for name in found]
 
     def broker_ids(self, *, needed: bool) -> list[int]:
-        """brokerId: numbers, separated by commas."""
+        """Return brokerId: numbers, separated by commas."""
         found = []
         for item in self._items(needed, "brokerId"):
             if not (
@@ -96,12 +96,12 @@ class Parameters:
         return found
 
     def consumer_ids(self) -> list[str]:
-        """consumerId: ids, separated by commas."""
+        """Return consumerId: ids, separated by commas."""
         found = self._items(True, "consumerId", "csmId")
         return [self._legal(names.check_client_id, name) for name in found]
 
     def filter_items(self) -> list[str] | None:
-        """filterConds: items, separated by commas; None where it is not there."""
+        """Return filterConds: items, separated by commas; None if missing."""
         if not self.text("filterConds", "flts"):
             return None
         try:
@@ -110,14 +110,14 @@ class Parameters:
             raise RequestRefused(str(error)) from None
 
     def ip(self) -> str:
-        """brokerIp, of one broker."""
+        """Return brokerIp, of one broker."""
         text = self._request.need("brokerIp", "bIp")
         if not _IPV4.fullmatch(text):
             raise RequestRefused(f"Parameter brokerIp: {text[:40]} is no IPv4 address")
         return text
 
     def props(self, base: Props) -> Props:
-        """`base` with what is asked for."""
+        """Return `base` with the requested changes."""
         changes: dict[str, Any] = {}
         for attribute, found, least, most in _PROPS:
             if self.text(*found):
@@ -139,7 +139,7 @@ class Parameters:
         return replace(base, **changes)
 
     def qry_priority(self) -> int:
-        """qryPriorityId: 1, 2 or 3 in its hundreds and units; UNDEFINED where it is not there."""
+        """Return qryPriorityId: 1, 2 or 3 in its hundreds and units; UNDEFINED if missing."""
         value = self.number("qryPriorityId", "qryPriId", default=UNDEFINED, least=101, most=303)
         if value != UNDEFINED and (
             value % 100 not in _PRIORITIES or value // 100 not in _PRIORITIES
@@ -151,7 +151,7 @@ class Parameters:
         return value
 
     def flow_rules(self) -> tuple[int, str] | None:
-        """flowCtrlInfo: how many records, and the text; None where it is not there."""
+        """Return flowCtrlInfo: the number of records and the text; None if missing."""
         text = self.text("flowCtrlInfo", "flowCtrlSet")
         if not text:
             return None
@@ -162,7 +162,7 @@ class Parameters:
         return len(orjson.loads(text)), text
 
     def records(self, *found: str) -> "list[Parameters]":
-        """A JSON array of objects: a batch. Raises RequestRefused."""
+        """Return a batch: a JSON array of objects. Raises RequestRefused."""
         text = self._request.need(*found)
         try:
             records = orjson.loads(text)
@@ -175,7 +175,7 @@ class Parameters:
         return [self.of(record) for record in records]
 
     def audit(self, *, adds: bool, serial: int) -> Audit:
-        """Who does it, and when: createUser to add, modifyUser to change."""
+        """Return the user and time of the change: createUser to add, modifyUser to change."""
         now = datetime.fromtimestamp(clock.time()).strftime("%Y%m%d%H%M%S")
         creator = self._user("createUser", "cur", needed=adds)
         modifier = self._user("modifyUser", "mur", needed=not adds) or creator

@@ -1,4 +1,4 @@
-"""Who consumes and produces, and what a master offers (WebOtherInfoHandler)."""
+"""The state of consumers, producers and the master's settings (WebOtherInfoHandler)."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from mq.protocol.tube.codes import UNDEFINED
 
 
 async def subscriptions(core: Core, p: Parameters) -> Row:
-    """Groups with their topics and how many members each has."""
+    """Return groups with their topics and numbers of members."""
     groups, topics = set(p.groups(needed=False)), set(p.topics(needed=False))
     return data(
         [
@@ -27,7 +27,7 @@ async def subscriptions(core: Core, p: Parameters) -> Row:
 
 
 async def group_detail(core: Core, p: Parameters) -> Row:
-    """A group with its members, and what each holds."""
+    """Return a group with its members and their partitions."""
     found = p.groups(needed=True)
     if len(found) != 1:
         raise RequestRefused("Parameter groupName: expected one group")
@@ -66,7 +66,7 @@ async def group_detail(core: Core, p: Parameters) -> Row:
 
 
 async def groups_by_topic(core: Core, p: Parameters) -> Row:
-    """Groups that are there now, by topic."""
+    """Return the present groups, by topic."""
     wanted = p.topics(needed=False)
     by_topic: dict[str, list[str]] = {topic: [] for topic in wanted}
     for group in core.groups:

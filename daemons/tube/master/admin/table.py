@@ -1,7 +1,7 @@
 """The methods of /webapi.htm, by their names, and which of them change something.
 
-Of TubeMQ's these are the ones that its scripts and documentation use. Some have two names: an old
-one and that of later releases; "bath" is spelled so.
+These are the ones of TubeMQ that its scripts and documentation use. Some have two names: an old one
+and that of later releases; "bath" is TubeMQ's spelling.
 """
 
 from collections.abc import Awaitable, Callable
@@ -88,8 +88,8 @@ QUERIES: dict[str, Work] = {
 
 
 class WebApi:
-    """The paths of the web port. ``active_web`` gives host:port of the active master's, "" where
-    nobody knows it."""
+    """The paths of the web port. ``active_web`` returns host:port of the active master, "" if it is
+    unknown."""
 
     def __init__(self, core: Core, token: str, active_web: Callable[[], str]) -> None:
         self._core = core
@@ -108,7 +108,7 @@ class WebApi:
         return data([{"id": number, "method": name} for number, name in enumerate(names, 1)])
 
     def _check_active(self, request: WebRequest) -> None:
-        """Raises Redirected from a standby, RequestRefused where nobody is active."""
+        """Raises Redirected from a standby, RequestRefused if no master is active."""
         if self._core.is_active():
             return
         web = self._active_web()

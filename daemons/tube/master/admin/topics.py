@@ -1,4 +1,4 @@
-"""Topics: deploy, change, delete and remove them, and look at them (WebTopicDeployHandler)."""
+"""Topics: deploying, changing, deleting, removing and listing (WebTopicDeployHandler)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from mq.protocol.tube.codes import UNDEFINED
 
 
 async def add(core: Core, p: Parameters) -> Row:
-    """Deploy topics on brokers. topicName, brokerId, createUser, and what they are like."""
+    """Deploy topics on brokers. topicName, brokerId, createUser, and their properties."""
     audit = p.audit(adds=True, serial=core.catalog.next_serial())
     return await _each(
         core, p, lambda broker_id, topic: _addition(core, p, broker_id, topic, audit)
@@ -29,7 +29,7 @@ async def add(core: Core, p: Parameters) -> Row:
 
 
 async def add_many(core: Core, p: Parameters) -> Row:
-    """The same for a list of records, topicJsonSet."""
+    """Deploy a list of records, topicJsonSet."""
     rows: list[Any] = []
     for one in p.records("topicJsonSet", "topicSet"):
         rows += (await add(core, one))["data"]
@@ -37,7 +37,7 @@ async def add_many(core: Core, p: Parameters) -> Row:
 
 
 async def update(core: Core, p: Parameters) -> Row:
-    """Change what topics are like on brokers. topicName, brokerId, modifyUser."""
+    """Change the properties of topics on brokers. topicName, brokerId, modifyUser."""
     audit = p.audit(adds=False, serial=core.catalog.next_serial())
     return await _each(core, p, lambda broker_id, topic: _update(core, p, broker_id, topic, audit))
 
@@ -53,12 +53,12 @@ async def redo(core: Core, p: Parameters) -> Row:
 
 
 async def remove(core: Core, p: Parameters) -> Row:
-    """Have brokers remove topics with what is in them."""
+    """Let brokers remove topics with their messages."""
     return await _set_status(core, p, TopicStatus.SOFT_REMOVE)
 
 
 async def query(core: Core, p: Parameters) -> Row:
-    """Topics with their brokers, as set up and as they are (admin_query_topic_info)."""
+    """Return topics with their brokers, as set up and as reported (admin_query_topic_info)."""
     rows = []
     for topic, deploys in _found(core, p).items():
         control = core.catalog.topic_control(topic)
@@ -77,7 +77,7 @@ async def query(core: Core, p: Parameters) -> Row:
 
 
 async def query_deployed(core: Core, p: Parameters) -> Row:
-    """The same, as later releases have it (admin_query_topic_deploy_info)."""
+    """Return the same in the form of later releases (admin_query_topic_deploy_info)."""
     rows = []
     for topic, deploys in _found(core, p).items():
         control = core.catalog.topic_control(topic) or TopicControl(topic)
@@ -97,7 +97,7 @@ async def query_deployed(core: Core, p: Parameters) -> Row:
 
 
 def control_row(control: TopicControl) -> Row:
-    """What goes for a topic everywhere."""
+    """Return the settings of a topic for all brokers."""
     return {
         "topicName": control.topic,
         "topicNameId": control.topic_id,
@@ -108,7 +108,7 @@ def control_row(control: TopicControl) -> Row:
 
 
 def with_control(core: Core, topic: str, audit: Audit) -> dict[tuple[str, str], Any]:
-    """The control of a topic, where there is none yet."""
+    """Return the control of a topic, if none exists yet."""
     if core.catalog.topic_control(topic) is not None:
         return {}
     return {(TopicControl.kind, topic): TopicControl(topic, audit=audit)}

@@ -1,1 +1,1 @@
-"""What a master answers to producers, consumers and brokers: a module for each of them."""
+"""The answers of a master to producers, consumers and brokers: a module for each of them."""

@@ -1,4 +1,4 @@
-"""Requests 20 to 22: consumers that share out partitions among themselves."""
+"""Requests 20 to 22: consumers that balance their partitions among themselves."""
 
 import logging
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterResponseM2CV2:
-    """A consumer joins its group."""
+    """Add a consumer to its group."""
     (consumer, group_name), client = checks.consumer_of(core, request, peer, request.hostName)
     topics = checks.consumer_topics(core.catalog, request.topicList)
     items = checks.conditions(request.topicCondition)
@@ -70,7 +70,7 @@ def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterR
 
 
 def heartbeat(core: Core, request: HeartRequestC2MV2, peer: Peer) -> HeartResponseM2CV2:
-    """A consumer is there still, and may say what it has taken."""
+    """Process a consumer's heartbeat, with its partitions if reported."""
     (consumer, group_name), client = checks.consumer_of(core, request, peer)
     group, member = known(core, consumer, group_name)
     report, reports = request.subRepInfo, request.HasField("subRepInfo")
@@ -97,7 +97,7 @@ def heartbeat(core: Core, request: HeartRequestC2MV2, peer: Peer) -> HeartRespon
 
 
 def part_meta(core: Core, request: GetPartMetaRequestC2M, peer: Peer) -> GetPartMetaResponseM2C:
-    """What brokers and topics are like now, where the caller does not know it."""
+    """Return the present state of brokers and topics, unless the client knows it."""
     (consumer, group_name), _ = checks.consumer_of(core, request, peer)
     group, _ = known(core, consumer, group_name)
     if group.meta_id == UNDEFINED:
@@ -120,7 +120,7 @@ def _assigned(report: ClientSubRepInfo) -> int:
 
 
 def _held(core: Core, report: ClientSubRepInfo) -> dict[PartitionKey, Partition]:
-    """What a consumer says it has taken, of brokers that are set up. Raises Refused with 400."""
+    """Return a consumer's reported partitions, of configured brokers. Raises Refused with 400."""
     found: dict[PartitionKey, Partition] = {}
     for key in _keys(report.partSubInfo):
         broker = core.catalog.broker(key.broker_id)
@@ -141,7 +141,7 @@ def _keys(texts: Iterable[str]) -> Iterable[PartitionKey]:
 
 
 def _tasks(core: Core, group: Group, known_ids: OpsTaskInfo) -> OpsTaskInfo:
-    """Limits and orders of administrators, where the caller has others (buildOpsTaskInfo)."""
+    """Return limits and commands of administrators, if the client has others (buildOpsTaskInfo)."""
     tasks = OpsTaskInfo()
     cluster, control = core.catalog.cluster, core.catalog.group_control(group.name)
     if group.from_max_id not in (UNDEFINED, known_ids.csmFrmMaxOffsetCtrlId):

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def register(core: Core, request: RegisterRequestB2M, peer: Peer) -> RegisterResponseM2B:
-    """A broker begins: it is told what it is to have, and whom it has to ask who they are."""
+    """Register a broker: send its configured settings, and the required checks of clients."""
     core.certificates.check_broker(request.authInfo, peer.host)
     client_id = legal(check_client_id, request.clientId)
     core.check_active(client_id)
@@ -70,7 +70,7 @@ def register(core: Core, request: RegisterRequestB2M, peer: Peer) -> RegisterRes
 
 
 def heartbeat(core: Core, request: HeartRequestB2M, peer: Peer) -> HeartResponseM2B:
-    """A broker is there still, and may say what it has, and which topics it has removed."""
+    """Process a broker's heartbeat, with its topics and removed topics if reported."""
     core.certificates.check_broker(request.authInfo, peer.host)
     broker_id = _broker_id(request.brokerId)
     core.check_active(str(broker_id))
@@ -113,7 +113,7 @@ def heartbeat(core: Core, request: HeartRequestB2M, peer: Peer) -> HeartResponse
 
 
 def close(core: Core, request: CloseRequestB2M, peer: Peer) -> CloseResponseM2B:
-    """A broker ends."""
+    """Unregister a broker."""
     core.certificates.check_broker(request.authInfo, peer.host)
     broker_id = _broker_id(request.brokerId)
     core.check_active(str(broker_id))
@@ -136,7 +136,7 @@ def _broker_id(text: str) -> int:
 
 
 def _add_settings(core: Core, run: BrokerRun, answer: Any) -> None:
-    """What the broker is to have, if it does not."""
+    """Add the configured settings of a broker, if it has others."""
     answer.curBrokerConfId, answer.confCheckSumId = run.config_id, run.checksum
     wanted = run.to_send()
     if wanted is not None:
@@ -146,7 +146,7 @@ def _add_settings(core: Core, run: BrokerRun, answer: Any) -> None:
 
 
 def _add_shared(core: Core, request: Any, answer: Any, broker_id: int) -> None:
-    """Add the access data, the limits of the cluster, and the greatest size of a message."""
+    """Add the access data, the limits of the cluster, and the maximum size of a message."""
     grants = core.grants.for_broker(broker_id, request.authInfo.authorizedToken)
     answer.brokerAuthorizedInfo.CopyFrom(
         MasterBrokerAuthorizedInfo(

@@ -1,4 +1,4 @@
-"""What every request is checked for, in TubeMQ's order and with its codes (PBParameterUtils)."""
+"""The checks of every request, in TubeMQ's order and with its codes (PBParameterUtils)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -15,12 +15,12 @@ from mq.protocol.tube.strings import PartitionKey, RequiredPartitions, TopicCond
 
 T = TypeVar("T")
 
-#: Of a list of partitions in one text.
+# Of a list of partitions in one text.
 MOST_REQUIRED_TEXT = 1024 * 1024
 
 
 def legal(check: Callable[[str], T], text: str) -> T:
-    """A name, checked. Raises Refused with 400."""
+    """Return a checked name. Raises Refused with 400."""
     try:
         return check(text)
     except IllegalName as error:
@@ -30,7 +30,7 @@ def legal(check: Callable[[str], T], text: str) -> T:
 def consumer_of(
     core: Core, request: Any, peer: Peer, host_name: str | None = None
 ) -> tuple[MemberKey, Client]:
-    """The member of a group that asks, at a master that serves.
+    """Return the group member of a request to an active master.
 
     A registration has the name of its host. Raises Refused.
     """
@@ -50,7 +50,7 @@ def consumer_of(
 
 
 def producer_topics(topics: Iterable[str]) -> frozenset[str]:
-    """What a producer sends to, which may be nothing yet. Raises Refused with 400."""
+    """Return the topics of a producer, possibly none yet. Raises Refused with 400."""
     given = frozenset(topic.strip() for topic in topics) - {""}
     if names.OFFSET_HISTORY_TOPIC in given:
         raise Refused(
@@ -64,7 +64,9 @@ def producer_topics(topics: Iterable[str]) -> frozenset[str]:
 
 
 def consumer_topics(catalog: Catalog, topics: Iterable[str]) -> frozenset[str]:
-    """What a group reads. Raises Refused: 400 for none or too many, 431 for one that is nowhere."""
+    """Return the topics of a group. Raises Refused: 400 for none or too many, 431 for an unknown
+    one.
+    """
     given = list(topics)
     if not given:
         raise Refused(Code.BAD_REQUEST, "Request miss necessary subscribed topicList data!")
@@ -84,7 +86,7 @@ def consumer_topics(catalog: Catalog, topics: Iterable[str]) -> frozenset[str]:
 
 
 def conditions(texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Filter items by topic. Raises Refused with 400 (TubeMQ leaves out what it cannot read)."""
+    """Return filter items by topic. Raises Refused with 400 (TubeMQ skips unreadable ones)."""
     found: dict[str, frozenset[str]] = {}
     for text in texts:
         if not text.strip():
@@ -102,7 +104,7 @@ def conditions(texts: Iterable[str]) -> dict[str, frozenset[str]]:
 def required_partitions(
     consume_type: ConsumeType, topics: frozenset[str], text: str
 ) -> dict[PartitionKey, int]:
-    """Where a bound group begins. Raises Refused with 400."""
+    """Return the start offsets of a bound group. Raises Refused with 400."""
     if consume_type is not ConsumeType.BOUND or not text.strip():
         return {}
     if len(text) > MOST_REQUIRED_TEXT:
@@ -131,7 +133,7 @@ def may_consume(
     topics: frozenset[str],
     items: Mapping[str, frozenset[str]],
 ) -> None:
-    """Raises Refused: 450 for a topic that is not for this group, 455 for items that are not
+    """Raises Refused: 450 for a forbidden topic, 455 for forbidden items
     (DefaultMetaDataService.isConsumeTargetAuthorized)."""
     unset = sorted(items.keys() - topics)
     if unset:
@@ -172,7 +174,7 @@ def may_consume(
 
 
 def flow_fields(core: Core, group: str, def_id: int, group_id: int) -> dict[str, Any]:
-    """What a consumer is told of its limits: ids always, rules where its id is another."""
+    """Return the limits for a consumer: ids always, rules if its id differs."""
     cluster, control = core.catalog.cluster, core.catalog.group_control(group)
     fields: dict[str, Any] = {
         "ssdStoreId": UNDEFINED,
@@ -195,7 +197,7 @@ def flow_fields(core: Core, group: str, def_id: int, group_id: int) -> dict[str,
 
 
 def authorized(core: Core, client: Client) -> MasterAuthorizedInfo:
-    """The tokens of a client: one for brokers, and one for its next requests to the master."""
+    """Return the tokens of a client, for brokers and for its next requests to the master."""
     return MasterAuthorizedInfo(
         visitAuthorizedToken=core.tokens.for_clients(produces=client.produces),
         authAuthorizedToken=core.certificates.grant(client),

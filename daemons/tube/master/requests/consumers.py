@@ -1,4 +1,4 @@
-"""Requests 4 to 6: consumers that are given their partitions."""
+"""Requests 4 to 6: consumers whose partitions the master assigns."""
 
 import logging
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterResponseM2C:
-    """A consumer joins its group."""
+    """Add a consumer to its group."""
     (consumer, group_name), client = checks.consumer_of(core, request, peer, request.hostName)
     member = _member(core, request, consumer, group_name, peer)
     _check_bound(core, member)
@@ -52,8 +52,9 @@ def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterRes
 
 
 def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponseM2C:
-    """A consumer is there still, may say what it holds and what it has done, and is told the next
-    thing to do."""
+    """Process a consumer's heartbeat, with its partitions and finished events if reported; return
+    its
+    next event."""
     (consumer, group_name), client = checks.consumer_of(core, request, peer)
     group, member = known(core, consumer, group_name)
     if member.held is None:
@@ -62,7 +63,7 @@ def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponse
     if request.reportSubscribeInfo:
         changed = core.groups.hold(member, _held(request.subscribeInfo))
         if changed and round_id <= 0:
-            log.info("%s of %s holds other partitions than it was asked to", consumer, group_name)
+            log.info("%s of %s has other partitions than assigned", consumer, group_name)
     if round_id > 0:
         group.not_allocated = False
         if group.events.done(consumer, round_id, request.event.opType) is not None:
@@ -75,17 +76,17 @@ def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponse
     )
     event = group.events.next(consumer, peer.address)
     if event is not None:
-        told = EventProto(rebalanceId=event.round_id, opType=event.kind)
-        told.subscribeInfo.extend(
+        proto = EventProto(rebalanceId=event.round_id, opType=event.kind)
+        proto.subscribeInfo.extend(
             str(SubscribeInfo(consumer, group_name, _reachable(core, member, one)))
             for one in event.partitions
         )
-        answer.event.CopyFrom(told)
+        answer.event.CopyFrom(proto)
     return answer
 
 
 def close(core: Core, request: CloseRequestC2M, peer: Peer) -> CloseResponseM2C:
-    """A consumer ends."""
+    """Remove a consumer."""
     (consumer, group_name), _ = checks.consumer_of(core, request, peer)
     core.remove_consumer(MemberKey(consumer, group_name))
     log.info("consumer %s of %s closes", consumer, group_name)
@@ -93,15 +94,15 @@ def close(core: Core, request: CloseRequestC2M, peer: Peer) -> CloseResponseM2C:
 
 
 def joined(core: Core, member: Member) -> Group:
-    """The group that a consumer has joined, which is heard of from now on. Raises Refused."""
+    """Return the group of a joined consumer, which sends heartbeats from now on. Raises Refused."""
     group = core.groups.join(member)
-    # Before anything else is refused: a member that nobody waits for would stay for ever.
+    # Before any other refusal: a member without expiry would stay for ever.
     core.consumer_beats.begin(MemberKey(member.id, member.group), core.now())
     return group
 
 
 def known(core: Core, consumer: str, group_name: str) -> tuple[Group, Member]:
-    """A group and its member, which was heard of now. Raises Refused with 411."""
+    """Return a group and its member, and renew the member. Raises Refused with 411."""
     group = core.groups.get(group_name)
     if group is None:
         raise Refused(Code.HB_NO_NODE, f"Not found groupName {group_name} in holder!")
@@ -140,7 +141,9 @@ def _member(
 
 
 def _check_bound(core: Core, member: Member) -> None:
-    """What a bound group needs besides. Raises Refused with 400 (checkConsumerInputInfo)."""
+    """Check the further requirements of a bound group. Raises Refused with 400
+    (checkConsumerInputInfo).
+    """
     if member.consume_type is not ConsumeType.BOUND:
         return
     if not member.session_key:
@@ -166,8 +169,9 @@ def _check_bound(core: Core, member: Member) -> None:
 
 
 def _held(texts: Iterable[str]) -> dict[PartitionKey, Partition]:
-    """What a consumer says it holds. Raises Refused with 400 (TubeMQ leaves out what it cannot
-    read, and gives that to somebody else)."""
+    """Return a consumer's reported partitions. Raises Refused with 400 (TubeMQ skips unreadable
+    ones,
+    and assigns them to other members)."""
     found: dict[PartitionKey, Partition] = {}
     for text in texts:
         if not text.strip():
@@ -183,7 +187,7 @@ def _held(texts: Iterable[str]) -> dict[PartitionKey, Partition]:
 
 
 def _reachable(core: Core, member: Member, partition: Partition) -> Partition:
-    """A partition with the port of its broker that the member uses."""
+    """Return a partition with the broker's port that the member uses."""
     if not member.over_tls:
         return partition
     run = core.brokers.runs.get(partition.broker.broker_id)

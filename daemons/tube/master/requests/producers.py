@@ -26,7 +26,7 @@ OK: dict[str, Any] = {"success": True, "errCode": int(Code.SUCCESS), "errMsg": "
 
 
 def register(core: Core, request: RegisterRequestP2M, peer: Peer) -> RegisterResponseM2P:
-    """A producer begins: it is told of the brokers; of topics with its heartbeats."""
+    """Register a producer: return the brokers; topics come with its heartbeats."""
     producer, topics, client = _checked(core, request, peer, registers=True)
     core.producers.book(producer, topics)
     core.producer_beats.begin(producer, core.now())
@@ -40,7 +40,7 @@ def register(core: Core, request: RegisterRequestP2M, peer: Peer) -> RegisterRes
 
 
 def heartbeat(core: Core, request: HeartRequestP2M, peer: Peer) -> HeartResponseM2P:
-    """A producer is there still, and says what it sends to."""
+    """Process a producer's heartbeat with its topics."""
     producer, topics, client = _checked(core, request, peer)
     try:
         core.producer_beats.renew(producer, core.now())
@@ -65,7 +65,7 @@ def heartbeat(core: Core, request: HeartRequestP2M, peer: Peer) -> HeartResponse
 
 
 def close(core: Core, request: CloseRequestP2M, peer: Peer) -> CloseResponseM2P:
-    """A producer ends."""
+    """Remove a producer."""
     core.certificates.check_client(request.authInfo, request.clientId, peer.host, produces=True)
     producer = legal(check_client_id, request.clientId)
     core.check_active(producer)
@@ -78,7 +78,7 @@ def close(core: Core, request: CloseRequestP2M, peer: Peer) -> CloseResponseM2P:
 def _checked(
     core: Core, request: Any, peer: Peer, *, registers: bool = False
 ) -> tuple[str, frozenset[str], Client]:
-    """Raises Refused, and ServiceFailure from a standby."""
+    """Return the checked producer. Raises Refused, and ServiceFailure from a standby."""
     client = core.certificates.check_client(
         request.authInfo, request.clientId, peer.host, produces=True, registers=registers
     )
@@ -90,7 +90,7 @@ def _checked(
 
 
 def _add_config(core: Core, request: Any, answer: Any) -> None:
-    """How large messages may be, where the producer's id is another (buildApprovedClientConfig)."""
+    """Add the maximum message size, if the producer's id differs (buildApprovedClientConfig)."""
     cluster = core.catalog.cluster
     config = ApprovedClientConfig(configId=cluster.audit.serial)
     if request.appdConfig.configId != cluster.audit.serial or not request.HasField("appdConfig"):

@@ -1,4 +1,4 @@
-"""What a master answers to each method: read the request, check, answer."""
+"""The answer of a master to each method: decode the request, check, answer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from mq.daemons.tube.rpc import Call, Route
 from mq.protocol.tube import messages
 from mq.protocol.tube.codes import UNDEFINED, Method
 
-#: Characters of a refusal: some of them a client has sent.
+# Characters of a refusal: some are from the client.
 _MOST_TEXT = 4096
 
 
@@ -23,7 +23,7 @@ class _Entry:
     request: type[Message]
     answer: type[Message]
     handle: Callable[[Core, Any, Peer], Message]
-    # What an answer has to have that says no.
+    # Required fields of a refusal.
     refusal: Mapping[str, Any] = field(default_factory=lambda: {"success": False})
 
 
@@ -80,7 +80,7 @@ TABLE: dict[Method, _Entry] = {
 
 
 def routes(core: Core) -> dict[Method, Route]:
-    """For the listener."""
+    """Return the routes for the listener."""
     return {
         method: Route(partial(_answer, core, entry), entry.request)
         for method, entry in TABLE.items()
@@ -88,7 +88,7 @@ def routes(core: Core) -> dict[Method, Route]:
 
 
 def _answer(core: Core, entry: _Entry, call: Call) -> Message:
-    """Raises ServiceFailure from a standby."""
+    """Answer a request. Raises ServiceFailure from a standby."""
     try:
         return entry.handle(core, call.message, Peer(call.peer, call.tls))
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""A broker in this process, and a client that speaks RPC to it."""
+"""A broker in this process, and an RPC client for it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def overrides(folder: Path, **changes: Any) -> dict[str, str]:
 
 
 class Client:
-    """What producers and consumers ask, with the fields that tests do not care for."""
+    """Requests of producers and consumers, with default fields."""
 
     def __init__(self, connection: TubeConnection) -> None:
         self.connection = connection
@@ -113,7 +113,7 @@ async def connected(broker: Broker) -> AsyncIterator[Client]:
 
 
 def run(folder: Path, check: Callable[[Broker, Client], Awaitable[T]], **changes: Any) -> T:
-    """What a check of a broker returns."""
+    """The result of a check of a broker."""
 
     async def main() -> T:
         async with asyncio.timeout(PATIENCE), serving(folder, **changes) as (broker, client):

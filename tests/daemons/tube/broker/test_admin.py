@@ -1,4 +1,4 @@
-"""What administrators ask of a broker and change."""
+"""Requests and changes of administrators to a broker."""
 
 from __future__ import annotations
 

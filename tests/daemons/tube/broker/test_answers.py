@@ -1,4 +1,4 @@
-"""The answer to a get, made natively and by Python."""
+"""The answer to a get, built natively and in Python."""
 
 from __future__ import annotations
 

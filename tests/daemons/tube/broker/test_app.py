@@ -1,4 +1,4 @@
-"""A whole broker: what it says of itself, and who may have its folder."""
+"""A whole broker: its status, and the lock of its folder."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_folder_has_one_broker(tmp_path: Path) -> None:
 def test_stores_leave_files_for_connections_and_say_which_limit_to_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else one topic more is one offset that cannot be saved, and a client that cannot connect."""
+    """Otherwise one more topic would prevent the saving of offsets, and connections."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
     # Two files of each; 32 of 128 are left for other things, and the broker has a topic of its own.
     fits = ",".join(f"t{n}:1:1" for n in range(47))
@@ -166,7 +166,7 @@ def test_clients_may_come_by_tls_on_a_port_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "os"])
 def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, mode: str) -> None:
-    """Also not what was committed before the last save; and nothing is there twice."""
+    """Including commits after the last save; and no message twice."""
     acknowledged: list[bytes] = []
 
     async def send_until_killed(port: int, process: subprocess.Popen[bytes], upto: int) -> None:
@@ -219,7 +219,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, mode: str) -
 
 
 def test_a_group_that_is_ahead_of_a_store_that_lost_its_end_misses_nothing(tmp_path: Path) -> None:
-    """As behind a power cut, with `os`: offsets are saved sooner than messages are flushed."""
+    """As after a power cut, with `os`: offsets are saved sooner than messages are flushed."""
 
     async def main() -> None:
         async with asyncio.timeout(PATIENCE):

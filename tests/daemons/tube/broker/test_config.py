@@ -80,7 +80,7 @@ def test_administrators_need_a_secret_off_loopback(token: str) -> None:
 def test_an_open_broker_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         BrokerSettings.load(None, {"hostName": "10.0.0.1", "confModAuthToken": "x-9"})
-    assert "whoever connects may send and read" in caplog.text
+    assert "any client may send and consume" in caplog.text
 
 
 def test_two_way_tls_needs_to_know_who_signs_clients(tmp_path: Path) -> None:

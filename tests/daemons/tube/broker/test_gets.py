@@ -1,4 +1,4 @@
-"""Gets: where they begin, what they find, what becomes of offsets, and who is refused."""
+"""Gets: start, result, offsets, and refusals."""
 
 from __future__ import annotations
 
@@ -287,7 +287,8 @@ def test_what_was_said_not_to_be_consumed_is_not_committed_by_a_later_get(tmp_pa
         await fill(client, 5)
         assert (await client.get(lastPackConsumed=False)).errCode == 452
         answer = await client.get(lastPackConsumed=True, escFlowCtrl=True)
-        assert (bodies(answer), answer.currOffset) == ([b"m0"], 0)  # nobody said it was consumed
+        # without a report of consumption
+        assert (bodies(answer), answer.currOffset) == ([b"m0"], 0)
 
     run(tmp_path, check)
 
@@ -305,11 +306,12 @@ def test_a_topic_that_is_removed_amid_reads_is_no_error_of_the_disk(
             raise BlockingIOError(errno.EAGAIN, "not in memory")
 
         monkeypatch.setattr(files, "preadv", not_in_memory)
-        async with broker.gets._threads, broker.gets._threads:  # as many as may read are about to
+        # the maximum of readers are about to
+        async with broker.gets._threads, broker.gets._threads:
             for _ in range(6):
                 await broker.gets._threads.acquire()
             asking = [asyncio.ensure_future(client.get(groupName=group)) for group in groups]
-            await client.heartbeat()  # they have been taken
+            await client.heartbeat()  # they have been read
             await broker._remove_topic(broker.serving.topics["demo"])
             for _ in range(6):
                 broker.gets._threads.release()
@@ -335,7 +337,7 @@ def test_with_sync_nothing_is_given_out_that_is_not_on_the_disk(
 
         monkeypatch.setattr(files, "fdatasync", slow)
         sending = asyncio.ensure_future(client.send(b"x"))
-        await client.heartbeat()  # it has been taken
+        await client.heartbeat()  # it has been read
         assert (await client.get()).errCode == 404
         assert not sending.done()
         may_go.set()

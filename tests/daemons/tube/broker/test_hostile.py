@@ -1,4 +1,4 @@
-"""Whatever clients write in their requests, each is answered, and nothing else happens."""
+"""Requests with arbitrary content: each is answered, without other effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of what a broker has, of which there may be very much."""
+"""Lists of a broker, which may be very long."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_others_are_served_while_a_long_list_is_put_together(
             await asyncio.sleep(0)
             turns += 1
         assert len(json.loads(answer.result()[1])["dataSet"]) == rows
-        assert turns > 2 * TOPICS  # while it is put together, and while it is written
+        assert turns > 2 * TOPICS  # while it is built, and while it is written
 
     run(tmp_path, main, webPort=0, topicList=",".join(f"t{n}:1:1" for n in range(TOPICS)))
 

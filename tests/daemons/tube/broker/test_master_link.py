@@ -1,4 +1,4 @@
-"""A broker and its master: registration, heartbeats, topics that come and go, other masters."""
+"""A broker and its master: registration, heartbeats, added and removed topics, other masters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RULES = (
 
 
 class Master:
-    """A scripted master: what it knows, and what it was told."""
+    """A scripted master: its data, and the received reports."""
 
     def __init__(self) -> None:
         self.topics = [str(TopicSettings("demo", partitions=2))]
@@ -107,7 +107,7 @@ class Master:
         return CloseResponseM2B(success=True, errCode=200, errMsg="OK!")
 
     async def beat(self, until: Callable[[], bool] = lambda: True) -> None:
-        """Wait for a heartbeat behind which something is so."""
+        """Wait for a heartbeat after which the condition holds."""
         while True:
             self.beaten.clear()
             await self.beaten.wait()
@@ -246,10 +246,10 @@ def test_without_a_master_a_broker_goes_on_and_starts_with_what_it_knew(tmp_path
                 assert broker.link is not None
                 await broker.link.beat()
                 assert (await client.send(b"y")).success
-                assert "no master takes it" in broker.status_text()
+                assert "not registered at a master" in broker.status_text()
             async with Broker(settings(tmp_path, master)) as broker, connected(broker) as client:
                 assert (await client.send(b"z")).success
-                assert "no master takes it" in broker.status_text()
+                assert "not registered at a master" in broker.status_text()
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""Offsets of groups: the file, what is saved when, and what goes with time."""
+"""Offsets of groups: the file, the times of saving, and expiry."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def test_topics_that_are_no_more_take_their_offsets_along(tmp_path: Path) -> Non
     asyncio.run(offsets.replace([("a", KEY, 28), ("a", ("b", 0), 28), ("c", KEY, 28)]))
     asyncio.run(offsets.forget_topics(frozenset({"demo"})))
     assert (offsets.groups(), len(offsets)) == (["a"], 1)
-    again = make(tmp_path)  # at once: a topic of the same name begins anew, whenever we are killed
+    # at once: a new topic of the same name starts without offsets, even after a kill
+    again = make(tmp_path)
     again.load()
     assert again.groups() == ["a"]
 

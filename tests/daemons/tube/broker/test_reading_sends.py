@@ -1,4 +1,4 @@
-"""Requests of senders, read natively and by protobuf: both find the same."""
+"""Requests of senders, decoded natively and by protobuf: both give the same."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Consumers that come, live, commit and go."""
+"""Registration, heartbeats, commits and removal of consumers."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_commit_adds_what_is_pending_or_drops_it(tmp_path: Path) -> None:
         assert (dropped.success, dropped.currOffset, dropped.maxOffset) == (True, 0, 84)
         assert len((await client.get()).messages) == 3
         assert (await client.commit()).currOffset == 84
-        assert (await client.commit()).currOffset == 84  # nothing is pending any more
+        assert (await client.commit()).currOffset == 84  # no pending part remains
 
     run(tmp_path, check)
 
@@ -241,7 +241,7 @@ def test_filters_of_all_consumers_have_a_budget_and_who_is_refused_moves_no_offs
 
     async def check(broker: Broker, client: Client) -> None:
         await fill(client)
-        for _ in range(3):  # in place of itself
+        for _ in range(3):  # replaces itself
             assert (await client.register(filterCondStr=many)).success
         other = await client.register(groupName="other", filterCondStr=many, readStatus=2)
         assert other.errCode == 503
@@ -284,7 +284,7 @@ def test_visit_tokens_are_checked_when_the_master_wants_it(tmp_path: Path) -> No
         assert (await client.send(b"x", **token)).success
         access.add_tokens(",".join(map(str, range(20, 26))))
         assert (await client.send(b"x", **token)).errCode == 415  # six are remembered
-        access.is_kept = lambda: False  # nobody renews them
+        access.is_kept = lambda: False  # no token is renewed
         assert (await client.send(b"x")).success
 
     run(tmp_path, check)

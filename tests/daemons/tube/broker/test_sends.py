@@ -1,4 +1,4 @@
-"""Sends: what is answered, in the original's order of checks, and what is stored."""
+"""Sends: the answers, in the original's order of checks, and the stored messages."""
 
 from __future__ import annotations
 

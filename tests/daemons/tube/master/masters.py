@@ -1,4 +1,4 @@
-"""A running master, and peers that ask it what they like."""
+"""A running master, and clients with arbitrary requests."""
 
 import asyncio
 import itertools
@@ -40,7 +40,7 @@ ANSWERS: dict[Method, type[Message]] = {
 
 
 def settings(tmp: Path, **more: object) -> MasterSettings:
-    """Of a master whose rounds come when a test says so, and whose steps do not wait."""
+    """Settings for a master whose rounds a test runs, and whose steps do not wait."""
     return MasterSettings.load(
         None,
         {
@@ -58,7 +58,7 @@ def settings(tmp: Path, **more: object) -> MasterSettings:
 
 @asynccontextmanager
 async def running(tmp: Path, **more: object) -> AsyncIterator["Masters"]:
-    """A master with a peer."""
+    """A master with a client."""
     async with Master(settings(tmp, **more)) as master, peer_of(master) as peer:
         yield Masters(master, peer)
 
@@ -81,7 +81,7 @@ class Peer:
         self._serials = itertools.count(1)
 
     async def ask(self, method: Method, request: Message) -> Any:
-        """The answer. Raises RemoteFailure."""
+        """Return the answer. Raises RemoteFailure."""
         serial = next(self._serials)
         body = request.SerializeToString()
         self._writer.write(encode_request(serial, method, body, 9500))
@@ -102,14 +102,14 @@ class Peer:
         return await self.ask(Method.CONSUMER_REGISTER_C2M, request)
 
     async def beat(self, who: str, group: str = "group", **fields: Any) -> Any:
-        """A heartbeat of a consumer."""
+        """Send a heartbeat of a consumer."""
         fields = {"reportSubscribeInfo": False, **fields}
         request = m.HeartRequestC2M(clientId=who, groupName=group, **fields)
         return await self.ask(Method.CONSUMER_HEARTBEAT_C2M, request)
 
 
 class Masters:
-    """A master, and what brokers and administrators do to it."""
+    """A master, and actions of brokers and administrators."""
 
     def __init__(self, master: Master, peer: Peer) -> None:
         self.master = master
@@ -118,7 +118,7 @@ class Masters:
         self.broker_answer: Any = None
 
     async def web(self, method: str, **parameters: object) -> dict[str, Any]:
-        """What an administrator is answered, who shows the token."""
+        """Return the answer to an administrator with the token."""
         parameters = {
             "confModAuthToken": TOKEN,
             "createUser": "me",
@@ -131,7 +131,7 @@ class Masters:
         return answer
 
     async def changed(self, method: str, **parameters: object) -> None:
-        """The same of a change that succeeds."""
+        """Return the same for a successful change."""
         answer = await self.web(method, **parameters)
         assert answer["result"], answer
         assert all(row.get("success", True) for row in answer.get("data", ())), answer
@@ -156,7 +156,7 @@ class Masters:
             await self.serve(broker_id)
 
     async def serve(self, broker_id: int = 1) -> None:
-        """A broker registers, takes its settings and serves."""
+        """Let a broker register, apply its settings and serve."""
         answer = await self.register_broker(broker_id)
         assert answer.success, answer.errMsg
         while True:
@@ -183,7 +183,7 @@ class Masters:
         return await self.peer.ask(Method.BROKER_REGISTER_B2M, request)
 
     async def broker_beat(self, broker_id: int, told: Any, **fields: Any) -> Any:
-        """A heartbeat that says that all that was told is in force."""
+        """Send a heartbeat that reports all settings as applied."""
         request = m.HeartRequestB2M(
             brokerId=str(broker_id),
             brokerOnline=True,
@@ -207,12 +207,13 @@ class Masters:
         return await self.peer.ask(Method.BROKER_HEARTBEAT_B2M, request)
 
     def round(self) -> None:
-        """Share out partitions."""
+        """Assign partitions."""
         balance_all(self.core)
 
     async def settle(self, *who: str, group: str = "group", rounds: int = 3) -> dict[str, set[str]]:
-        """Rounds, and heartbeats of members that do what they are asked, until all is done. What
-        each holds then."""
+        """Run rounds and heartbeats of members that process their events, until all are done.
+        Return the partitions of each.
+        """
         held: dict[str, set[str]] = {}
         there = self.core.groups.get(group)
         assert there is not None

@@ -1,4 +1,4 @@
-"""/webapi.htm: what administrators set up, and what they see."""
+"""/webapi.htm: the settings of administrators, and their queries."""
 
 import json
 from pathlib import Path
@@ -186,7 +186,7 @@ async def test_a_broker_is_forgotten_when_nothing_is_left_on_it(tmp_path: Path) 
         assert not list(cluster.core.catalog.brokers())
         assert not cluster.core.catalog.deployed_topics()
         assert not cluster.core.brokers.runs
-        await cluster.changed(delete, brokerId=1)  # twice is once
+        await cluster.changed(delete, brokerId=1)  # duplicates count once
 
 
 @in_loop

@@ -1,4 +1,4 @@
-"""Shares of partitions: nothing is lost, nothing is held twice, and little moves."""
+"""Shares of partitions: none is lost, none is assigned twice, and few move."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ MEMBERS = [f"c{number:02}" for number in range(12)]
 
 
 def holders(shares: dict[str, list[int]]) -> dict[int, str]:
-    """Who holds each partition. Fails where two do."""
+    """Return the member of each partition. Fails if two have it."""
     found: dict[int, str] = {}
     for member, share in shares.items():
         for partition in share:
@@ -25,7 +25,7 @@ partitions = st.lists(st.integers(0, 200), unique=True, max_size=60)
 
 @st.composite
 def held(draw: st.DrawFn) -> tuple[dict[str, list[int]], list[int]]:
-    """What members say they hold, which may be wrong, and the partitions there are."""
+    """The reports of members, which may be wrong, and the existing partitions."""
     ids = draw(members)
     says = {member: draw(st.lists(st.integers(0, 60), unique=True, max_size=20)) for member in ids}
     return says, draw(st.lists(st.integers(0, 60), unique=True, max_size=40))
@@ -33,7 +33,7 @@ def held(draw: st.DrawFn) -> tuple[dict[str, list[int]], list[int]]:
 
 @st.composite
 def all_held(draw: st.DrawFn) -> tuple[dict[str, list[int]], list[int]]:
-    """Every partition has one holder."""
+    """Check that every partition has one member."""
     ids, there = draw(members), draw(partitions)
     says: dict[str, list[int]] = {member: [] for member in ids}
     for partition in there:
@@ -98,7 +98,7 @@ def test_evening_out_takes_one_round_and_moves_what_is_above_and_no_more(
     assert not counts or counts[-1] - counts[0] <= 1
     after = holders(shares)
     moved = sum(1 for m, share in says.items() for p in share if after[p] != m)
-    # Sorted by load, the first n mod c may keep one more: nothing below that has to move.
+    # Sorted by load, the first n mod c may keep one more: partitions below that do not move.
     least, above = divmod(len(there), len(says))
     loads = sorted(map(len, says.values()), reverse=True)
     assert moved == sum(max(0, n - least - (i < above)) for i, n in enumerate(loads))
@@ -153,7 +153,7 @@ def test_what_is_free_is_given_out_without_a_look_at_every_member_for_each_parti
     looks = 0
 
     class Name(str):
-        """Counts how often a member is looked up."""
+        """Counts the lookups of a member."""
 
         __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Rounds: what a group may not have, and what a new active master does not know yet."""
+"""Rounds: forbidden topics, and the missing data of a new active master."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Brokers at a master: who is admitted, what they are told, and when clients see it."""
+"""Brokers at a master: admission, their settings, and visibility for clients."""
 
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ async def test_a_removed_topic_is_told_until_the_broker_has_removed_it(tmp_path:
         heard = await cluster.broker_beat(1, told)
         assert [text.split(":")[0] for text in heard.removeTopicConfInfo] == ["demo"]
         assert "demo" in cluster.core.catalog.deployed_topics()
-        # Only those that it was told to remove.
+        # Only those that it was to remove.
         gone = ["demo", "__offset_history__"]
         await cluster.broker_beat(1, heard, takeRemovedTopicInfo=True, removedTopicsInfo=gone)
         await until(lambda: "demo" not in cluster.core.catalog.deployed_topics())
@@ -150,7 +150,7 @@ DEFAULTS = str(BrokerDefaults())
 
 
 class Clocked:
-    """A broker that does what it is told, and a clock."""
+    """A broker that applies its settings, and a clock."""
 
     def __init__(self, *topics: str) -> None:
         self.now = 0.0
@@ -166,7 +166,7 @@ class Clocked:
         return Assignment(ManageStatus.ONLINE, DEFAULTS, texts)
 
     def report(self, *, online: bool = True) -> Report:
-        """All that it was told is in force."""
+        """Report all settings as in force."""
         told = self.run.to_send() or self.wanted
         return Report(online, self.run.config_id, self.run.checksum, told.defaults, told.topics)
 
@@ -177,7 +177,7 @@ class Clocked:
         return self.run.step
 
     def seen(self) -> tuple[list[str], list[str]]:
-        """Topics that consumers see, and producers."""
+        """Return the topics that consumers see, and producers."""
         names = ["one", "two"]
         consumed = [n for n in names if self.views.partitions([n])]
         return consumed, [n for n in names if self.views.for_producers({n: 1})]

@@ -1,4 +1,4 @@
-"""Metadata: what was answered is kept, and what is not kept was not answered."""
+"""Metadata: acknowledged changes are stored, and others are not acknowledged."""
 
 import asyncio
 import sqlite3
@@ -106,7 +106,7 @@ async def test_a_change_is_all_or_nothing(tmp_path: Path) -> None:
 @in_loop
 async def test_a_second_master_finds_the_database_taken(tmp_path: Path) -> None:
     async with SqliteStorage(tmp_path / "meta.sqlite"):
-        with pytest.raises(InUse, match="another master has it"):
+        with pytest.raises(InUse, match="another master uses it"):
             async with SqliteStorage(tmp_path / "meta.sqlite"):
                 pass
     async with SqliteStorage(tmp_path / "meta.sqlite"):
@@ -136,7 +136,7 @@ async def test_a_record_of_a_later_release_stops_the_start(tmp_path: Path) -> No
 
 
 class Scripted:
-    """Storage that does what a test says."""
+    """Storage controlled by a test."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], CatalogRecord] = {}
@@ -260,7 +260,7 @@ async def test_a_step_that_refuses_changes_nothing() -> None:
 
 
 class Seen(str):
-    """A name that counts how often it is compared."""
+    """A name that counts its comparisons."""
 
     __slots__ = ()
     looks = 0

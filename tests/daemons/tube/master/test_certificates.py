@@ -1,4 +1,4 @@
-"""Who clients and brokers are."""
+"""Authentication of clients and brokers."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ async def test_signatures_are_checked_where_there_are_accounts(tmp_path: Path) -
             answer = await close(cluster.peer, **wrong)
             assert (answer.success, answer.errCode) == (False, 415)
         assert (await close(cluster.peer, authInfo=certificate("ann", "secret"))).success
-        # Producers are not asked here.
+        # Producers are not authenticated here.
         producer = m.CloseRequestP2M(clientId="p")
         assert (await cluster.peer.ask(Method.PRODUCER_CLOSE_P2M, producer)).success
         accounts.write_text("ann=other\n")
@@ -85,8 +85,8 @@ async def test_brokers_show_the_name_and_password_that_are_set(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"hostName": "10.0.0.1", "confModAuthToken": "abc"}, "anybody knows"),
-        ({"hostName": "10.0.0.1", "confModAuthToken": "ASDFGHJKL"}, "anybody knows"),
+        ({"hostName": "10.0.0.1", "confModAuthToken": "abc"}, "publicly known"),
+        ({"hostName": "10.0.0.1", "confModAuthToken": "ASDFGHJKL"}, "publicly known"),
         ({"needBrokerVisitAuth": "true"}, "visitName"),
         ({"masterGroup": "a/b"}, "masterGroup"),
         ({"consumerBalancePeriodMs": "0"}, "consumerBalancePeriodMs"),

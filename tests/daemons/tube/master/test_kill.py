@@ -1,4 +1,4 @@
-"""A master that is killed: all that it has answered is there afterwards."""
+"""A master is killed: all acknowledged changes exist afterwards."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ ROUNDS = 3
 
 
 class MasterProcess(Process):
-    """`mq tube master` in a process of its own, on a folder that stays."""
+    """Run `mq tube master` in a process of its own, on a persistent folder."""
 
     def __init__(self, tmp: Path) -> None:
         config = tmp / "master.ini"
@@ -37,7 +37,7 @@ class MasterProcess(Process):
 
 
 async def change(port: int, method: str, **parameters: object) -> bool:
-    """Whether a change was answered, and well."""
+    """Return whether a change was acknowledged."""
     given = {"confModAuthToken": TOKEN, "createUser": "me", "modifyUser": "me", **parameters}
     try:
         _, _, body = await get(port, method, given)
@@ -47,7 +47,7 @@ async def change(port: int, method: str, **parameters: object) -> bool:
 
 
 async def add_until_it_is_gone(port: int, begin: int, answered: list[str]) -> None:
-    """Add topics, several at a time, until nobody answers; those that were answered are noted."""
+    """Add topics, several at a time, until the master is down; record the acknowledged ones."""
 
     async def add(first: int) -> None:
         number = first
@@ -80,5 +80,5 @@ async def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
         _, _, body = await get(master.web_port, "admin_query_topic_info", {})
     kept = {row["topicName"] for row in json.loads(body)["data"]}
     assert set(answered) <= kept
-    # Of what was not answered each of the four may have had one on its way.
+    # Each of the four may have had one unacknowledged change in progress.
     assert len(kept - set(answered)) <= 4 * ROUNDS + 1

@@ -1,4 +1,6 @@
-"""A set of masters: one is active, others say so, what it has answered the next one knows."""
+"""A set of masters: one is active, others refuse, and a new active one has all acknowledged
+changes.
+"""
 
 import asyncio
 import json
@@ -65,7 +67,7 @@ async def test_a_standby_sends_clients_and_administrators_on(
         assert refused.value.text == (
             f"{standby.master.address} is not master now. the connecting client id is c1"
         )
-        # What is checked before comes before.
+        # Earlier checks have precedence.
         bad = m.RegisterRequestC2M(clientId="", groupName="group", hostName="h")
         answer = await standby.peer.ask(Method.CONSUMER_REGISTER_C2M, bad)
         assert answer.errCode == 400
@@ -93,7 +95,7 @@ async def test_what_was_answered_the_next_active_one_knows(
         await active.master.__aexit__()
         await until(lambda: standby.master.is_active)
         assert standby.core.catalog.deployed_topics() == {"demo", "last", "__offset_history__"}
-        # Nobody is known: all register again, with what they hold, and nothing moves.
+        # All nodes are unknown: they register again, with their partitions, and nothing moves.
         assert (await standby.peer.beat("c1")).errCode == 411
         report = [f"c1@group#{one}" for one in sorted(held)]
         assert (await standby.peer.consume("c1", subscribeInfo=report)).success
@@ -109,7 +111,7 @@ async def test_one_that_is_not_active_any_more_changes_nothing(
 ) -> None:
     async with several(tmp_path, etcd, "fenced") as (old, new):
         await old.with_topic()
-        # As after a pause of the whole process: it believes that it is active, and is not.
+        # As after a pause of the whole process: it still considers itself active, wrongly.
         mine = old.master.leadership
         assert mine is not None
         mine._stay = mine._try = asyncio.Event().wait  # type: ignore[assignment, method-assign]

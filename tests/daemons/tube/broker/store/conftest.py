@@ -1,4 +1,4 @@
-"""What each test of stores ends with."""
+"""The final check of each test of stores."""
 
 from collections.abc import Iterator
 

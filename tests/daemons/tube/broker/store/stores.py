@@ -1,4 +1,4 @@
-"""Stores to test: opened in a folder, written to, read as they are in the files."""
+"""Stores for tests: opened in a folder, written to, read from the files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mq.daemons.tube.broker.store.topic_store import FlushSettings, TopicStore
 DATA_SIZE, INDEX_SIZE = 1000, 28 * 5
 NOW = 1_700_000_000_000
 
-STILL_OPEN: list[TopicStore] = []  # those that a test has opened, also if it "killed" them
+STILL_OPEN: list[TopicStore] = []  # those that a test has opened, even after a simulated kill
 
 
 class Kept(list[TopicStore]):
-    """Stores that want their data flushed: a flusher that a test runs by hand."""
+    """Stores with pending flushes: a flusher that a test runs by hand."""
 
     def request(self, store: TopicStore) -> None:
         if store not in self:
@@ -50,7 +50,7 @@ def opened(
 
 
 class Sender:
-    """Sends to a store and keeps what it was told."""
+    """Sends to a store and records the results."""
 
     def __init__(self, store: TopicStore) -> None:
         self.store = store
@@ -92,7 +92,7 @@ def index_files(folder: Path) -> list[Path]:
 
 
 def records(folder: Path) -> Iterator[tuple[tuple[int, ...], bytes]]:
-    """Heads and payloads as the files have them; no check is made."""
+    """Return heads and payloads from the files, unchecked."""
     data = b"".join(path.read_bytes() for path in data_files(folder))
     at = 0
     while at < len(data):

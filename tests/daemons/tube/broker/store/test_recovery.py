@@ -1,4 +1,4 @@
-"""How a store comes back: what is cut, what is made again, and what is never lost."""
+"""Recovery of a store: removed and rebuilt parts, and no loss."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def index_of(folder: Path) -> bytes:
 
 
 def is_whole(folder: Path, count: int) -> None:
-    """The index says of the first ``count`` messages what the data says, and no more."""
+    """Check that the index matches the data for the first ``count`` messages, and ends there."""
     assert payloads(folder) == SENT[:count]
     entries = list(INDEX.iter_unpack(index_of(folder)))
     assert [entry[1] for entry in entries] == [292 * number for number in range(count)]
 
 
 def behind_a_power_cut(folder: Path, at: int) -> None:
-    """The checkpoint as it was when so many messages were known to be on the disk."""
+    """Write the checkpoint for this number of messages."""
     checkpoints.write(folder / CHECKPOINT, Checkpoint(292 * at, 28 * at))
 
 
@@ -87,7 +87,7 @@ def test_a_torn_record_is_cut_reported_and_kept(tmp_path: Path, cut: int) -> Non
     is_whole(tmp_path, 11)
     first, *_ = found.damages
     assert (first.offset, first.dropped) == (292 * 11, 292 - cut)
-    assert "the file ends amid a record" in str(first)
+    assert "the file ends within a record" in str(first)
     assert (tmp_path / "damaged" / f"{292 * 11:020d}").read_bytes() == (
         data[292 * 3 : -cut].rstrip(b"\0")
     )
@@ -118,7 +118,7 @@ def test_the_same_damage_cut_twice_is_kept_once(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-1])
     torn = last.read_bytes()
     recovered(tmp_path)
-    last.write_bytes(torn)  # as it was before a kill between keeping and cutting
+    last.write_bytes(torn)  # as before a kill between copying and removing
     recovered(tmp_path)
     assert len(list((tmp_path / "damaged").iterdir())) == 1
 
@@ -212,7 +212,7 @@ def test_less_than_the_checkpoint_says_is_reported(tmp_path: Path) -> None:
     path = data_files(tmp_path)[-1]
     path.write_bytes(path.read_bytes()[:292])
     found = recovered(tmp_path)
-    assert "less is there than was on the disk" in str(found.damages[0])
+    assert "the data is shorter than the checkpoint" in str(found.damages[0])
     is_whole(tmp_path, 9)
 
 
@@ -244,8 +244,8 @@ def test_whatever_happens_to_bytes_all_before_them_is_there(
     recovered(folder)
     good = file * 4 + at // 292
     found = payloads(folder)
-    # A head's last 16 bytes have no checksum of their own: key code and time are the index's too,
-    # which is compared, and made again; id, flag and sender are what they are.
+    # A head's last 16 bytes have no checksum of their own: key code and time are also in the index,
+    # which is compared and rebuilt; id, flag and sender are unverified.
     assert len(found) >= good and found == SENT[: len(found)]
     assert len(index_of(folder)) == 28 * len(found)
     assert recovered(folder).damages == []
@@ -265,7 +265,7 @@ def test_whatever_bit_has_flipped_what_is_read_is_in_order_and_the_next_start_fi
     offset, found = store.min_index, []
     while offset < store.max_index:
         got = read(store, ReadRequest(0, offset, None, 1 << 20, 1 << 20, joined=False))
-        assert got.scanned  # nobody waits for ever
+        assert got.scanned  # no sender waits for ever
         offset += got.scanned
         found += [piece[HEAD_SIZE:] for piece in got.pieces]
     sound = [payload for payload in found if payload in SENT]
@@ -275,6 +275,6 @@ def test_whatever_bit_has_flipped_what_is_read_is_in_order_and_the_next_start_fi
 
 
 def behind_five(folder: Path) -> Path:
-    """A store of all messages, of which five were known to be on the disk."""
+    """A store of all messages, five of which are covered by the checkpoint."""
     behind_a_power_cut(filled(folder), 5)
     return folder

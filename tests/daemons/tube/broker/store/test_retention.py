@@ -1,4 +1,4 @@
-"""Old files go: whole ones, the oldest first, never the last, never one that is being read."""
+"""Deletion of old files: whole ones, oldest first, never the last or one in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A store against a model: whatever is sent, fails, and is opened again, readers find just that."""
+"""A store compared with a model: after any sends, failures and reopenings, readers get exactly its
+messages.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ CODES = (-1, 7, -8)
 SEND = st.tuples(
     st.just("send"), st.integers(0, 2), st.sampled_from(CODES), st.integers(6, 600), st.booleans()
 )
-# The call of the system that fails, which of them from now on, and how. A write of data and one
-# of the index make a turn.
+# The system call that fails, its number from now on, and how. A write of data and one of the index
+# make a turn.
 FAIL = st.tuples(
     st.just("fail"),
     st.sampled_from([("pwrite", 0), ("pwrite", 1), ("fdatasync", 0), ("fsync", 0)]),
@@ -38,7 +40,7 @@ STEPS = st.lists(
 
 
 def in_partition(store: TopicStore, partition: int, codes: frozenset[int] | None) -> list[bytes]:
-    """All that a consumer finds, get by get."""
+    """Return everything that a consumer gets."""
     found, offset = [], store.min_index
     while offset < store.max_index:
         got = read(store, ReadRequest(partition, offset, codes, 700, 28 * 4, joined=False))
@@ -56,7 +58,7 @@ def in_partition(store: TopicStore, partition: int, codes: frozenset[int] | None
 ONE = ("send", 0, -1, 10, True)
 
 
-@example(  # the index cannot be written: the data must not keep what was refused
+@example(  # the index cannot be written: the data must not keep refused records
     steps=[ONE, ("fail", ("pwrite", 1), errno.EIO), ONE, ONE, ("reopen",)], mode=FlushMode.os
 )
 @given(steps=STEPS, mode=st.sampled_from([FlushMode.os, FlushMode.sync]))

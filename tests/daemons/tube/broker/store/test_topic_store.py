@@ -1,4 +1,4 @@
-"""A store takes messages: what is in its files, when it may be read, what a failing disk does."""
+"""A store receives messages: the content of its files, readability, and a failing disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.daemons.tube.broker.store.stores import (
 
 
 async def turn() -> None:
-    """Let what is due in this turn of the loop be done."""
+    """Run the due callbacks of this turn of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -37,7 +37,7 @@ async def turn() -> None:
 def fail(
     monkeypatch: pytest.MonkeyPatch, name: str, number: int, when: Callable[[str], bool]
 ) -> list[str]:
-    """Have a call of the system fail for files whose path ``when`` takes; which did is kept."""
+    """Make a system call fail for files whose path ``when`` accepts; record which did."""
     real = getattr(files, name)
     failed: list[str] = []
 
@@ -158,7 +158,7 @@ def test_a_failing_fsync_refuses_all_that_waits_and_all_that_comes(tmp_path: Pat
         sender.send(b"taken, not yet written")
         kept.flush(OSError(errno.EIO, "EIO"))
         await turn()
-        kept.flush()  # a later fsync that succeeds knows nothing of what was lost
+        kept.flush()  # a later successful fsync does not cover the lost data
         sender.send(b"c")
         assert [refused.code for refused in sender.refused] == [500, 503, 503]
         assert (sender.taken, store.max_data) == ([], 0)

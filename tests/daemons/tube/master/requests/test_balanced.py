@@ -1,4 +1,4 @@
-"""Consumers that share out partitions among themselves (requests 20 to 22)."""
+"""Consumers that balance their partitions among themselves (requests 20 to 22)."""
 
 from pathlib import Path
 from typing import Any

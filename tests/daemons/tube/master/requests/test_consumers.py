@@ -1,4 +1,4 @@
-"""Consumers at a master: checks in order, heartbeats, events, what each is given."""
+"""Consumers at a master: checks in order, heartbeats, events, assigned partitions."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ async def test_partitions_are_shared_out_after_a_round(tmp_path: Path) -> None:
         assert sorted(event.subscribeInfo) == [
             f"c1@group#1:127.0.0.1:9001#demo:{part}" for part in (0, 1, 10000, 10001, 10002, 2)
         ]
-        # It is told once; when it says that it is done the group counts as allocated.
+        # It gets the event once; after its report the group counts as allocated.
         again = await cluster.peer.beat("c1")
         assert not again.HasField("event")
         assert again.notAllocated
@@ -47,7 +47,7 @@ async def test_who_joins_gets_a_share_and_lets_go_before_he_takes(tmp_path: Path
         assert len((await cluster.settle("c1"))["c1"]) == 4
         await cluster.peer.consume("c2")
         cluster.round()
-        # What c2 gets is still held: it hears of it only when c1 has let it go.
+        # The partition for c2 is still assigned: c2 gets it only after c1 has released it.
         assert not (await cluster.peer.beat("c2")).HasField("event")
         event = (await cluster.peer.beat("c1")).event
         assert event.opType == 20
@@ -196,14 +196,14 @@ async def test_a_bound_group_gets_what_its_members_name_when_all_are_there(tmp_p
         await cluster.peer.consume("c1", requiredPartition="1:demo:0=28,1:demo:1=56", **usual)
         cluster.round()
         assert not (await cluster.peer.beat("c1")).HasField("event")
-        # Of two that name a partition the larger offset counts.
+        # If two name a partition, the larger offset counts.
         await cluster.peer.consume("c2", requiredPartition="1:demo:1=84", **usual)
         cluster.round()
         one = (await cluster.peer.beat("c1")).event
         other = (await cluster.peer.beat("c2")).event
         assert list(one.subscribeInfo) == ["c1@group#1:127.0.0.1:9001#demo:0"]
         assert list(other.subscribeInfo) == ["c2@group#1:127.0.0.1:9001#demo:1"]
-        # What nobody has named is shared out when the group is allocated.
+        # Unnamed partitions are assigned when the group is allocated.
         shares = await _finish(cluster, {"c1": one, "c2": other})
         assert sorted(set().union(*shares.values())) == [
             f"1:127.0.0.1:9001#demo:{part}" for part in range(3)
@@ -229,7 +229,7 @@ async def test_a_group_with_too_few_members_for_its_brokers_waits(tmp_path: Path
         await cluster.peer.consume("c2")
         await cluster.peer.beat("c2")
         assert sorted(map(len, (await cluster.settle("c1", "c2")).values())) == [1, 1]
-        # Once it was so, nobody looks again.
+        # After one success it is not checked again.
         close = m.CloseRequestC2M(clientId="c2", groupName="group")
         await cluster.peer.ask(Method.CONSUMER_CLOSE_C2M, close)
         assert len((await cluster.settle("c1"))["c1"]) == 2
@@ -286,7 +286,7 @@ async def test_flow_control_rules_come_when_their_id_is_another(tmp_path: Path) 
         again = await cluster.peer.beat("c1", **ids)
         assert again.defFlowControlInfo == again.groupFlowControlInfo == " "
         assert again.groupFlowCheckId == told.groupFlowCheckId
-        # Who says no id is told nothing.
+        # A request without an id gets none of it.
         assert not (await cluster.peer.beat("c1")).HasField("defFlowCheckId")
 
 
@@ -402,7 +402,7 @@ async def test_consumers_may_name_so_much_at_most_and_what_they_name_goes_with_t
             assert (await cluster.peer.ask(Method.CONSUMER_CLOSE_C2M, request)).success
         filters: dict[str, Any] = {"topicCondition": ["demo#one,two,three"]}
         assert (await cluster.peer.consume("c3", "other", **filters)).success
-        # Members share what they agree on.
+        # Members share their common settings.
         assert (await cluster.peer.consume("c4", "other", **filters)).success
 
 
@@ -427,7 +427,7 @@ async def test_an_event_whose_answer_was_lost_comes_again_by_the_next_connection
                 "reportSubscribeInfo": True,
                 "subscribeInfo": list(again.event.subscribeInfo),
             }
-            for _ in range(2):  # a client that was told twice says twice that it is done
+            for _ in range(2):  # a client that got the event twice reports it twice
                 answer = await next_one.beat("c1", event=again.event, **held)
                 assert answer.success
                 assert not answer.HasField("event")
