@@ -1,1 +1,1 @@
-"""The console: a web page for administrators, of any number of clusters."""
+"""The console: a web interface for administrators of any number of clusters."""

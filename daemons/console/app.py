@@ -1,10 +1,8 @@
-"""The console: its parts, started in order and stopped in reverse.
+"""The console: its components, started in order and stopped in reverse.
 
-lock       one console for each folder of data
-audit      the file that tells who did what
-clusters   a session each, and what is collected of them
-frame      the pages
-server     the port that browsers connect to
+lock       one console for each data directory audit      the log of changes and their users
+clusters   a session for each, and its collected data frame      the pages server     the port for
+browsers
 """
 
 import logging
@@ -46,7 +44,7 @@ log = logging.getLogger(__name__)
 class Console(Lifecycle):
     """A console in this process: `async with Console(settings, sources) as console`.
 
-    Raises OSError when it cannot listen, CannotStart where something it needs is not there.
+    Raises OSError if it cannot listen, CannotStart if a requirement is missing.
     """
 
     def __init__(
@@ -56,7 +54,7 @@ class Console(Lifecycle):
         *,
         routes: tuple[AnyRoute, ...] = (),
     ) -> None:
-        """``routes`` are pages beside those of `pages`."""
+        """``routes`` are pages in addition to those of `pages`."""
         self.settings = settings
         self._routes = routes
         self.clusters = {source.name: Cluster(source) for source in sources}
@@ -80,7 +78,7 @@ class Console(Lifecycle):
 
     @property
     def url(self) -> str:
-        """Where browsers find it."""
+        """The address for browsers."""
         scheme = "https" if self._tls else "http"
         host = self.settings.console.bind_address
         host = f"[{host}]" if ":" in host else host
@@ -109,79 +107,77 @@ class Console(Lifecycle):
         parts.push_async_callback(self.frame.streams.wait_ended)
         parts.push_async_callback(self.frame.engine.stop)
         await parts.enter_async_context(self.server)
-        parts.callback(self.frame.streams.stop)  # before the server waits for its answers
+        parts.callback(self.frame.streams.stop)  # before the server waits for their responses
         if exporters.are_wanted(settings.operation):
             self.metrics_port = await exporters.start_exporters(
                 settings.operation, self.metrics, self.tasks, parts
             )
 
     def _check(self) -> None:
-        """Raises CannotStart."""
+        """Raise CannotStart if the settings are incomplete."""
         if not self.clusters:
             raise CannotStart("no cluster to show: set namesrvAddr (-n) or contexts (--context)")
         config, tls = self.settings.console, self.settings.tls
         others = [h for h in config.allowed_hosts.split(";") if h.strip()]
         if not self.access.accounts.users:
-            hint = f"make an account: mq console user add NAME (usersFile={config.users_path})"
+            hint = f"create an account: mq console user add NAME (usersFile={config.users_path})"
             if not config.is_local:
                 raise CannotStart(f"bindAddress={config.bind_address} needs accounts; {hint}")
             if others or config.trusted_proxies.strip():
                 raise CannotStart(f"allowedHosts and trustedProxies need accounts; {hint}")
-            log.warning("NO ACCOUNTS: whoever is on this machine administers; %s", hint)
+            log.warning("NO ACCOUNTS: every user of this machine is administrator; %s", hint)
         if not (config.is_local or self._has_tls or config.tls_at_proxy):
             raise CannotStart(
                 f"bindAddress={config.bind_address} needs TLS: set tls.server.certPath and "
-                "tls.server.keyPath, or tlsAtProxy where a proxy has it"
+                "tls.server.keyPath, or tlsAtProxy if a proxy terminates TLS"
             )
         if tls.has_certificate and not self._has_tls:
             log.warning("tls.server.mode=disabled: the certificate is not used")
 
     def _lock(self, folder: Path, parts: AsyncExitStack) -> None:
-        """One console for a folder. Raises CannotStart where there is another one."""
+        """Lock the data directory. Raises CannotStart if another console uses it."""
         make_private_folder(folder)
         descriptor = files.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         parts.callback(files.close, descriptor)
         try:
             files.lock(descriptor)
         except (BlockingIOError, PermissionError):
-            raise CannotStart(
-                f"dataPath={folder}: another console is running with this folder"
-            ) from None
+            raise CannotStart(f"dataPath={folder}: another console uses this directory") from None
 
     def ready_text(self) -> str:
-        """The line that says that it serves, and where."""
+        """Return the line for the log when the console is ready."""
         return f"console: {self.url} shows {', '.join(self.clusters)}"
 
     def status_text(self) -> str:
         return self.ready_text()
 
     def reload(self) -> None:
-        """Read the certificate and the accounts again, and go on in a new file of the audit."""
+        """Reload the certificate and the accounts, and reopen the audit file."""
         self.audit.reopen()
         self.access.reload()
-        self._read_certificate_again()
+        self._reload_certificate()
 
-    def _read_certificate_again(self) -> None:
-        """New connections get the certificate as it is now; a broken one changes nothing."""
+    def _reload_certificate(self) -> None:
+        """Reload the certificate for new connections; an invalid one is ignored."""
         tls = self.settings.tls
         if self._tls is None or tls.test_mode:
             return
         try:
-            tls.server_context()  # whether the files go together
+            tls.server_context()  # checks that the files match
             self._tls.load_cert_chain(tls.cert_path, tls.key_path or None, lambda: tls.key_password)
         except (ConfigError, OSError) as error:
-            log.error("TLS stays as it was: %s", error)
+            log.error("cannot reload the TLS certificate: %s", error)
             return
-        log.info("TLS certificate read again")
+        log.info("TLS certificate reloaded")
 
     def metrics(self) -> "Iterator[Metric]":
-        """What it tells of itself to monitoring."""
-        from mq.daemons.console.metrics import metrics_of  # only where somebody reads it
+        """Return the metrics for monitoring."""
+        from mq.daemons.console.metrics import metrics_of  # imported only if metrics are read
 
         return metrics_of(self.shell, self.frame.streams, self.audit, self.clusters.values())
 
     def state(self) -> Iterator[str]:
-        """What it has and does now."""
-        yield f"requests: {self.shell.active} under way, {self.shell.requests} so far"
+        """Yield the current state."""
+        yield f"requests: {self.shell.active} in flight, {self.shell.requests} in total"
         yield f"streams: {self.frame.streams.open}"
         yield from self.tasks.state()

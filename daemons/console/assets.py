@@ -1,4 +1,6 @@
-"""What browsers keep: style sheets and scripts, under addresses that have their content's hash."""
+"""Static files for browsers: style sheets and scripts, whose addresses contain their content's
+hash.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ _KINDS |= {".svg": "image/svg+xml"}
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file that browsers may keep for ever under ``address``, a path below the console's."""
+    """A file that browsers may cache forever under ``address``, a path below the console's."""
 
     name: str
     address: str
@@ -22,7 +24,9 @@ class Asset:
 
 
 def load(folder: Path = FOLDER) -> dict[str, Asset]:
-    """All assets by name. They are read once: an address is that of what is served."""
+    """Return all assets by name. They are read once, so that an address always has the same
+    content.
+    """
     found = {}
     for path in sorted(files.children(folder)):
         kind = _KINDS.get(path.suffix)

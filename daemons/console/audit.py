@@ -1,8 +1,8 @@
-"""The audit: who did what, when, from where, and what came of it; a line of JSON each.
+"""The audit: a JSON line for each action, with user, time, address and result.
 
-The file only grows, and is its owner's alone. A change is written down before it is made, and again
-with its results: where the first line cannot be written the change is refused. It is rotated by
-renaming it and SIGHUP.
+The file is append-only and private. A change is written before it is made, and again with its
+results; if the first line cannot be written, the change is refused. To rotate the file, rename it
+and send SIGHUP.
 """
 
 import asyncio
@@ -20,32 +20,30 @@ from mq.daemons.state_file import make_private_folder
 
 log = logging.getLogger(__name__)
 
-#: Bytes of one line at most; what is longer loses its parameters.
-MOST_LINE = 64 * 1024
-
-
-MOST_OF_LIST = 16 * 1024  # bytes of the plan and of the results in a line that is too long
+# The longest line in bytes; a longer one loses its parameters.
+MAX_LINE = 64 * 1024
+MAX_LIST = 16 * 1024  # bytes of the plan, and of the results, in a line that is too long
 
 
 class Audit:
-    """The file at a path; opened when the first line is written. Raises CannotWrite.
+    """The file at a path, opened for the first line. Raises CannotWrite.
 
-    The loop writes lines, and so do threads, which wait for the disk too. A file that was given up
-    stays open until none of them has to do with it.
+    The event loop and threads, which wait for the disk, write lines. A file that was replaced stays
+    open until no thread uses it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failures = 0
         self._descriptor: int | None = None
-        self._torn = False  # the last line was not written whole: the next begins a line
+        self._torn = False  # the last line is incomplete: the next one must start with a line end
         self._turn = asyncio.Lock()
-        self._writing = threads.Lock()  # never held while a disk is waited for
+        self._writing = threads.Lock()  # never held while waiting for a disk
         self._syncing: Counter[int] = Counter()  # threads that wait for the disk, by descriptor
         self._given_up: set[int] = set()
 
     def note(self, entry: Mapping[str, object]) -> None:
-        """Write a line."""
+        """Append a line."""
         try:
             with self._writing:
                 self._append(entry)
@@ -53,18 +51,18 @@ class Audit:
             raise self._failed(error) from error
 
     async def record(self, entry: Mapping[str, object]) -> None:
-        """Write a line, and have it on the disk before this returns."""
+        """Append a line and wait until it is on the disk."""
         async with self._turn:
             await asyncio.to_thread(self._append_durably, entry)
 
     def lost(self, entry: Mapping[str, object]) -> None:
-        """What could not be written, and was done: the log has it then."""
-        log.critical("not in the audit: %s", orjson.dumps(dict(entry), default=str).decode())
+        """Log an entry that could not be written although its action was done."""
+        log.critical("audit entry lost: %s", orjson.dumps(dict(entry), default=str).decode())
 
     def _failed(self, error: OSError) -> CannotWrite:
         self.failures += 1
         log.error("audit %s: %s", self.path, error.strerror, extra={"failure": "audit"})
-        return CannotWrite(f"the audit cannot be written: {error.strerror}")
+        return CannotWrite(f"cannot write the audit: {error.strerror}")
 
     def _append_durably(self, entry: Mapping[str, object]) -> None:
         try:
@@ -73,7 +71,7 @@ class Audit:
                 self._syncing[descriptor] += 1
             try:
                 files.fdatasync(descriptor)
-                files.sync_folder(self.path.parent)  # the file may be a new one
+                files.sync_folder(self.path.parent)  # the file may be new
             finally:
                 with self._writing:
                     self._syncing[descriptor] -= 1
@@ -86,7 +84,7 @@ class Audit:
         descriptor = self._open()
         start = b"\n" if self._torn else b""
         self._torn = True
-        # The file is opened to append: the position says nothing.
+        # The file is in append mode: the position is irrelevant.
         files.write_all(descriptor, start + line + b"\n")
         self._torn = False
         return descriptor
@@ -108,7 +106,7 @@ class Audit:
             return files.pread(descriptor, 1, size - 1) == b"\n"
 
     def reopen(self) -> None:
-        """Go on in a new file where this one was renamed."""
+        """Continue in a new file if this one was renamed."""
         with self._writing:
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
@@ -125,10 +123,10 @@ class Audit:
 
 
 def _line(made: dict[str, object]) -> bytes:
-    """An entry as JSON. What is too long loses its parameters, and the rest of its lists."""
+    """Return an entry as JSON. One that is too long loses its parameters and shortens its lists."""
     option = orjson.OPT_NON_STR_KEYS
     line = orjson.dumps(made, default=str, option=option)
-    if len(line) <= MOST_LINE:
+    if len(line) <= MAX_LINE:
         return line
     made["parameters"] = f"{len(line)} bytes: too long for a line"
     for name in ("plan", "results"):
@@ -139,8 +137,8 @@ def _line(made: dict[str, object]) -> bytes:
 
 
 def _shortened(rows: list[object]) -> list[object]:
-    """What failed first, as much as fits, and how many there are more."""
-    left = MOST_OF_LIST
+    """Return the failures first, as many rows as fit, and the number of the others."""
+    left = MAX_LIST
     kept: list[object] = []
     for row in sorted(rows, key=_is_ok):
         left -= len(orjson.dumps(row, default=str))

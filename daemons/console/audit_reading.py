@@ -1,4 +1,4 @@
-"""Reads the audit from its end, so much at a time and no more."""
+"""Reads the audit backwards, in bounded amounts."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -11,13 +11,13 @@ import orjson
 from mq.client.machine import files
 
 BLOCK = 64 * 1024
-MOST_BYTES = 8 * 1024 * 1024  # that one page looks at
-MOST_LINE = 256 * 1024  # a longer one is not ours
+MAX_BYTES = 8 * 1024 * 1024  # read for one page
+MAX_LINE = 256 * 1024  # a longer line was not written by the console
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An entry, and where its line begins in the file."""
+    """An entry, and the position of its line in the file."""
 
     position: int
     entry: Mapping[str, Any]
@@ -25,8 +25,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Lines, the newest first. ``older`` is where to go on, None where the file begins; ``whole``
-    is False where the bound came before enough was found."""
+    """Lines, the newest first. ``older`` is the position to continue at, None at the start of the
+    file; ``whole`` is False if the limit came before enough lines were found."""
 
     lines: tuple[Line, ...]
     older: int | None
@@ -36,16 +36,16 @@ class AuditPage:
 def search(
     path: Path, wanted: Callable[[Mapping[str, Any]], bool], count: int, before: int | None = None
 ) -> AuditPage:
-    """The last ``count`` lines that are wanted, of those that begin before a position.
+    """Return the last ``count`` matching lines of those that start before a position.
 
-    Lines that are damaged are passed over. Raises OSError; a file that is not there is empty.
+    Invalid lines are skipped. Raises OSError; a missing file is empty.
     """
     found: list[Line] = []
     try:
         with files.opened(path, os.O_RDONLY) as descriptor:
             size = files.fstat(descriptor).st_size
             end = size if before is None else max(0, min(before, size))
-            lowest = max(0, end - MOST_BYTES)
+            lowest = max(0, end - MAX_BYTES)
             for position, raw in _backwards(descriptor, end, lowest):
                 entry = _entry(raw)
                 if entry is not None and wanted(entry):
@@ -58,8 +58,8 @@ def search(
 
 
 def _backwards(descriptor: int, end: int, lowest: int) -> Iterator[tuple[int, bytes]]:
-    """Position and content of each whole line between two positions, the last one first."""
-    kept = b""  # the beginning of what was read: the end of a line whose start lies before
+    """Yield position and content of each complete line between two positions, backwards."""
+    kept = b""  # the start of the read data: the end of a line that starts before it
     position = end
     while position > lowest:
         start = max(lowest, position - BLOCK)
@@ -73,7 +73,7 @@ def _backwards(descriptor: int, end: int, lowest: int) -> Iterator[tuple[int, by
                 yield at, part
             at -= 1
         position = start
-        if len(kept) > MOST_LINE:
+        if len(kept) > MAX_LINE:
             kept = b""
     if kept and lowest == 0:
         yield 0, kept

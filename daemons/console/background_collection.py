@@ -1,4 +1,4 @@
-"""Starts what looks at clusters in the background, and gives each cluster what it finds."""
+"""Starts the collectors of clusters, and gives each cluster its data."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack

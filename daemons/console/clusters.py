@@ -1,4 +1,4 @@
-"""The clusters of one console: a session each, what is known of it, and what may be done to it."""
+"""The clusters of one console: session, data and permissions of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """Where a cluster is: from the start-up file, never from a browser."""
+    """The location of a cluster: from the configuration, never from a browser."""
 
     name: str
     name_servers: str
@@ -31,7 +31,7 @@ class ClusterSource:
 
 
 class Cluster:
-    """A cluster that the console shows. ``session`` sends nothing that would change something."""
+    """A cluster in the console. ``session`` sends no requests that change something."""
 
     def __init__(self, source: ClusterSource) -> None:
         self.source = source
@@ -39,12 +39,14 @@ class Cluster:
         self.read_only = source.read_only
         self._session = LimitedSession(source.name_servers, source.options)
         self.session = GuardedSession(self._session, reads_only)
-        self.collector: Any = None  # set by the daemon where they are started
+        self.collector: Any = None  # set by the daemon if collectors are started
         self.history: Any = None
 
     def refuse(self, refused: Callable[[str], str | None]) -> None:
-        """Connect to no address that this gives a reason against: whoever registers at a name
-        server chooses where we connect to."""
+        """Connect to no address for which `refused` returns a reason.
+
+        Any client that may register at a name server chooses addresses.
+        """
         self._session.refused = refused
 
     @property
@@ -54,26 +56,28 @@ class Cluster:
         return snapshot
 
     def broker_address(self, name: str, broker_id: int = 0) -> str | None:
-        """host:port of a broker that the snapshot knows; None for any other."""
+        """Return host:port of a broker in the snapshot; None for others."""
         for row in self.snapshot.brokers:
             if row.name == name and row.id == broker_id:
                 return row.address
         return None
 
     async def open(self) -> None:
-        """Connect when asked to; nothing is sent yet."""
+        """Open the session; nothing is sent yet."""
         await self._session.open()
         self.session.share(self._session)
 
     async def close(self) -> None:
-        """End the connections. Safe to call again."""
+        """Close the connections. Safe to call again."""
         await self._session.close()
 
     def reading(self, user: "User") -> GuardedSession:
-        """A session for what this user may see."""
+        """Return a session for reading, with the permissions of this user."""
         return of_reader(self._session, user, self.name)
 
     def changing(self, user: "User", needs: Permission, check: Check) -> GuardedSession:
-        """A session for what this user may change and ``check`` lets through: for the changes
-        engine alone."""
+        """Return a session for changes that the user may make and ``check`` allows.
+
+        Only the changes engine uses it.
+        """
         return of_changer(self._session, user, self.name, needs, check)

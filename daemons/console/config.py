@@ -21,10 +21,10 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9._-]+)*")
 class ConsoleConfig(Section):
     """The console itself."""
 
-    listen_port: int = setting(DEFAULT_PORT, "port that browsers connect to", important=True)
+    listen_port: int = setting(DEFAULT_PORT, "port for browsers", important=True)
     bind_address: str = setting(
         LOOPBACK,
-        "address to listen on; other than loopback it needs accounts, and TLS or tlsAtProxy",
+        "address to listen on; addresses other than loopback need accounts, and TLS or tlsAtProxy",
         important=True,
     )
     namesrv_addr: str = setting("", "name servers of the cluster, separated by ;", important=True)
@@ -32,43 +32,46 @@ class ConsoleConfig(Section):
         "", "contexts to show as clusters, separated by ;: see mq context", important=True
     )
     contexts_file: str = setting(
-        "", "file that has them; empty: that of the user who starts the console"
+        "", "file with the contexts; empty: that of the user who starts the console"
     )
     access_key_file: str = setting(
-        "", "YAML file with the key that requests to the cluster of namesrvAddr are signed with"
+        "", "YAML file with the access key for the cluster of namesrvAddr"
     )
     data_path: str = setting(
         factory=lambda: str(Path.home() / "console"),
         shown="~/console",
-        doc="folder for accounts, the audit and the history",
+        doc="directory of accounts, audit and history",
         important=True,
         path=True,
     )
     users_file: str = setting("", "file of accounts; empty: users.json in dataPath", path=True)
     audit_file: str = setting("", "file of the audit; empty: audit.jsonl in dataPath", path=True)
-    read_only: bool = setting(False, "nobody changes anything, whoever asks", important=True)
-    read_only_clusters: str = setting("", "clusters, separated by ;, that nobody changes")
+    read_only: bool = setting(False, "allow no changes to any user", important=True)
+    read_only_clusters: str = setting("", "clusters, separated by ;, without changes")
     exports_allowed: bool = setting(True, "whether tables and messages may be downloaded")
-    path_prefix: str = setting("", "path that a proxy has the console under, such as /mq")
+    path_prefix: str = setting("", "path under which a proxy serves the console, such as /mq")
     allowed_hosts: str = setting(
         "",
-        "host names, separated by ;, that browsers may call this console by, beside those of "
+        "host names, separated by ;, in the addresses that browsers use, besides those of "
         "loopback and bindAddress",
     )
     trusted_proxies: str = setting(
         "",
-        "addresses and networks, separated by ;, of proxies whose X-Forwarded-For and -Proto count",
+        "addresses and networks, separated by ;, of proxies whose X-Forwarded-For and -Proto are "
+        "trusted",
     )
     tls_at_proxy: bool = setting(
-        False, "a proxy of trustedProxies speaks TLS with browsers: this console need not"
+        False, "a proxy of trustedProxies terminates TLS, so the console needs none"
     )
-    session_idle_minutes: int = setting(30, "a session ends when unused for so long", unit="min")
-    session_hours: int = setting(12, "a session ends after so long at the latest", unit="h")
+    session_idle_minutes: int = setting(
+        30, "a session ends after this time without use", unit="min"
+    )
+    session_hours: int = setting(12, "maximum duration of a session", unit="h")
     request_timeout_millis: int = setting(
-        2000, "time for a broker or name server to answer a page", unit="ms"
+        2000, "timeout of a broker or name server for a page", unit="ms"
     )
     page_timeout_millis: int = setting(
-        8000, "time for all that a page needs; searches have limits of their own", unit="ms"
+        8000, "timeout of a whole page; searches have their own limits", unit="ms"
     )
 
     @property
@@ -81,7 +84,7 @@ class ConsoleConfig(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody but this machine reaches it."""
+        """Whether only this machine can connect."""
         return is_loopback(self.bind_address)
 
     def check(self) -> None:
@@ -93,7 +96,7 @@ class ConsoleConfig(Section):
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"listenPort={self.listen_port}: expected 0 to 65535")
         if not self.bind_address:
-            raise ConfigError("bindAddress is empty: write an address, such as 127.0.0.1")
+            raise ConfigError("bindAddress is empty: set an address, such as 127.0.0.1")
         if not _PREFIX.fullmatch(self.path_prefix):
             raise ConfigError(f"pathPrefix={self.path_prefix}: expected a path like /mq")
         parse_networks(self.trusted_proxies)
@@ -110,7 +113,7 @@ class ConsoleConfig(Section):
 
 
 class ConsoleSettings(Settings):
-    """The configuration of one console. A part of it with settings of its own has a section."""
+    """The configuration of one console. Components with their own settings have a section."""
 
     section_names = ("console", "collector", "tls", "operation")
 
@@ -123,7 +126,7 @@ class ConsoleSettings(Settings):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by property name; then the checks.
+        """Load the defaults, the file, and `overrides` by property name, and check them.
 
         Raises:
             ConfigError: the file or a value cannot be used.

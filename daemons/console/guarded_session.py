@@ -1,7 +1,7 @@
-"""Sessions below the pages that refuse what their user may not: the second of two refusals.
+"""Sessions of pages that refuse forbidden requests: the second of two checks.
 
-The first is at the route. Here nobody needs to know what a page wants to do: what is not a read by
-`mq.protocol.codes` is refused unless a change was confirmed, whoever wrote the page.
+The first check is at the route. This one is independent of pages: requests that are not reads
+according to `mq.protocol.codes` are refused unless a change was confirmed.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mq.client.peer import Peer
     from mq.daemons.console.security.roles import User
 
-#: Whether a request may go to an address: raises Forbidden; a Command is the answer instead.
+# Checks a request to an address: raises Forbidden, or returns a Command as the response.
 Check = Callable[[str, Command], Command | None]
 
-# What answers with messages, so with what is in them.
+# Requests whose response contains message bodies.
 BODIES = frozenset(
     int(code)
     for code in (
@@ -41,24 +41,26 @@ BODIES = frozenset(
 
 
 class Forbidden(OperationError):
-    """The user, or the console, may not do this."""
+    """The user, or the console, is not permitted to do this."""
 
 
 class _ClosedConnection:
-    """Stands for a connection that nothing was written to."""
+    """A placeholder for a connection without writes."""
 
     async def drain(self) -> None:
-        """Nothing waits."""
+        """Return at once: nothing is buffered."""
 
 
 class LimitedSession(Session):
-    """The connections to a cluster: to its name servers, which we were given, and to brokers, which
-    they name, as far as ``refused`` has no reason against an address."""
+    """The connections of a cluster: to the configured name servers, and to brokers that they name.
+
+    ``refused`` returns a reason to refuse a broker's address.
+    """
 
     refused: Callable[[str], str | None] = staticmethod(lambda address: None)
 
     def admit(self, address: str) -> None:
-        """Raises ConnectError for an address that is refused."""
+        """Raise ConnectError for an address that is refused."""
         if address not in self.name_servers:
             reason = self.refused(address)
             if reason:
@@ -71,20 +73,20 @@ class LimitedSession(Session):
         timeout: float | None = None,
         convert: "Callable[[Command], Any] | None" = None,
     ) -> "asyncio.Future[Any]":
-        """As `Session`'s. Raises ConnectError for an address that is refused."""
+        """Like `Session`'s. Raises ConnectError for an address that is refused."""
         self.admit(address)
         return super().request(address, command, timeout, convert)  # type: ignore[arg-type]
 
     def send_oneway(self, address: str, command: Command) -> "Peer":
-        """As `Session`'s. Raises ConnectError for an address that is refused."""
+        """Like `Session`'s. Raises ConnectError for an address that is refused."""
         self.admit(address)
         return super().send_oneway(address, command)
 
 
 class GuardedSession(Session):
-    """A session over the connections of another one, with a check of each request.
+    """A session over the connections of another one that checks each request.
 
-    It makes no connections and keeps nothing: closing it closes nothing.
+    It opens no connections and owns nothing: closing it closes none.
     """
 
     def __init__(self, base: LimitedSession, check: Check) -> None:
@@ -94,7 +96,7 @@ class GuardedSession(Session):
         self.share(base)
 
     def share(self, base: LimitedSession) -> None:
-        """Know the routes that ``base`` knows, as it opens."""
+        """Use the routes of ``base`` once it is open."""
         self._routes = base._routes
         self._loop = base._loop
         self.name_servers = base.name_servers
@@ -106,7 +108,7 @@ class GuardedSession(Session):
         timeout: float | None = None,
         convert: "Callable[[Command], Any] | None" = None,
     ) -> "asyncio.Future[Any]":
-        """As the base's. Raises Forbidden."""
+        """Like the base's. Raises Forbidden."""
         answer = self._check(address, command)
         if answer is None:
             return self._base.request(address, command, timeout, convert)
@@ -115,14 +117,14 @@ class GuardedSession(Session):
         return future
 
     def send_oneway(self, address: str, command: Command) -> "Peer":
-        """As the base's. Raises Forbidden."""
+        """Like the base's. Raises Forbidden."""
         if self._check(address, command) is None:
             return self._base.send_oneway(address, command)
         return cast("Peer", _ClosedConnection())
 
     def forward(self, address: str, command: Command, seconds: float, waiter: Any) -> None:
-        """Nobody forwards through a console. Raises Forbidden."""
-        raise Forbidden("a console forwards nothing")
+        """Raise Forbidden: a console forwards no requests."""
+        raise Forbidden("a console does not forward requests")
 
     def is_connected(self, address: str) -> bool:
         return self._base.is_connected(address)
@@ -137,11 +139,11 @@ class GuardedSession(Session):
         return self._base._reaches(address)
 
     async def open(self) -> None:
-        """It is open as long as its base is."""
+        """Do nothing: it is open as long as its base."""
         self.share(self._base)
 
     async def close(self) -> None:
-        """Stop what it does in the background; the connections are its base's."""
+        """Stop background tasks; the connections belong to the base."""
         self._stop_refreshing()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
@@ -150,12 +152,12 @@ class GuardedSession(Session):
             await asyncio.wait(tasks)
 
     def blocking(self) -> BlockingSession:
-        """One for another thread, with the same check."""
+        """Return a session for another thread, with the same check."""
         return _GuardedBlocking(self._base, self._check)
 
 
 class _GuardedBlocking(BlockingSession):
-    """The same without an event loop, over connections of its own."""
+    """The same without an event loop, over its own connections."""
 
     def __init__(self, base: LimitedSession, check: Check) -> None:
         super().__init__(base.name_servers or base.address_server or (), base.options)
@@ -179,17 +181,17 @@ class _GuardedBlocking(BlockingSession):
 
 
 def reads_only(address: str, command: Command) -> None:
-    """Let through what changes nothing. Raises Forbidden."""
+    """Allow requests that change nothing. Raises Forbidden."""
     if command.code in PULLS:
         flags = int(command.fields.get("sysFlag") or 0)
         if flags & PullSysFlag.COMMIT_OFFSET:
-            raise Forbidden("a page may not commit an offset")
+            raise Forbidden("pages must not commit offsets")
     if kind_of(command.code) is not RequestKind.READ:
         raise Forbidden(f"{_name(command.code)} is not a read: pages only read")
 
 
 def reader_check(user: "User", cluster: str) -> Check:
-    """Lets through what this user may see."""
+    """Return a check that allows what this user may see."""
 
     def check(address: str, command: Command) -> None:
         reads_only(address, command)
@@ -200,15 +202,18 @@ def reader_check(user: "User", cluster: str) -> Check:
 
 
 def of_reader(base: LimitedSession, user: "User", cluster: str) -> GuardedSession:
-    """A session for what this user may see."""
+    """Return a session for what this user may see."""
     return GuardedSession(base, reader_check(user, cluster))
 
 
 def of_changer(
     base: LimitedSession, user: "User", cluster: str, needs: Permission, changes: Check
 ) -> GuardedSession:
-    """A session for a change that needs this permission; what changes something is for ``changes``
-    to let through, to refuse, or to answer, where it is about what the user may."""
+    """Return a session for a change that needs this permission.
+
+    Reads need the user's permissions. Other requests are checked for the user's subjects; then
+    ``changes`` allows, refuses or answers them.
+    """
     reads = reader_check(user, cluster)
 
     def check(address: str, command: Command) -> Command | None:
@@ -221,7 +226,7 @@ def of_changer(
 
 
 def recording(changes: Changes) -> Check:
-    """Writes down changes instead of sending them (`mq … --dry-run`)."""
+    """Return a check that records changes instead of sending them (`mq … --dry-run`)."""
 
     def check(address: str, command: Command) -> Command | None:
         return dry_run.answer(changes, address, command)
@@ -229,32 +234,33 @@ def recording(changes: Changes) -> Check:
     return check
 
 
-# Where requests name a topic or a group, by the names on the wire.
+# The fields of requests with a topic or a group, by their names on the wire.
 _TOPIC_FIELDS = ("topic", "originTopic", "topicList")
 _GROUP_FIELDS = (
     *("group", "consumerGroup", "groupName", "subscriptionGroup"),
     *("srcGroup", "destGroup", "compareGroup", "filterGroups"),
 )
-_SEVERAL = {"topicList": ";", "filterGroups": ","}  # what is between the names
-_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)  # queues in the body
+_SEVERAL = {"topicList": ";", "filterGroups": ","}  # separators of names
+_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)  # their body has the queues
 _SHORT_SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 def check_subjects(user: "User", cluster: str, needs: Permission, command: Command) -> None:
-    """Raises Forbidden where the user may not do what needs this, or not with the topic or group
-    that a request is about."""
+    """Raise Forbidden if the user lacks the permission, or lacks it for the request's topic or
+    group.
+    """
     if not user.may(cluster, needs):
-        raise Forbidden(f"this user may not do what {_name(command.code)} does")
+        raise Forbidden(f"this user may not send {_name(command.code)}")
     if user.topics == user.groups == ("*",):
         return
     topics, groups = _subjects(command)
-    # Who looks into a topic does it as some group of tools: that group is nobody's.
+    # Reads of messages use a group of tools, which needs no permission.
     for topic in topics:
         if not user.may(cluster, needs, topic=topic):
-            raise Forbidden(f"this user may not do so with topic {topic}")
+            raise Forbidden(f"this user has no such permission for topic {topic}")
     for group in () if command.code in BODIES else groups:
         if not user.may(cluster, needs, group=group):
-            raise Forbidden(f"this user may not do so with group {group}")
+            raise Forbidden(f"this user has no such permission for group {group}")
     if (
         not topics
         and not groups
@@ -263,11 +269,11 @@ def check_subjects(user: "User", cluster: str, needs: Permission, command: Comma
             or kind_of(command.code) in (RequestKind.WRITE, RequestKind.SEND)
         )
     ):
-        raise Forbidden(f"{_name(command.code)} does not say of which topic or group it is")
+        raise Forbidden(f"{_name(command.code)} names no topic or group")
 
 
 def _subjects(command: Command) -> tuple[list[str], list[str]]:
-    """The topics and the groups that a request names."""
+    """Return the topics and groups that a request names."""
     fields = command.fields
     topics = [one for name in _TOPIC_FIELDS for one in _names(fields, name)]
     groups = [one for name in _GROUP_FIELDS for one in _names(fields, name)]
@@ -276,7 +282,7 @@ def _subjects(command: Command) -> tuple[list[str], list[str]]:
     if command.code in _LOCKS:
         from mq.protocol.bodies import LockBatchRequestBody
 
-        # The group is that of tools; what is locked are the queues.
+        # The group is one of tools; the queues are locked.
         locked = LockBatchRequestBody.decode(command.body)
         return [*topics, *sorted({queue.topic for queue in locked.mq_set})], []
     if command.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:

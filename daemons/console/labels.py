@@ -1,6 +1,6 @@
-"""Codes that pages show as words: what brokers, groups and findings are called in figures.
+"""Codes that pages show as words: kinds and states of brokers, groups and findings.
 
-They are values of the API, too, and stay English there; templates translate them where they stand.
+They are values of the API, too, and stay English there; templates translate them.
 """
 
 from mq.daemons.console.route import N_

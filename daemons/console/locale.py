@@ -1,4 +1,4 @@
-"""Languages: texts in gettext catalogues beside this module; English is what the source says."""
+"""Languages: texts in gettext catalogues next to this module; the source has English."""
 
 import gettext
 import re
@@ -8,31 +8,31 @@ from pathlib import Path
 
 DOMAIN = "console"
 FOLDER = Path(__file__).with_name("locales")
-#: Languages by their tags in HTML, and the name of the catalogue; English has none.
+# Languages by their HTML tags, with the name of the catalogue; English has none.
 LANGUAGES = {"en": "", "zh-CN": "zh_CN"}
 NAMES = {"en": "English", "zh-CN": "中文"}
 
 
 class Texts:
-    """The texts of one language. What is not translated is English."""
+    """The texts of one language. Untranslated texts are English."""
 
     def __init__(self, tag: str, catalogue: gettext.NullTranslations) -> None:
         self.tag = tag
         self.catalogue = catalogue
 
     def gettext(self, message: str, /, **values: object) -> str:
-        """The text, with %(name)s replaced where values are given."""
+        """Return the text, with %(name)s replaced if values are given."""
         found = self.catalogue.gettext(message)
         return found % values if values else found
 
     def ngettext(self, singular: str, plural: str, number: int, /, **values: object) -> str:
-        """The text for this number, which is %(num)d."""
+        """Return the text for this number, which is %(num)d."""
         return self.catalogue.ngettext(singular, plural, number) % {"num": number, **values}
 
 
 @cache
 def texts(tag: str) -> Texts:
-    """The texts of a language; of English for one that there is no catalogue of."""
+    """Return the texts of a language; English if there is no catalogue for it."""
     name = LANGUAGES.get(tag, "")
     if not name:
         return Texts("en", gettext.NullTranslations())
@@ -40,7 +40,7 @@ def texts(tag: str) -> Texts:
 
 
 def chosen(cookie: str, accepted: str) -> str:
-    """The language of a reader: what they chose, else what their browser accepts first."""
+    """Return the language of a user: the chosen one, else the first that the browser accepts."""
     if cookie in LANGUAGES:
         return cookie
     for wanted in _by_weight(accepted):
@@ -52,7 +52,7 @@ def chosen(cookie: str, accepted: str) -> str:
 
 
 def _by_weight(accepted: str) -> Iterable[str]:
-    """The tags of an Accept-Language header, the most wanted first."""
+    """Return the tags of an Accept-Language header, by descending preference."""
     found = []
     for part in accepted[:500].split(","):
         tag, _, weight = part.strip().partition(";")

@@ -1,4 +1,4 @@
-"""What a console tells of itself to monitoring."""
+"""The metrics of a console for monitoring."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def metrics_of(
     shell: "Shell", streams: "Streams", audit: "Audit", clusters: "Iterable[Cluster]"
 ) -> Iterator[Metric]:
-    """The metrics of a console's parts."""
+    """Yield the metrics of a console's components."""
     yield counter("mq_console_requests_total", "Requests from browsers.", float(shell.requests))
     yield gauge("mq_console_requests_active", "Requests in progress.", float(shell.active))
     doc = "Requests refused because too many were in progress."

@@ -1,4 +1,4 @@
-"""What the console has of its own, of no cluster: logging in and out, and how pages look."""
+"""The pages of the console itself, of no cluster: login, logout and preferences."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -18,7 +18,7 @@ YEAR = 365 * 24 * 3600
 
 
 class FrameServices(Protocol):
-    """What these pages use of the frame."""
+    """The services of the frame that these pages use."""
 
     settings: ConsoleSettings
     access: Access
@@ -34,10 +34,10 @@ class FrameServices(Protocol):
 
 
 def web_routes(frame: FrameServices) -> list[WebRoute]:
-    """Their addresses."""
+    """Return the routes of these pages."""
 
     async def set_preferences(asked: RequestContext) -> Response:
-        """Keep how pages look, in cookies."""
+        """Store the preferences in cookies."""
         form = await frame.form(asked)
         prefix = frame.settings.console.path_prefix
         given = {name: texts[-1] for name, texts in form.items()}
@@ -62,7 +62,7 @@ def web_routes(frame: FrameServices) -> list[WebRoute]:
         return response
 
     async def login(asked: RequestContext) -> Response:
-        """The form to log in with, and what becomes of it."""
+        """Show the login form, or handle it."""
         request = asked.request
         prefix = frame.settings.console.path_prefix
         if not frame.access.guarded or (asked.visitor.user and request.method == "GET"):
@@ -80,7 +80,7 @@ def web_routes(frame: FrameServices) -> list[WebRoute]:
         return response
 
     async def logout(asked: RequestContext) -> Response:
-        """End the session; the browser forgets what it has of it."""
+        """End the session; the browser deletes its data."""
         await frame.form(asked)
         frame.access.log_out(asked)
         response = frame.redirect("/login")

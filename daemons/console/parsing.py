@@ -1,4 +1,4 @@
-"""How texts that come from outside become values: query parameters, and fields of forms."""
+"""The parsing of external texts: query parameters, and fields of forms."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ MOST_TEXT = 10_000  # characters of a query parameter
 
 
 class BadQuery(Exception):
-    """What was asked for makes no sense; one line that says why. Answered with 400."""
+    """An invalid request, with one line that explains it. Answered with 400."""
 
 
 class BadField(BadQuery):
-    """A field of a form is not as it must be: ``field`` is its name."""
+    """An invalid field of a form: ``field`` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class BadField(BadQuery):
 
 
 class BadValues(BadQuery):
-    """Some fields are not as they must be: ``errors`` has a line for each, by the field's name."""
+    """Invalid fields: ``errors`` has a line for each, by the field's name."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {line}" for name, line in errors.items()))
@@ -34,7 +34,7 @@ class BadValues(BadQuery):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What texts are read against: the time in ms since 1970, and the user's time zone."""
+    """The context of parsing: the time in ms since 1970, and the user's time zone."""
 
     now: int
     zone: tzinfo = UTC
@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a parameter is read. ``read`` raises ValueError with what is expected."""
+    """The kind of a parameter. ``read`` raises ValueError with the expected form."""
 
     name: str  # text, integer, moment, flag or choice
     read: Callable[[str, Reading], Any]
@@ -70,9 +70,9 @@ def _flag(given: str, _: Reading) -> bool:
 
 
 def _moment(given: str, reading: Reading) -> int:
-    """Ms since 1970, in each form that commands take; without a zone it is the user's.
+    """Return ms since 1970, from each form that commands accept; the default zone is the user's.
 
-    A number has at least nine digits: less is no time that messages have, but a slip.
+    A number has at least nine digits: a smaller one is a typing error, not a time of messages.
     """
     given = given.strip()
     try:
@@ -90,7 +90,7 @@ moment = Kind("moment", _moment)
 
 
 def choice(*values: str) -> Kind:
-    """One of these words."""
+    """Return the kind for one of these words."""
 
     def read(given: str, _: Reading) -> str:
         if given not in values:

@@ -1,4 +1,4 @@
-"""How a reader wants pages: kept in cookies, which hold nothing else."""
+"""The preferences of a user for pages, stored in cookies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ COOKIES = ("mq-theme", "mq-language", "mq-zone", "mq-keys")
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """``zone`` is the name of a time zone, "UTC" unless chosen; ``keys`` says whether single keys
-    are shortcuts."""
+    """``zone`` is the name of a time zone, "UTC" by default; ``keys`` enables single keys as
+    shortcuts."""
 
     theme: str = "auto"
     language: str = ""
@@ -27,7 +27,7 @@ class Preferences:
 
 
 def of_cookies(cookies: Mapping[str, str]) -> Preferences:
-    """What cookies say; what they say wrong is as if it was not said."""
+    """Return the preferences of cookies; invalid values are ignored."""
     theme = cookies.get("mq-theme", "auto")
     zone = cookies.get("mq-zone", "UTC").replace("%2F", "/")
     return Preferences(
@@ -39,7 +39,7 @@ def of_cookies(cookies: Mapping[str, str]) -> Preferences:
 
 
 def is_zone(name: str) -> bool:
-    """Whether there is a time zone of this name."""
+    """Return whether a time zone of this name exists."""
     return name == "UTC" or _zone(name) is not UTC
 
 

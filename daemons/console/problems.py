@@ -1,4 +1,4 @@
-"""What goes wrong in a request, and how it is told: a status of HTTP and one line."""
+"""Failures of requests, and their responses: an HTTP status and one line."""
 
 import logging
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from mq.daemons.console.parsing import BadField, BadQuery, BadValues
 
 log = logging.getLogger(__name__)
 
-#: The more special ones first.
+# Subclasses first.
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (BadQuery, 400),
     (Forbidden, 403),
@@ -52,7 +52,7 @@ MOST_LINE = 500
 
 
 class Refused(Exception):
-    """A request that the frame refuses, with its status and the line that says why."""
+    """A request that the frame refuses, with its status and the reason."""
 
     def __init__(self, status: int, line: str, hint: str = "") -> None:
         super().__init__(line)
@@ -63,9 +63,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The answer to a request that failed; the log has more under ``id``.
+    """The response to a failed request; the log has details under ``id``.
 
-    ``fields`` has the reason for each field of a change that is wrong, by its name.
+    ``fields`` has the reason for each invalid field of a change, by its name.
     """
 
     status: int
@@ -76,7 +76,7 @@ class Problem:
 
 
 def problem_of(error: Exception, id: str) -> Problem:
-    """What to tell of an error. What nobody expects is logged whole, and told by its id alone."""
+    """Return the response to an error. Unexpected ones are logged in full and shown by id only."""
     if isinstance(error, Refused):
         return Problem(error.status, error.line, error.hint, id)
     for kind, status in _STATUS:

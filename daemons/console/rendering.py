@@ -1,4 +1,4 @@
-"""Answers: pages as HTML, JSON and CSV, downloads, and errors of either kind."""
+"""Responses: pages as HTML, JSON and CSV, downloads, and errors in either form."""
 
 import csv
 import io
@@ -19,9 +19,9 @@ from mq.daemons.console.request_context import Addresses, RequestContext
 from mq.daemons.console.route import Cell, Download, Permission, Sheet
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-# The places where a formula may begin: at the start of a cell, and after a character at which a
-# spreadsheet may split the cell again (in many countries CSV is separated by semicolons).
-# The last four signs are the wide forms of the first four.
+# The places where a formula may start: at the start of a cell, and after a character at which a
+# spreadsheet may split the cell again (in many countries semicolons separate CSV). The last four
+# signs are the wide forms of the first four.
 _SIGNS = r"=+\-@\uff1d\uff0b\uff0d\uff20"
 _FORMULA = re.compile(rf"\A(?=[{_SIGNS}\t\r])|(?<=[;\t|\r\n])(?=[{_SIGNS}])")
 
@@ -55,7 +55,7 @@ class Pages:
         call: Call | None = None,
         **context: Any,
     ) -> Response:
-        """A page. What a template has is listed in docs: see `templates/base.html`."""
+        """Return a page. The variables of templates are listed in `templates/base.html`."""
         request = asking.request
         addresses = Addresses(self._prefix, cluster, asking.path, request.url.query)
         text = templating.render(
@@ -89,7 +89,7 @@ class Pages:
         return HTMLResponse(text, status)
 
     def problem(self, asking: RequestContext, problem: Problem, *, cluster: str = "") -> Response:
-        """The page of an error."""
+        """Return the page of an error."""
         return self.html(
             asking,
             "frame/error.html",
@@ -101,12 +101,12 @@ class Pages:
 
 
 def json_response(data: Any, status: int = 200) -> Response:
-    """A value as JSON: whole numbers beyond what scripts hold exactly are texts."""
+    """Return a value as JSON: integers that JavaScript cannot represent exactly are strings."""
     return Response(to_json(data), status, media_type="application/json")
 
 
 def json_problem(problem: Problem) -> Response:
-    """An error for programs."""
+    """Return an error for programs."""
     content = {
         "error": problem.line,
         "hint": problem.hint,
@@ -117,7 +117,7 @@ def json_problem(problem: Problem) -> Response:
 
 
 def csv_response(sheet: Sheet, name: str) -> Response:
-    """A table as CSV, which no spreadsheet takes for formulas."""
+    """Return a table as CSV that no spreadsheet interprets as formulas."""
     return download(Download(f"{name}.csv", _rows(sheet), "text/csv; charset=utf-8"))
 
 
@@ -127,7 +127,7 @@ async def _rows(sheet: Sheet) -> AsyncIterator[bytes]:
 
 
 def csv_chunks(sheet: Sheet, rows_at_once: int = 500) -> Iterator[bytes]:
-    """The lines of a CSV file, some at a time."""
+    """Yield the lines of a CSV file in chunks."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([defused(column) for column in sheet.columns])
@@ -141,7 +141,9 @@ def csv_chunks(sheet: Sheet, rows_at_once: int = 500) -> Iterator[bytes]:
 
 
 def defused(cell: Cell) -> str:
-    """A cell as text, with a ' before each place that a spreadsheet would treat as a formula."""
+    """Return a cell as text, with a ' before each place that a spreadsheet would treat as a
+    formula.
+    """
     if cell is None:
         return ""
     if isinstance(cell, bool):
@@ -152,7 +154,7 @@ def defused(cell: Cell) -> str:
 
 
 async def begun(given: Download) -> Download:
-    """A download whose first part is there: what raises before it can still become an answer."""
+    """Return a download after its first part: an earlier error can still become a response."""
     if isinstance(given.content, bytes):
         return given
     parts = given.content
@@ -167,7 +169,7 @@ async def begun(given: Download) -> Download:
 
 
 def download(given: Download) -> Response:
-    """Bytes that a browser saves and never shows."""
+    """Return bytes that a browser saves and never displays."""
     name = _UNSAFE.sub("_", given.name).strip("._")[:120] or "download"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     if isinstance(given.content, bytes):

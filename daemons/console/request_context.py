@@ -1,4 +1,4 @@
-"""One request as the frame has it: who asks, in which language, for which cluster."""
+"""One request in the frame: its visitor, language and cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from mq.daemons.console.preferences import Preferences
 from mq.daemons.console.route import Query
 from mq.daemons.console.security.visitors import Visitor
 
-#: Query parameters of the frame itself; no page has one of these names.
+# Query parameters of the frame itself; no page has one of these names.
 RESERVED = frozenset({"format"})
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """A request of a visitor. ``id`` is that under which errors are logged; ``now`` is in ms."""
+    """A request of a visitor. Errors are logged under ``id``; ``now`` is in ms."""
 
     request: Request
     visitor: Visitor
@@ -33,25 +33,25 @@ class RequestContext:
 
     @property
     def path(self) -> str:
-        """The path as a browser has it, with the prefix: its parts are quoted."""
+        """Return the path as in the browser, with the prefix: its parts are quoted."""
         scope = self.request.scope
         path: str = scope.get("mq.path") or scope["path"]
         return "/".join(quote(unquote(part), safe="") for part in path.split("/"))
 
     @property
     def path_parts(self) -> dict[str, str]:
-        """The parameters of the path. They were matched as they came, quoted: a name may have
+        """The parameters of the path. They were matched in quoted form: a name may contain
         slashes."""
         return {name: unquote(part) for name, part in self.request.path_params.items()}
 
     @property
     def reading(self) -> Reading:
-        """What texts of this visitor are read against."""
+        """The context for parsing texts of this visitor."""
         return Reading(self.now, self.preferences.tz)
 
 
 def asking(request: Request, visitor: Visitor) -> RequestContext:
-    """A request whose visitor is known."""
+    """Return a request whose visitor is known."""
     found = preferences.of_cookies(request.cookies)
     tag = locale.chosen(found.language, request.headers.get("accept-language", ""))
     return RequestContext(
@@ -66,9 +66,9 @@ def asking(request: Request, visitor: Visitor) -> RequestContext:
 
 
 def read_query(declared: tuple[Query, ...], given: Mapping[str, str], reading: Reading) -> Any:
-    """The values of the declared parameters. An empty text is as none at all.
+    """Return the values of the declared parameters. An empty text equals a missing one.
 
-    Raises BadQuery for one that cannot be read; what is not declared is ignored.
+    Raises BadQuery for invalid values; undeclared parameters are ignored.
     """
     found = {}
     for one in declared:
@@ -84,7 +84,7 @@ def read_query(declared: tuple[Query, ...], given: Mapping[str, str], reading: R
 
 
 class Addresses:
-    """Makes addresses below the console's prefix, for pages of a cluster."""
+    """Builds addresses below the console's prefix, for pages of a cluster."""
 
     def __init__(self, prefix: str, cluster: str, path: str, query: str) -> None:
         self.prefix = prefix
@@ -93,15 +93,15 @@ class Addresses:
         self._query = dict(parse_qsl(query, keep_blank_values=False))
 
     def root(self, path: str, **query: object) -> str:
-        """An address of the console that is of no cluster, such as "/login"."""
+        """Return an address of the console without a cluster, such as "/login"."""
         return _with_query(self.prefix + path, query)
 
     def url(self, path: str, **query: object) -> str:
-        """An address of this cluster: its parts must be `quoted` already."""
+        """Return an address of this cluster: its parts must be `quoted` already."""
         return _with_query(f"{self.prefix}/c/{quote(self.cluster, safe='')}{path}", query)
 
     def here(self, **changes: object) -> str:
-        """The address of this page with some query parameters changed, None to leave one out."""
+        """Return the address of this page with some query parameters changed; None removes one."""
         return _with_query(self._path, {**self._query, **changes})
 
 

@@ -1,12 +1,11 @@
-"""What a page is made of: routes to look, changes to make, streams to follow.
+"""The elements of pages: routes for reading, changes, streams for live updates.
 
-A module of `pages/` has ``ROUTES``, a tuple of these. From them derive the addresses (below
-``/c/{cluster}`` for people, below ``/api/v1/clusters/{cluster}`` for programs), who may use them,
-the menu, the forms with their previews, and the description of the API. What a route does not
-declare it does not get: a query parameter without a `Query` is ignored, a form field without a
-`Field` is refused.
+A module of `pages/` has ``ROUTES``, a tuple of these. They define the addresses (below
+``/c/{cluster}`` for users, below ``/api/v1/clusters/{cluster}`` for programs), the permissions, the
+menu, the forms with their previews, and the description of the API. Undeclared input is not passed
+on: a query parameter without a `Query` is ignored, a form field without a `Field` is refused.
 
-Texts that people read (``about``, ``menu``, labels) are marked by `N_`; the frame translates them.
+Texts for users (``about``, ``menu``, labels) are marked by `N_`; the frame translates them.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
     from mq.daemons.console.call import Call
 
 API = "/api/v1"
-FORMATS = ("json", "csv")  # in which programs get a page
+FORMATS = ("json", "csv")  # of pages for programs
 
-Values = Mapping[str, Any]  # what was given for the fields of a form, by their names
+Values = Mapping[str, Any]  # the values of a form's fields, by their names
 Choices = Sequence[str | tuple[str, str]]
 Cell = str | int | float | bool | None  # None is unknown, and shown as such: never as 0
 
 
 def N_(text: str) -> str:  # gettext's own name
-    """Marks a text for the catalogue of translations; it is translated where it is shown."""
+    """Mark a text for the catalogue of translations; it is translated where it is shown."""
     return text
 
 
@@ -45,12 +44,12 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a route shows.
+    """The result of a route.
 
-    ``data`` is a frozen dataclass of plain values, tuples and dataclasses: the API answers it as
-    JSON, the template has it as ``data``. ``command`` are the words after `mq` that show the same.
-    ``title`` is text of people (with names in it), ``sheet`` the main table for CSV. ``status`` is
-    that of HTTP: 404 for a subject that is not there.
+    ``data`` is a frozen dataclass of plain values, tuples and dataclasses: the API returns it as
+    JSON, the template has it as ``data``. ``command`` has the words after `mq` that show the same.
+    ``title`` is text for users (with names in it), ``sheet`` the main table for CSV. ``status`` is
+    the HTTP status: 404 for a missing subject.
     """
 
     template: str
@@ -59,14 +58,14 @@ class Page:
     command: tuple[str, ...] = ()
     sheet: Sheet | None = None
     status: int = 200
-    extra: Mapping[str, Any] = field(default_factory=dict)  # for the template alone, not the API
+    extra: Mapping[str, Any] = field(default_factory=dict)  # for the template only, not the API
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Bytes that are saved, never shown by a browser; instead of a `Page`.
+    """Bytes that browsers save and do not display; instead of a `Page`.
 
-    What is in ``name`` besides letters, digits, ".", "_" and "-" becomes "_".
+    In ``name`` other characters than letters, digits, ".", "_" and "-" become "_".
     """
 
     name: str
@@ -76,9 +75,9 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Another page instead: a path below the cluster, such as "/topics/Orders".
+    """A redirect to another page: a path below the cluster, such as "/topics/Orders".
 
-    Programs get ``data`` instead, if it is given: forms are for people only.
+    Programs get ``data`` instead, if given: forms are for users only.
     """
 
     path: str
@@ -87,7 +86,7 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query parameter: its name, how it is read, what it is without one."""
+    """A query parameter: its name, kind and default."""
 
     name: str
     parse: Kind = text
@@ -99,7 +98,7 @@ class Query:
 class Route:
     """A page.
 
-    ``subject`` names the path parameter that is held against the user's patterns: "topic" or
+    ``subject`` names the path parameter that is compared with the user's patterns: "topic" or
     "group". With ``menu`` it has an entry in the menu, in the order of the modules. A page that
     searches may take ``seconds`` instead of pageTimeoutMillis.
     """
@@ -122,9 +121,9 @@ class Field:
     """A field of a form. ``kind`` is text, integer, choice, flag, secret, lines, moment, or
     body: a text of several lines, of which the audit has the size and the SHA-256.
 
-    ``choices`` are values, or pairs of a value and its label, or a function of the call that gives
-    them (names that the snapshot has); ``limit`` is in characters. An
-    optional field that is left empty is None, a flag that is not ticked False.
+    ``choices`` are values, or pairs of a value and its label, or a function of the call that
+    returns them (names in the snapshot); ``limit`` is in characters. An empty optional field is
+    None, a flag that is not ticked is False.
     """
 
     name: str
@@ -138,9 +137,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a change will do, in words of its subject: ``lines`` as they are read, ``tables`` with
-    before and after. ``command`` are the words after `mq` that do the same. A ``warning`` is shown
-    above all."""
+    """The effects of a change in terms of its subject: ``lines`` of text, ``tables`` with before
+    and
+    after. ``command`` has the words after `mq` that do the same. A ``warning`` is shown first."""
 
     lines: tuple[str, ...]
     tables: tuple[Sheet, ...] = ()
@@ -150,7 +149,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one target: a broker, a queue, a message. ``link`` is a path of the console
+    """The outcome for one target: a broker, a queue, a message. ``link`` is a path of the console
     below the cluster, such as "/topics/Orders", or empty."""
 
     target: str
@@ -160,20 +159,21 @@ class Outcome:
 
 
 class Perform(Protocol):
-    """Makes the change through ``session``. For the preview it is called with a session that
-    records what would be sent; so it must send the same each time, and keep nothing itself."""
+    """Makes the change through ``session``. The preview calls it with a session that records
+    requests
+    instead of sending them, so it must send the same each time and have no state."""
 
     async def __call__(self, call: "Call", values: Values, session: "Caller") -> list[Outcome]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A form, its preview and what it does.
+    """A form, its preview and its action.
 
     GET shows the form, POST the preview, and a POST that confirms the preview performs it.
-    ``initial`` fills in the form. ``destroys`` gives the name that has to be typed where something
-    is lost for good. ``plan`` and ``perform`` raise OperationError, MQError or BadQuery for what
-    cannot be.
+    ``initial`` fills in the form. ``destroys`` gives the name that the user has to type if data is
+    lost for good. ``plan`` and ``perform`` raise OperationError, MQError or BadQuery if the change
+    is impossible.
     """
 
     path: str
@@ -185,15 +185,15 @@ class Change:
     perform: Perform
     initial: "Callable[[Call], Awaitable[Values]] | None" = None
     destroys: "Callable[[Call, Values], str] | None" = None
-    query: tuple[Query, ...] = ()  # of the form: what it is to be filled in with
+    query: tuple[Query, ...] = ()  # of the form: its initial values
     menu: str = ""
-    # Looks at values that pass one by one but do not go together; raises BadField or BadQuery.
+    # Checks combinations of valid values; raises BadField or BadQuery.
     check: "Callable[[Call, Values], None] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a stream: its name, and what the script gets as JSON."""
+    """One event of a stream: its name, and the data for the script as JSON."""
 
     name: str
     data: Mapping[str, Any]
@@ -201,8 +201,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Events for as long as somebody looks (server-sent events). The generator is closed when they
-    leave, when the daemon stops, or when the user may no longer."""
+    """Events for open pages (server-sent events). The generator is closed when the client leaves,
+    the
+    daemon stops, or the user loses the permission."""
 
     path: str
     events: "Callable[[Call], AsyncIterator[Event]]"
@@ -216,5 +217,5 @@ AnyRoute = Route | Change | Stream
 
 
 def subject_of(route: AnyRoute, path: Mapping[str, str]) -> dict[str, str]:
-    """The topic or group of a path that its user's patterns are held against."""
+    """Return the topic or group of a path that is compared with the user's patterns."""
     return {route.subject: path[route.subject]} if route.subject in path else {}

@@ -1,7 +1,7 @@
-"""HTTP for the console: uvicorn's protocol on a listener of ours.
+"""HTTP for the console: uvicorn's protocol on our own listener.
 
-uvicorn's own server would take the signals of the process and look ten times a second whether it
-should end. What it does beside, a listener and a set of connections, is all that is needed here.
+uvicorn's own server would handle the signals of the process and check ten times per second whether
+to stop. Its other parts, a listener and a set of connections, are here.
 """
 
 import asyncio
@@ -29,32 +29,35 @@ App = Callable[
     Awaitable[None],
 ]
 
-STOP_SECONDS = 1.0  # for answers under way when the daemon stops
-HEADER_SECONDS = 15.0  # in which the head of a request has to come, from its first byte
-BODY_SECONDS = 30.0  # in which its body has to follow
-UNREAD_SECONDS = 30.0  # in which a peer has to take something of its answer
-LEAST_READ = 16 * 1024  # bytes; that much, or all
-IDLE_SECONDS = 65  # a connection is kept between requests; proxies drop theirs after 60 s
+STOP_SECONDS = 1.0  # for pending responses when the daemon stops
+HEADER_SECONDS = 15.0  # limit for the head of a request, from its first byte
+BODY_SECONDS = 30.0  # limit for its body after the head
+UNREAD_SECONDS = 30.0  # limit for a client that does not read its response
+LEAST_READ = 16 * 1024  # bytes; this much, or all
+IDLE_SECONDS = 65  # a connection is kept between requests; proxies close theirs after 60 s
 MOST_HEADER = 64 * 1024  # bytes of a request's line and headers
-MOST_CONNECTIONS = 1000  # beyond that a new one takes the place of one that waits
+MOST_CONNECTIONS = 1000  # beyond that a new one replaces an idle one
 
 
 def most_connections() -> int:
-    """How many browsers may be connected. Half of the files that may be open are left to what the
-    console does for them: brokers, the audit, accounts, the history."""
+    """Return the maximum number of connections.
+
+    Half of the open files are reserved for the console: brokers, the audit, accounts, the
+    history."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MOST_CONNECTIONS, soft // 2)
 
 
 class _State(ServerState):
-    """What connections know of their port."""
+    """The connections of one port."""
 
-    has_ended = False  # what has been accepted and comes now is broken off
+    has_ended = False  # newly accepted connections are aborted
 
     def has_room(self) -> bool:
-        """Whether a connection may be added; one without a complete request may be closed for it.
+        """Return whether a connection may be added; one without a complete request may be closed
+        for it.
 
-        That is the one that has waited longest of the address with most of them.
+        That is the longest-waiting one of the address with most of them.
         """
         if len(self.connections) < most_connections():
             return True
@@ -66,7 +69,7 @@ class _State(ServerState):
             return False
         most = max(by_host, key=lambda host: len(by_host[host]))
         victim = min(by_host[most], key=lambda one: one.since)
-        self.connections.discard(victim)  # the transport says so only later
+        self.connections.discard(victim)  # the transport reports it only later
         victim.transport.abort()
         return True
 
@@ -99,8 +102,8 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises OSError naming an address that is taken."""
-        # What a peer sends wrong it logs without the peer; what fails here the shell has logged.
+        """Listen. Raises OSError with the address if it is in use."""
+        # It logs invalid requests without the client; the shell has logged failures of the console.
         for name in ("uvicorn", "uvicorn.error"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._config.load()
@@ -110,7 +113,7 @@ class HttpServer:
             self.port,
             backlog=self._backlog,
             tls=self._tls,
-            # Until the handshake is over nobody counts a connection.
+            # A connection is not counted before the end of the handshake.
             handshake_seconds=HEADER_SECONDS if self._tls else None,
         )
         await start_accepting(self._server)
@@ -121,7 +124,7 @@ class HttpServer:
         return _Connection(self._config, self.state, {}, asyncio.get_running_loop())
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop listening; what is under way has a second, and is cancelled then."""
+        """Stop listening; pending requests have a second, and are then cancelled."""
         if self._server is None:
             return
         server, self._server, self.state.has_ended = self._server, None, True
@@ -139,16 +142,16 @@ class HttpServer:
             transport = connection.transport
             if transport is not None:
                 transport.abort()
-        await asyncio.sleep(0)  # the port is free behind it
+        await asyncio.sleep(0)  # the port is free after it
 
 
 class _Connection(H11Protocol):
-    """A connection on which nothing may take for ever: each keeps a place that others want."""
+    """A connection with time limits for everything: each occupies a place."""
 
     server_state: _State
-    since = 0.0  # when it was made or its last answer was complete, by the loop's clock
-    _request: asyncio.TimerHandle | None = None  # until what comes has come whole
-    _reader: asyncio.TimerHandle | None = None  # until what goes out was taken
+    since = 0.0  # its start or the end of its last response, by the loop's clock
+    _request: asyncio.TimerHandle | None = None  # until the request is complete
+    _reader: asyncio.TimerHandle | None = None  # until the client has read the response
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if self.server_state.has_ended or not self.server_state.has_room():
@@ -158,7 +161,7 @@ class _Connection(H11Protocol):
         self._request = self.loop.call_later(HEADER_SECONDS, self._late)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; what is not whole by then has its time from its first part on."""
+        """Process received data; an incomplete request has a time limit from its first part."""
         before = self.cycle
         super().data_received(data)
         if self.cycle is not before:
@@ -166,11 +169,11 @@ class _Connection(H11Protocol):
         self._expect()
 
     def on_response_complete(self) -> None:
-        """The next request of the connection has its time from its own first part on."""
+        """The next request of the connection has a time limit from its own first part."""
         self._end_request_timer()
         self.since = self.loop.time()
         super().on_response_complete()
-        self._expect()  # its first part may have come behind the one before
+        self._expect()  # its first part may have arrived with the previous request
 
     def _expect(self) -> None:
         if self._request is not None or self.transport.is_closing():
@@ -183,7 +186,7 @@ class _Connection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no complete request of it is being answered."""
+        """Return whether no complete request of it is being processed."""
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body
 
@@ -193,28 +196,28 @@ class _Connection(H11Protocol):
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The peer is slow to read: it is not waited for without end."""
+        """The client reads slowly: there is a time limit."""
         super().pause_writing()
         if self._reader is None:
             self._wait_for_reader()
 
     def _wait_for_reader(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._reader = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader, left)
+        self._reader = self.loop.call_later(UNREAD_SECONDS, self._check_reader, left)
 
-    def _look_at_reader(self, before: int) -> None:
+    def _check_reader(self, before: int) -> None:
         if self.transport.get_write_buffer_size() > before - LEAST_READ:
             self.transport.abort()
         else:
             self._wait_for_reader()
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """The client has read."""
         super().resume_writing()
         self._end_reader_timer()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing came any more: close, though the peer may not have read all."""
+        """No request followed: close, even if the client has not read everything."""
         super().timeout_keep_alive_handler()
         if self._reader is None:
             self._wait_for_reader()

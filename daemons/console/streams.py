@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 MOST_OF_USER = 4
 MOST = 50
-PING_SECONDS = 15.0  # a proxy closes what is silent for a minute
+PING_SECONDS = 15.0  # proxies close connections without data for a minute
 RETRY_MILLIS = 3000
 END_SECONDS = 0.3  # for streams to clean up when the daemon stops
 
 
 class Streams:
-    """The streams that are open. ``stop`` ends them all, and no more begin."""
+    """The open streams. ``stop`` ends them all and prevents new ones."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -37,9 +37,10 @@ class Streams:
         self._stopping.set()
 
     async def wait_ended(self) -> None:
-        """Wait until all that streams have begun has been cleaned up, but not for ever: the daemon
-        has to stop, though a broker may hang."""
-        for _ in range(2):  # the second time for what was cancelled
+        """Wait within a limit until the streams have cleaned up: the daemon has to stop even if a
+        broker
+        does not answer."""
+        for _ in range(2):  # the second time for cancelled ones
             if self._ending:
                 _done, late = await asyncio.wait(set(self._ending), timeout=END_SECONDS)
                 for task in late:
@@ -48,12 +49,12 @@ class Streams:
             log.warning("%d streams did not end", len(self._ending))
 
     def take(self, user: str) -> None:
-        """Count one more of a user. Raises Refused where there are too many."""
+        """Count one more stream of a user. Raises Refused if there are too many."""
         if self._stopping.is_set():
-            raise Refused(503, "the console stops")
+            raise Refused(503, "the console is stopping")
         if self.open >= MOST or self._of_user[user] >= MOST_OF_USER:
             self.turned_away += 1
-            raise Refused(429, "too many pages of yours, or of all users, are followed live")
+            raise Refused(429, "too many live pages of this user, or of all users")
         self.open += 1
         self._of_user[user] += 1
 
@@ -67,9 +68,9 @@ class Streams:
     def response(
         self, events: AsyncIterator[Event], user: str, id: str, allowed: Callable[[], bool]
     ) -> StreamingResponse:
-        """The answer that follows ``events`` for as long as ``allowed`` says so.
+        """Return the response that sends ``events`` as long as ``allowed`` is true.
 
-        Raises Refused where there are too many.
+        Raises Refused if there are too many.
         """
         self.take(user)
         return _Response(self._lines(events, id, allowed), lambda: self.give_back(user))
@@ -96,7 +97,7 @@ class Streams:
                     yield b": ping\n\n"
                     continue
                 event, following = await following, None
-                if allowed():  # it may have been waited for long
+                if allowed():  # it may have been waited for a long time
                     yield written(event)
             yield written(Event("ended", {"reason": "session"}))
         except StopAsyncIteration:
@@ -106,8 +107,8 @@ class Streams:
             yield written(Event("failed", {"error": problem.line, "id": problem.id}))
         finally:
             stopping.cancel()
-            # Whoever serves us is cancelled again and again when a browser leaves: what cleans up
-            # behind the events must not be.
+            # The server is cancelled repeatedly when a browser disconnects; the cleanup after the
+            # events must not be.
             ending = asyncio.create_task(_end(events, following))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -115,7 +116,7 @@ class Streams:
 
 
 async def _end(events: AsyncIterator[Event], following: "asyncio.Task[Event] | None") -> None:
-    """Let a generator of events end as it wants to."""
+    """Let a generator of events finish."""
     if following is not None:
         following.cancel()
         await asyncio.wait({following})
@@ -132,7 +133,7 @@ async def _next(events: AsyncIterator[Event]) -> Event:
 
 
 class _Response(StreamingResponse):
-    """A stream that is counted until it has ended, however it ends, also before it begins."""
+    """A stream that is counted until it has ended in any way, even before its start."""
 
     media_type = "text/event-stream"
 
@@ -150,6 +151,6 @@ class _Response(StreamingResponse):
 
 
 def written(event: Event) -> bytes:
-    """An event as it goes over the wire. JSON has no line feeds, so it is one line."""
+    """Return an event in wire format. JSON has no line feeds, so it is one line."""
     name = "".join(c for c in event.name if c.isalnum() or c in "-_")
     return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(plain(event.data)))

@@ -1,4 +1,4 @@
-"""Values as people read them: filters of the templates. None is unknown, and shown as "?"."""
+"""Values in readable form: filters of the templates. None is unknown, and shown as "?"."""
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -9,14 +9,14 @@ from markupsafe import Markup, escape
 
 UNKNOWN = "?"
 
-# Characters that are not to be seen, or make others look as they are not: controls but for tab and
-# line feed, marks that turn the direction of writing, spaces without width, line separators.
+# Characters that are invisible or change the appearance of others: controls except tab and line
+# feed, marks for the direction of writing, spaces without width, line separators.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
-_SPACE = "\u202f"  # narrow and not broken: between the groups of a number
+_SPACE = "\u202f"  # narrow and non-breaking: between the groups of a number
 
 
 def _mark(match: re.Match[str]) -> str:
@@ -24,17 +24,17 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Text with marks for what is not to be seen; what is no text as it is. For every output."""
+    """Return text with marks for invisible characters; other values unchanged. For every output."""
     if isinstance(value, str) and _HIDDEN.search(value):
         marked = _HIDDEN.sub(_mark, value)
-        # Escaped text, too: gettext gives it for a sentence with a name in it.
+        # Escaped text, too: gettext returns it for a sentence with a name in it.
         return Markup(marked) if isinstance(value, Markup) else marked
     return UNKNOWN if value is None else value
 
 
 def shown(value: Any) -> Markup:
-    """The same, the marks set off from the text around them."""
-    # A sentence from gettext is escaped already: `escape` leaves it, and its parts, as they are.
+    """Return the same, with the marks distinct from the surrounding text."""
+    # A sentence from gettext is escaped already: `escape` leaves it and its parts unchanged.
     text = value if isinstance(value, Markup) else UNKNOWN if value is None else str(value)
     if not _HIDDEN.search(text):
         return escape(text)
@@ -49,14 +49,15 @@ def shown(value: Any) -> Markup:
 
 
 def verbatim(value: Any) -> Markup:
-    """Text as it is, escaped: for the values of form fields, which come back. What is not to be
-    seen is there by its number: browsers read that as the character, and nobody marks it."""
+    """Return escaped text without marks: for the values of form fields, which are sent back.
+    Invisible
+    characters are written as numeric references, which are not marked."""
     text = escape("" if value is None else str(value))
     return Markup(_HIDDEN.sub(lambda match: f"&#x{ord(match[0]):X};", text))
 
 
 def number(value: Any, places: int = 0) -> str:
-    """1234567 as "1 234 567", with narrow spaces; not a float's own notation."""
+    """Return 1234567 as "1 234 567", with narrow spaces, also for floats."""
     if value is None:
         return UNKNOWN
     if isinstance(value, float):
@@ -65,7 +66,7 @@ def number(value: Any, places: int = 0) -> str:
 
 
 def rate(value: Any) -> str:
-    """Of things a second: "12.3/s"; of large ones without places."""
+    """Return a rate per second: "12.3/s"; large ones without decimals."""
     if value is None:
         return UNKNOWN
     places = 0 if value == 0 or abs(value) >= 100 else 1 if abs(value) >= 1 else 2
@@ -73,7 +74,7 @@ def rate(value: Any) -> str:
 
 
 def in_bytes(value: Any) -> str:
-    """Bytes in units of 1024: "1.5 MB"."""
+    """Return bytes in units of 1024: "1.5 MB"."""
     if value is None:
         return UNKNOWN
     size = float(value)
@@ -85,23 +86,23 @@ def in_bytes(value: Any) -> str:
 
 
 def percent(value: Any) -> str:
-    """Of a part of 1."""
+    """Return a part of 1 as a percentage."""
     return UNKNOWN if value is None else f"{value * 100:.1f}\u00a0%"
 
 
 def moment_text(value: Any, zone: tzinfo) -> str:
-    """Of ms since 1970: "2026-11-23 14:05:06.123"."""
+    """Return ms since 1970 as "2026-11-23 14:05:06.123"."""
     if value is None:
         return UNKNOWN
     try:
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(value))
         return at.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S.") + f"{int(value) % 1000:03d}"
     except (OverflowError, ValueError):
-        return str(value)  # what a peer calls a time may be any number
+        return str(value)  # a time from a peer may be any number
 
 
 def moment(value: Any, zone: tzinfo) -> Markup:
-    """The same as an element of HTML that tells programs the time, too."""
+    """Return the same as an HTML element with the time in machine-readable form."""
     if value is None:
         return Markup(UNKNOWN)
     try:
@@ -113,7 +114,7 @@ def moment(value: Any, zone: tzinfo) -> Markup:
 
 
 def span(value: Any) -> str:
-    """A length of time in ms in its two largest units: "3 h 5 min"."""
+    """Return a duration in ms in its two largest units: "3 h 5 min"."""
     if value is None:
         return UNKNOWN
     left = abs(int(value))
@@ -134,5 +135,5 @@ def span(value: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A name as one part of a path."""
+    """Return a name as one part of a path."""
     return quote(str(value), safe="")

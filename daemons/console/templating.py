@@ -1,7 +1,7 @@
 """Templates: one environment for each language, in which every output is escaped.
 
-What hides in text - controls, marks that turn the direction of writing - is shown as marks in every
-output (`showing.plain`), so no page has to think of it.
+Invisible characters in text - controls, marks for the direction of writing - are shown as marks in
+every output (`template_filters.plain`), so pages need not handle them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).with_name("templates")
 
 @cache
 def environment(language: str) -> jinja2.Environment:
-    """The templates in a language."""
+    """Return the templates in a language."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
@@ -64,7 +64,7 @@ def _moment_text(context: Context, value: Any) -> str:
 
 @pass_context
 def _ago(context: Context, value: Any) -> Markup:
-    """How long before now a moment was, with the moment itself as its title."""
+    """Return the time since a moment, with the moment itself as its title."""
     if value is None:
         return Markup(template_filters.UNKNOWN)
     passed = template_filters.span(max(0, context["now"] - value))
@@ -74,5 +74,5 @@ def _ago(context: Context, value: Any) -> Markup:
 
 
 def render(name: str, language: str, context: Mapping[str, Any]) -> str:
-    """A page as HTML."""
+    """Return a page as HTML."""
     return environment(language).get_template(name).render(context)

@@ -1,12 +1,12 @@
-"""The frame around the pages: from a request to a `Call`, and from a `Page` to an answer.
+"""The frame around the pages: from a request to a `Call`, and from a `Page` to a response.
 
-    /c/{cluster}/…                 pages and forms for people; ?format=json and ?format=csv
+    /c/{cluster}/…                 pages and forms for users; ?format=json and ?format=csv
     /api/v1/clusters/{cluster}/…   the same routes for programs
     /login /logout /preferences    of the console itself
     /static/{hash}/{name}          style sheet and scripts
 
-Each route is refused here unless its ``needs`` are met (deny by default: a route without a visitor,
-a role or a cluster is not there), and once more in the session below it (`guarded_session`).
+Each route is refused here unless its ``needs`` are met (deny by default: without a visitor, a role
+or a cluster a route does not exist), and once more in the session below it (`guarded_session`).
 """
 
 import asyncio
@@ -57,7 +57,7 @@ MOST_FIELDS = 200
 
 
 class _Router(Router):
-    """Has its own answer where there is no such address."""
+    """Has its own response for an unknown address."""
 
     nothing: Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -110,7 +110,7 @@ class Frame:
         return made
 
     def _routes_of(self, route: AnyRoute) -> list[WebRoute]:
-        """The addresses of a route: for people and for programs."""
+        """Return the addresses of a route: for users and for programs."""
         people, programs = f"/c/{{cluster}}{route.path}", f"{API}/clusters/{{cluster}}{route.path}"
         changes = self.changes
         if isinstance(route, Route):
@@ -136,7 +136,7 @@ class Frame:
     def answering(
         self, answer: Callable[[RequestContext], Awaitable[Response]], *, api: bool = False
     ) -> Answer:
-        """An endpoint: whatever is raised becomes an answer that tells no more than a line."""
+        """Return an endpoint: errors become a response with one line."""
 
         async def endpoint(request: Request) -> Response:
             visitor = self.access.visitor(request, api=api)
@@ -144,7 +144,8 @@ class Frame:
             try:
                 response = await answer(asked)
             except ClientDisconnect:
-                raise  # nobody reads an answer; or the body was too large, and the shell says so
+                # no client reads a response; or the body was too large, and the shell answers
+                raise
             except Exception as error:
                 response = self._failed(asked, error, api=api)
             self.access.set_cookie(response, visitor, request)
@@ -166,7 +167,7 @@ class Frame:
         return self.pages.problem(asked, problem, cluster=cluster if seen else "")
 
     async def _not_found(self, scope: Any, receive: Any, send: Any) -> None:
-        """No such address; the same for those who may not know."""
+        """Answer for an unknown address; it does not differ for users without access."""
 
         async def nothing(asked: RequestContext) -> Response:
             if asked.visitor.user is None:
@@ -204,8 +205,8 @@ class Frame:
     def call(
         self, asked: RequestContext, route: AnyRoute, given: Mapping[str, str] | None = None
     ) -> Call:
-        """The call of a route, if the visitor may have it. Raises Refused and BadQuery."""
-        # As it is now: the body of a form may have come long after its head.
+        """Return the call of a route, if the visitor has access. Raises Refused and BadQuery."""
+        # As of now: the body of a form may have arrived long after its head.
         user = self.access.still(asked.visitor)
         if user is None:
             raise Refused(401, "log in first")
@@ -263,7 +264,7 @@ class Frame:
     # pages ------------------------------------------------------------------------------------
 
     async def _start(self, request: Request) -> Response:
-        """The first cluster that the visitor may see."""
+        """Redirect to the first cluster that the visitor may see."""
 
         async def answer(asked: RequestContext) -> Response:
             if asked.visitor.user is None:
@@ -271,13 +272,13 @@ class Frame:
             known = self._known(asked)
             named = asked.path_parts.get("cluster")
             if not known or (named is not None and named not in known):
-                raise Refused(404, asked.texts.gettext("There is no cluster for you here."))
+                raise Refused(404, asked.texts.gettext("There is no cluster that you may see."))
             return self.redirect(f"/c/{quoted(named or known[0])}/")
 
         return await self.answering(answer)(request)
 
     def redirect(self, path: str) -> Response:
-        """Another page of this console, to be asked for with GET."""
+        """Redirect to another page of this console, with GET."""
         return RedirectResponse(self.settings.console.path_prefix + path, 303)
 
     async def _static(self, request: Request) -> Response:
@@ -328,10 +329,12 @@ class Frame:
 
     def _check_export(self, asked: RequestContext) -> None:
         if not self.settings.console.exports_allowed:
-            raise Refused(403, asked.texts.gettext("Downloads are switched off here."))
+            raise Refused(403, asked.texts.gettext("Downloads are disabled here."))
 
     async def while_wanted(self, request: Request, work: Awaitable[T], seconds: float = 0.0) -> T:
-        """What work gives; it is cancelled when nobody waits for it any more, or for too long."""
+        """Return the result of work; it is cancelled if the client disconnects, or at the time
+        limit.
+        """
         task: asyncio.Future[T] = asyncio.ensure_future(work)
         gone: asyncio.Future[None] = asyncio.ensure_future(_gone(request))
         both: set[asyncio.Future[Any]] = {task, gone}
@@ -342,7 +345,7 @@ class Frame:
             if task in done:
                 return task.result()
             if gone in done:
-                raise Refused(499, "nobody waits for this page any more")
+                raise Refused(499, "the client closed the request")
             raise Refused(504, "this page took too long")
         finally:
             for one in both:
@@ -363,7 +366,7 @@ class Frame:
         return self.streams.response(route.events(call), call.user.name, call.id, allowed)
 
     async def form(self, asked: RequestContext) -> dict[str, list[str]]:
-        """The fields of a form that one of our pages has sent. Raises Refused for any other."""
+        """Return the fields of a form from one of our pages. Raises Refused for any other."""
         request = asked.request
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
@@ -373,19 +376,19 @@ class Frame:
             pairs = parse_qsl(
                 (await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS
             )
-        except ValueError:  # also of what is not UTF-8
+        except ValueError:  # also if it is not UTF-8
             raise Refused(400, f"expected a form of at most {MOST_FIELDS} fields") from None
         found: dict[str, list[str]] = {}
         for name, value in pairs:
             found.setdefault(name, []).append(value)
         token = found.pop("csrf", [""])[-1]
         if not self.access.forms.fits(asked.visitor.id, token):
-            raise Refused(403, asked.texts.gettext("This form is too old: load its page again."))
+            raise Refused(403, asked.texts.gettext("This form has expired: load its page again."))
         return found
 
 
 def _check_parameters(route: Route, request: Request, form: str) -> None:
-    """Raises BadQuery for parameters of a program that people's pages do not have."""
+    """Raises BadQuery for parameters of a program that no page has."""
     if form not in FORMATS:
         raise BadQuery(f"format={form[:100]}: expected one of {', '.join(FORMATS)}")
     for name in ("format", *(one.name for one in route.query)):

@@ -1,1 +1,1 @@
-"""The same routes for programs: JSON below /api/v1, with tokens."""
+"""The API: the same routes for programs, as JSON below /api/v1, with tokens."""

@@ -1,4 +1,4 @@
-"""The description of the API (OpenAPI 3.1), made from routes and the dataclasses of their pages."""
+"""The API description (OpenAPI 3.1), made from routes and the dataclasses of their pages."""
 
 import dataclasses
 import re
@@ -24,7 +24,7 @@ from mq.daemons.console.route import (
 
 BASE = f"{API}/clusters/{{cluster}}"
 _PARAMETER = re.compile(r"\{([a-z_]+)(?::path)?\}")
-# A number beyond 2^53 is a text: a script could not hold it.
+# A number over 2^53 is a string: JavaScript cannot represent it exactly.
 _INTEGER = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
 _PLAIN: dict[type, dict[str, Any]] = {
     str: {"type": "string"},
@@ -35,7 +35,7 @@ _PLAIN: dict[type, dict[str, Any]] = {
 }
 _QUERY: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
-    # An empty text is as no value.
+    # An empty text means no value.
     "integer": {"anyOf": [{"type": "integer", "format": "int64"}, {"const": ""}]},
     "flag": {"anyOf": [{"type": "boolean"}, {"const": ""}]},
     "moment": {"type": "string", "description": 'ms since 1970, ISO 8601, or such as "-15m"'},
@@ -49,7 +49,7 @@ def document(
     text: Callable[[str], str] = str,
     clusters: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The description; ``text`` translates what people read. ``clusters`` are those there are."""
+    """Return the description; ``text`` translates descriptions. ``clusters`` are the known ones."""
     schemas = Schemas()
     paths: dict[str, Any] = {}
     for route in routes:
@@ -62,8 +62,8 @@ def document(
         "info": {
             "title": "mq console",
             "version": version,
-            "description": "The console's pages for programs. What is unknown is null. Changes "
-            "take two requests: the first is answered with a plan and its hash, the second, "
+            "description": "The console's pages for programs. Unknown values are null. A change "
+            "takes two requests: the response to the first is a plan and its hash, the second, "
             '{"confirm": HASH}, makes the change.',
         },
         "servers": [{"url": prefix or "/"}],
@@ -111,7 +111,7 @@ def _operation(route: AnyRoute, schemas: "Schemas", text: Callable[[str], str]) 
 
 
 def _found(route: Route, schemas: "Schemas", common: dict[str, Any]) -> dict[str, Any]:
-    """The answers of a page that is there. A page has a parameter for its format, besides."""
+    """Return the responses of an existing page. A page also has a parameter for its format."""
     text: dict[str, Any] = {"schema": {"type": "string"}}
     if route.kinds:
         content = dict.fromkeys(route.kinds, text)
@@ -135,7 +135,7 @@ def _parameter(
 def _in_query(one: Query, text: Callable[[str], str]) -> dict[str, Any]:
     schema: dict[str, Any] = dict(_QUERY.get(one.parse.name, {"type": "string"}))
     if one.parse.choices:
-        schema["enum"] = [*one.parse.choices, ""]  # an empty text is as none
+        schema["enum"] = [*one.parse.choices, ""]  # an empty text means no value
     if isinstance(one.default, str | int | float) and one.default != "":
         schema["default"] = one.default
     return {"name": one.name, "in": "query", "schema": schema} | (
@@ -154,11 +154,11 @@ def _refusal(description: str, kind: str = "application/json") -> dict[str, Any]
 
 
 _STATUSES = {"405": "OtherMethod", "413": "TooLarge", "503": "TooBusy", "default": "Refused"}
-# The HTTP layer refuses in plain text: it knows nothing of the API.
+# The HTTP layer responds in plain text: it does not know the API.
 _REFUSED = {
     "Refused": _refusal(
-        "400: a wrong value. 401: no token. 403: the role does not allow it. 404: not there. "
-        "409: in use, or a plan that is too old. 415: not JSON. 429: too many tries. "
+        "400: a wrong value. 401: no token. 403: the role does not allow it. 404: not found. "
+        "409: in use, or an expired plan. 415: not JSON. 429: too many attempts. "
         "5xx: a broker, a name server or the console failed."
     ),
     "TooLarge": _refusal("The body is larger than 1 MB.", "text/plain"),
@@ -171,7 +171,7 @@ _REFUSED = {
         "headers": {"Allow": {"schema": {"type": "string"}}},
     },
     "Moved": {
-        "description": "The answer has another address.",
+        "description": "The response has another address.",
         "headers": {"Location": {"required": True, "schema": {"type": "string"}}},
     },
 }
@@ -180,7 +180,7 @@ _CONFIRM = {
     "type": "object",
     "properties": {
         "confirm": {"type": "string", "description": "The hash of the plan."},
-        "typed": {"type": "string", "description": "The name, where something is lost for good."},
+        "typed": {"type": "string", "description": "The name, for irreversible changes."},
     },
     "required": ["confirm"],
     "additionalProperties": False,
@@ -199,7 +199,7 @@ def _fields(fields: Sequence[Field], text: Callable[[str], str]) -> dict[str, An
 
 
 def _field(field: Field) -> dict[str, Any]:
-    """The schema of a field; one that is not required may be null."""
+    """Return the schema of a field; an optional one may be null."""
     null = [] if field.required else ["null"]
     if field.kind == "flag":
         return {"type": ["boolean", "null"]}
@@ -222,11 +222,11 @@ def _field(field: Field) -> dict[str, Any]:
 
 
 def _error() -> dict[str, Any]:
-    """The schema of an answer to a request that failed."""
+    """Return the schema of an error response."""
     fields = {
         "type": "object",
         "additionalProperties": _PLAIN[str],
-        "description": "The reason for each field of a change that is wrong, by its name.",
+        "description": "The reason for each wrong field of a change, by its name.",
     }
     return _object({**{name: _PLAIN[str] for name in ("error", "hint", "id")}, "fields": fields})
 
@@ -236,14 +236,14 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Schemas:
-    """Makes schemas of dataclasses; each is described once, under its name."""
+    """Makes schemas of dataclasses; each is described once, by its name."""
 
     def __init__(self) -> None:
         self.made: dict[str, dict[str, Any]] = {}
         self._names: dict[type, str] = {}
 
     def plan(self) -> dict[str, Any]:
-        """What a change is answered with at first."""
+        """Return the schema of the response to an unconfirmed change."""
         properties = {
             "confirm": _PLAIN[str],
             "seconds": _PLAIN[int],
@@ -255,12 +255,12 @@ class Schemas:
         return _object(properties)
 
     def done(self) -> dict[str, Any]:
-        """What a confirmed change is answered with."""
+        """Return the schema of the response to a confirmed change."""
         items = {"type": "array", "items": self.of(Outcome)}
         return _object({"done": _PLAIN[bool], "outcomes": items})
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """The schema of a type of a page's data."""
+        """Return the schema of a type in a page's data."""
         if kind in _PLAIN:
             return _PLAIN[kind]
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -284,7 +284,7 @@ class Schemas:
         if kind in self._names:
             return self._names[kind]
         name = kind.__name__
-        if name in self.made:  # pages need not know each other's names
+        if name in self.made:  # pages may use equal class names
             name = f"{kind.__module__.rpartition('.')[2].title().replace('_', '')}{name}"
         self._names[kind] = name
         self.made[name] = {}

@@ -1,4 +1,4 @@
-"""Pages' data as JSON: dataclasses with their fields' names, in lowerCamelCase."""
+"""Pages' data as JSON: dataclasses by their fields' names, in lowerCamelCase."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,16 +7,16 @@ from typing import Any
 
 import orjson
 
-EXACT = 2**53  # a script holds whole numbers up to here exactly
+EXACT = 2**53  # JavaScript represents integers exactly up to here
 
 
 def to_json(data: Any) -> bytes:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return orjson.dumps(plain(data))
 
 
 def plain(value: Any) -> Any:
-    """Dicts, lists, texts and numbers; whole numbers beyond `EXACT` are texts."""
+    """Return dicts, lists, texts and numbers; integers over `EXACT` become texts."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, Enum):
@@ -31,10 +31,10 @@ def plain(value: Any) -> Any:
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(one) for one in value]
-    raise TypeError(f"{type(value).__name__} is no plain value")
+    raise TypeError(f"{type(value).__name__} is not a plain value")
 
 
 def camel(name: str) -> str:
-    """`last_stored_at` as `lastStoredAt`."""
+    """Return `last_stored_at` as `lastStoredAt`."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)

@@ -1,1 +1,1 @@
-"""How changes are made: a form, a preview of what it will do, a confirmation, the results."""
+"""Changes: a form, a preview of its effects, a confirmation, the results."""

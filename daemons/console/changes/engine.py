@@ -1,8 +1,8 @@
-"""Makes changes in two steps, so that what is done is what was looked at.
+"""Makes changes in two steps, so that only previewed requests are sent.
 
-preview   the page plans; then it performs through a session that records (`mq … --dry-run`)
-confirm   the hash of the preview, within five minutes, once, by the same user for the same
-          address; the session lets through what the preview recorded, and nothing else
+preview   the page plans; then it runs with a session that only records (`mq … --dry-run`) confirm
+the hash of the preview, within five minutes, once, by the same user for the same
+          address; the session sends the requests that the preview recorded, and no others
 audit     a line before it (without which nothing is done) and a line with the results
 """
 
@@ -32,8 +32,8 @@ from mq.daemons.console.route import Change, Field, Outcome, Plan
 from mq.daemons.console.security.visitors import new_id
 
 SHOWN = 200  # requests of a preview that are kept as text
-STOP_SECONDS = 0.5  # for a change that is cut off to be written down
-KEY_BYTES = 300  # of one that may be sent, as Python keeps it
+STOP_SECONDS = 0.5  # for the audit entry of a cancelled change
+KEY_BYTES = 300  # estimated memory of one allowed request
 
 
 class Engine:
@@ -46,7 +46,7 @@ class Engine:
         self._making: set[asyncio.Task[Result]] = set()
 
     async def stop(self) -> None:
-        """Cut off the changes that are being made; the audit says so."""
+        """Cancel the changes in progress; the audit records it."""
         for task in self._making:
             task.cancel()
         if self._making:
@@ -55,7 +55,7 @@ class Engine:
     async def preview(
         self, change: Change, call: Call, visitor: str, path: str, values: Mapping[str, Any]
     ) -> Preview:
-        """What the change will do. Raises what `plan` and `perform` raise."""
+        """Plan the change. Raises the errors of `plan` and `perform`."""
         self._check(change, call)
         if change.check is not None:
             change.check(call, values)
@@ -97,8 +97,8 @@ class Engine:
         self._previews.put(preview.hash, preview)
         return preview
 
-    def look(self, hash: str, call: Call, visitor: str, path: str) -> Preview | None:
-        """A preview that may be confirmed here by this user; it stays so."""
+    def find(self, hash: str, call: Call, visitor: str, path: str) -> Preview | None:
+        """Return a preview that this user may confirm here; it is kept."""
         found = self._previews.get(hash)
         return found if _fits(found, call, visitor, path) else None  # type: ignore[return-value]
 
@@ -112,21 +112,23 @@ class Engine:
         typed: str,
         may_still: Callable[[], bool] = lambda: True,
     ) -> Result:
-        """Make the change that a preview has shown, for as long as its user ``may_still``.
+        """Make the previewed change, for as long as its user ``may_still``.
 
-        Raises Refused for a preview that is not there (any more), and Forbidden; then nothing was
+        Raises Refused for a preview that does not exist (any more), and Forbidden; then nothing was
         done.
         """
         self._check(change, call)
-        preview = self.look(hash, call, visitor, path)
+        preview = self.find(hash, call, visitor, path)
         if preview is None:
-            line = call.text("This preview is too old or was confirmed already: look at it again.")
+            line = call.text(
+                "This preview has expired or was confirmed already: request a new one."
+            )
             raise Refused(409, line)
         if preview.destroys and typed != preview.destroys:
             line = call.text("Type %(name)s to confirm.", name=preview.destroys)
             raise Refused(400, line)
         self._previews.take(hash)
-        # What was begun is ended and written down, though who asked may have left meanwhile.
+        # The change is completed and recorded even if its user disconnects.
         allowance = Allowance(preview.keys, may_still)
         task = asyncio.create_task(self._make(change, call, preview, allowance))
         self._making.add(task)
@@ -182,14 +184,14 @@ class Engine:
             self._audit.lost(entry)
 
     async def _finished(self, entry: Mapping[str, Any]) -> None:
-        """The line with the results; where it cannot be written the log has it."""
+        """Record the results; if that fails, log them."""
         try:
             await self._audit.record(entry)
         except OperationError:
             self._audit.lost(entry)
 
     def result(self, id: str, call: Call) -> Result | None:
-        """What became of a change of this user."""
+        """Return the result of a change of this user."""
         found = self._results.get(id)
         if not isinstance(found, Result):
             return None
@@ -197,22 +199,22 @@ class Engine:
         return found if same else None
 
     def _check(self, change: Change, call: Call) -> None:
-        """Raises Forbidden where nothing may be changed: the frame has asked the same before."""
+        """Raise Forbidden if nothing may be changed; the frame has checked the same before."""
         if call.cluster.read_only:
             raise Forbidden(call.text("This console changes nothing: it is read-only."))
-        if not call.may(change.needs):  # of the subject the frame has asked
+        if not call.may(change.needs):  # the frame has checked the subject
             raise Forbidden(call.text("You may not do this."))
 
 
 def _size(values: Mapping[str, Any], plan: Plan, requests: Sequence[str], keys: int) -> int:
-    """About how many bytes a preview is."""
+    """Return the approximate size of a preview in bytes."""
     texts = [*map(str, values.values()), *plan.lines, *requests]
     texts += [str(row) for table in plan.tables for row in table.rows]
     return sum(map(len, texts)) + keys * KEY_BYTES
 
 
 def entry_of(call: Call) -> dict[str, Any]:
-    """What each line of the audit says of a call."""
+    """Return the fields of a call that every line of the audit has."""
     return {
         "id": call.id,
         "user": call.user.name,
@@ -228,7 +230,7 @@ def _described(change: Change, preview: Preview) -> dict[str, Any]:
         "about": change.about,
         "command": " ".join(("mq", *preview.plan.command)) if preview.plan.command else "",
         "parameters": {
-            field.name: _told(_kind(field, preview.values), preview.values.get(field.name))
+            field.name: _audited(_kind(field, preview.values), preview.values.get(field.name))
             for field in change.fields
             if preview.values.get(field.name) not in (None, False, ())
         },
@@ -238,21 +240,21 @@ def _described(change: Change, preview: Preview) -> dict[str, Any]:
 
 
 def _kind(field: Field, values: Mapping[str, Any]) -> str:
-    """How a field is told: also the value of a setting may be a secret, which its key says."""
+    """Return the kind of a field in the audit; a setting whose key is secret has a secret value."""
     value = values.get(field.name)
     names = (field.name, str(values.get("key") or "")) if field.name == "value" else (field.name,)
     return "secret" if any(masking.is_secret(name, value) for name in names) else field.kind
 
 
-MOST_TOLD = 200
+MAX_AUDITED = 200  # characters; longer texts are recorded as size and checksum
 
 
-def _told(kind: str, value: Any) -> Any:
-    """A value for the audit: a secret not at all, a long text as its size and sum."""
+def _audited(kind: str, value: Any) -> Any:
+    """Return a value for the audit: secrets masked, long texts as size and checksum."""
     if kind == "secret":
         return "******"
     text = "\n".join(value) if isinstance(value, tuple) else value
-    if isinstance(text, str) and (len(text) > MOST_TOLD or kind == "body"):
+    if isinstance(text, str) and (len(text) > MAX_AUDITED or kind == "body"):
         raw = text.encode("utf-8", "surrogatepass")
         return {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
     return text

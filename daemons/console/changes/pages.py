@@ -1,4 +1,4 @@
-"""The pages of a change: its form, its preview, what became of it; and the same for programs."""
+"""The pages of a change, form, preview and result, and the same for programs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
@@ -32,11 +32,11 @@ from mq.daemons.console.template_filters import quoted
 
 T = TypeVar("T")
 
-MOST_BODY = 1024 * 1024
+MAX_BODY = 1024 * 1024
 
 
 class FrameServices(Protocol):
-    """What these pages use of the frame."""
+    """The services of the frame that these pages use."""
 
     settings: ConsoleSettings
     access: Access
@@ -56,14 +56,14 @@ class FrameServices(Protocol):
 
 
 class ChangePages:
-    """What people and programs see of the changes of one console."""
+    """The changes of one console for users and programs."""
 
     def __init__(self, frame: FrameServices, engine: Engine) -> None:
         self._frame = frame
         self._engine = engine
 
     async def form(self, change: Change, asked: RequestContext) -> Response:
-        """The form, filled in with what is so now."""
+        """Return the form, filled in with the current values."""
         call = self._frame.call(asked, change)
         initial: Values = {}
         if change.initial is not None:
@@ -98,13 +98,13 @@ class ChangePages:
         return f"{about}: {subject}" if subject else about
 
     async def post(self, change: Change, asked: RequestContext) -> Response:
-        """A form that was sent: its preview, or the change itself where that is confirmed."""
+        """Handle a submitted form: return its preview, or make the confirmed change."""
         form = await self._frame.form(asked)
         call = self._frame.call(asked, change)
         path, visitor = self._bound(asked), asked.visitor.id
         confirmed = form.get("confirm", [""])[-1]
         if confirmed and form.get("again"):
-            preview = self._engine.look(confirmed, call, visitor, path)
+            preview = self._engine.find(confirmed, call, visitor, path)
             return self._show_form(change, asked, call, preview.values if preview else {}, {})
         if confirmed:
             typed = form.get("typed", [""])[-1]
@@ -140,11 +140,11 @@ class ChangePages:
         )
 
     async def result(self, asked: RequestContext) -> Response:
-        """What became of a change, for as long as it is kept."""
+        """Return the result of a change, while it is kept."""
         call = self._frame.call(asked, _RESULT)
         result = self._engine.result(call.path["id"], call)
         if result is None:
-            raise Refused(404, call.text("This result is not kept any more: the audit has it."))
+            raise Refused(404, call.text("This result is no longer kept: see the operations log."))
         return self._frame.pages.html(
             asked,
             "frame/result.html",
@@ -156,7 +156,10 @@ class ChangePages:
         )
 
     def _may_still(self, change: Change, call: Call) -> Callable[[], bool]:
-        """Whether the user may go on with a change; who has left or logged out may."""
+        """Return a function that checks whether the user may continue a change.
+
+        A user who disconnected or logged out may.
+        """
 
         def may_still() -> bool:
             user = self._frame.access.user_now(call.user)
@@ -166,17 +169,17 @@ class ChangePages:
         return may_still
 
     def _bound(self, asked: RequestContext) -> str:
-        """The address of a change, however it is asked for and however its parts are quoted."""
+        """Return the address of a change, independent of its form and quoting."""
         path = asked.path.removeprefix(self._frame.settings.console.path_prefix)
         return path.removeprefix(f"{API}/clusters").removeprefix("/c")
 
     async def by_program(self, change: Change, asked: RequestContext) -> Response:
-        """A change by a program: its plan, or with {"confirm": HASH} the change itself."""
+        """Handle a program's change: return its plan, or with {"confirm": HASH} make it."""
         if asked.visitor.user is None:
             raise Refused(401, "log in first")
-        given = await self._frame.access.json_body(asked, MOST_BODY)
+        given = await self._frame.access.json_body(asked, MAX_BODY)
         call = self._frame.call(asked, change, {})
-        # Of a program there is no session: its previews are its user's.
+        # A program has no session: its previews belong to its user.
         path, visitor = self._bound(asked), f"api {call.user.token}"
         confirmed = given.pop("confirm", None)
         if confirmed is not None:
@@ -207,7 +210,7 @@ class ChangePages:
 
 
 def _as_given(form: Mapping[str, list[str]]) -> dict[str, str]:
-    """What was written into a form that is shown again."""
+    """Return the submitted texts, for a form that is shown again."""
     return {name: "\n".join(texts) for name, texts in form.items()}
 
 
@@ -215,5 +218,5 @@ async def _no_page(call: Call) -> Page:
     raise Refused(404, "There is no such page.")
 
 
-# What a result needs is what it shows: its user has made the change.
+# A result needs no permission of its own: only the user who made the change can see it.
 _RESULT = Route("/results/{id}", _no_page, Permission.READ, "")

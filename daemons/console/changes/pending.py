@@ -1,4 +1,4 @@
-"""Previews that wait for a confirmation, and results that wait to be looked at."""
+"""Previews that await confirmation, and results that await their reader."""
 
 import hashlib
 from collections import Counter, OrderedDict
@@ -14,24 +14,24 @@ from mq.daemons.console.route import Outcome, Plan
 
 PREVIEW_SECONDS = 300.0
 RESULT_SECONDS = 600.0
-MOST = 500  # of each, of all users together
-MOST_OF_USER = 50
-MOST_BYTES = 32 * 1024 * 1024  # of all previews, or of all results
+MAX_ENTRIES = 500  # of each kind, for all users together
+MAX_PER_USER = 50
+MAX_BYTES = 32 * 1024 * 1024  # of all previews, or of all results
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A change that was shown to a user and not made yet. ``hash`` names it, once."""
+    """A change that was shown to a user and not made yet. ``hash`` identifies it, once."""
 
     hash: str
     user: str
     visitor: str
     cluster: str
-    path: str  # with the parameters in it
+    path: str  # including its parameters
     values: Mapping[str, Any]
     plan: Plan
     requests: tuple[str, ...]
-    unshown: int  # requests beyond those that are kept
+    unshown: int  # requests that are not kept
     keys: Counter[Key]
     destroys: str  # the name to type, or empty
     expires: float  # by the monotonic clock
@@ -40,7 +40,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a change."""
+    """The result of a change."""
 
     id: str
     user: str
@@ -52,7 +52,7 @@ class Result:
 
 
 def preview_hash(parts: Mapping[str, Any]) -> str:
-    """The name of a preview: it depends on all that it shows, and nobody can foresee it."""
+    """Return the id of a preview: it depends on its whole content, and cannot be predicted."""
     nonce = random_ids.random_bytes(16)
     option = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
     content = orjson.dumps(dict(parts), default=repr, option=option)
@@ -60,30 +60,30 @@ def preview_hash(parts: Mapping[str, Any]) -> str:
 
 
 class PendingStore:
-    """Things that wait for their user, for a time, and not too many of them."""
+    """A bounded store of entries that expire."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Preview | Result] = OrderedDict()
         self._bytes = 0
 
     def put(self, name: str, thing: Preview | Result) -> None:
-        """Keep it; the oldest go where there are too many."""
+        """Keep an entry; the oldest ones are removed if there are too many."""
         self._drop_old()
         of_user = [key for key, one in self._kept.items() if one.user == thing.user]
-        if len(of_user) >= MOST_OF_USER:
+        if len(of_user) >= MAX_PER_USER:
             self._drop(of_user[0])
         self._kept[name] = thing
         self._bytes += _size(thing)
-        while len(self._kept) > MOST or (self._bytes > MOST_BYTES and len(self._kept) > 1):
+        while len(self._kept) > MAX_ENTRIES or (self._bytes > MAX_BYTES and len(self._kept) > 1):
             self._drop(next(iter(self._kept)))
 
     def get(self, name: str) -> Preview | Result | None:
-        """Look at it; None when its time is over."""
+        """Return an entry; None if it has expired."""
         self._drop_old()
         return self._kept.get(name)
 
     def take(self, name: str) -> Preview | Result | None:
-        """Have it, and nobody else: None the second time."""
+        """Return and remove an entry: None the second time."""
         found = self.get(name)
         if found is not None:
             self._drop(name)

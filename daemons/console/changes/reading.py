@@ -1,4 +1,4 @@
-"""Values of forms: what a browser or a program sent for the fields that a change declares."""
+"""Values of forms: the texts of a browser or program for the declared fields of a change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,12 +8,12 @@ from mq.daemons.console.call import Call
 from mq.daemons.console.parsing import BadValues, Reading, flag, integer, moment
 from mq.daemons.console.route import Change, Field
 
-#: Fields of the frame in a form; no change has one of these names.
+# Fields of the frame in a form; no change has fields with these names.
 OWN = frozenset({"csrf", "confirm", "typed", "again", "step"})
 
 
 def fields_for(change: Change, call: Call) -> tuple[Field, ...]:
-    """The fields of a change, with the choices that there are for this call."""
+    """Return the fields of a change, with the choices for this call."""
     return tuple(
         replace(field, choices=tuple(field.choices(call))) if callable(field.choices) else field
         for field in change.fields
@@ -23,12 +23,10 @@ def fields_for(change: Change, call: Call) -> tuple[Field, ...]:
 def read_form(
     fields: Sequence[Field], given: Mapping[str, list[str]], reading: Reading
 ) -> dict[str, Any]:
-    """The values of the fields. Raises BadValues, also for fields that are not declared."""
+    """Return the values of the fields. Raises BadValues, also for undeclared fields."""
     declared = {field.name: field for field in fields}
     errors = {
-        name[:100]: "there is no such field"
-        for name in given
-        if name not in declared and name not in OWN
+        name[:100]: "no such field" for name in given if name not in declared and name not in OWN
     }
     values: dict[str, Any] = {}
     for name, field in declared.items():
@@ -43,28 +41,28 @@ def read_form(
 
 
 def read_field(field: Field, texts: list[str], reading: Reading) -> Any:
-    """The value of a field. Raises ValueError with what is expected."""
+    """Return the value of a field. Raises ValueError with the expected form."""
     if field.kind == "flag":
         return bool(texts) and flag.read(texts[-1] or "off", reading)
     if field.kind == "lines":
-        # Ticked boxes of one name come as several texts, a text area as one of several lines.
+        # Checkboxes of one name send several texts, a text area one text of several lines.
         lines = [line.strip() for text in texts for line in text.splitlines()]
         found = tuple(line for line in lines if line)
         if field.required and not found:
-            raise ValueError("choose or write at least one")
+            raise ValueError("select or enter at least one")
         if sum(map(len, found)) > field.limit:
             raise ValueError(f"expected at most {field.limit} characters")
         return found
     text = texts[-1] if texts else ""
     if field.kind != "secret":
-        text = text.replace("\r\n", "\n")  # how forms write the end of a line
+        text = text.replace("\r\n", "\n")  # browsers' line ends
     if len(text) > field.limit:
         raise ValueError(f"expected at most {field.limit} characters")
     if not text.strip() and field.kind != "secret":
         text = "" if field.kind != "text" or not text else text
     if text == "":
         if field.required:
-            raise ValueError("this is needed")
+            raise ValueError("required")
         return None
     if field.kind == "integer":
         return integer.read(text.strip(), reading)
@@ -81,12 +79,12 @@ def read_field(field: Field, texts: list[str], reading: Reading) -> Any:
 def read_json(
     fields: Sequence[Field], given: Mapping[str, Any], reading: Reading
 ) -> dict[str, Any]:
-    """The values of a JSON object: texts, numbers, booleans for flags, lists of texts for "lines".
+    """Return the values of a JSON object: texts, numbers, booleans for flags, lists for "lines".
 
-    Null is as no value. Raises BadValues.
+    Null means no value. Raises BadValues.
     """
     kinds = {field.name: field.kind for field in fields}
-    errors = {name[:100]: "there is no such field" for name in given if name in OWN}
+    errors = {name[:100]: "no such field" for name in given if name in OWN}
     texts: dict[str, list[str]] = {}
     for name, value in given.items():
         try:
@@ -100,7 +98,7 @@ def read_json(
 
 
 def _texts(kind: str, value: Any) -> list[str]:
-    """A value of JSON as a form has it. Raises ValueError for one of another type."""
+    """Return a JSON value in the form of a form's texts. Raises ValueError for a wrong type."""
     if kind == "flag":
         if not isinstance(value, bool):
             raise ValueError("expected true or false")

@@ -1,1 +1,1 @@
-"""Charts: pictures drawn by the server, with the numbers beside them."""
+"""Charts: SVG drawn by the server, with the numbers in a table."""

@@ -1,4 +1,4 @@
-"""What a chart shows, before it is drawn: lines of points, thinned to what can be seen."""
+"""The data of a chart, before it is drawn: lines of points, reduced to visible detail."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,16 +7,16 @@ from itertools import pairwise
 
 from mq.daemons.console.history.points import Point
 
-MOST_POINTS = 500
-#: A time without points is a gap when it is this many times as long as the usual one.
+MAX_POINTS = 500
+# A time without points is a gap if it is this many times as long as the usual interval.
 _GAP = 3
-_SMALLEST = 1e-9  # of what an axis is divided for
-_SHORTEST_GAP = 90  # seconds: what is asked for every minute may come a little late
+_SMALLEST = 1e-9  # the smallest value for which an axis is divided
+_SHORTEST_GAP = 90  # seconds: points of every minute may be late
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series in a chart. Points without one between them for too long have a gap between."""
+    """A series in a chart. Points that are too far apart have a gap between them."""
 
     name: str
     points: tuple[Point, ...]
@@ -24,7 +24,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over a span of time, in s since 1970, all of one unit: messages, messages/s, bytes…"""
+    """Lines over a time range, in s since 1970, in one unit: messages, messages/s, bytes…"""
 
     title: str
     unit: str
@@ -38,8 +38,8 @@ class Chart:
         return not any(line.points for line in self.lines)
 
 
-def thinned(points: Sequence[Point], begin: int, end: int, most: int = MOST_POINTS) -> list[Point]:
-    """At most so many points; of a slot that several share the lowest and the highest are kept."""
+def thinned(points: Sequence[Point], begin: int, end: int, most: int = MAX_POINTS) -> list[Point]:
+    """Return at most `most` points; merged points keep their lowest and highest values."""
     if len(points) <= most:
         return list(points)
     width = max(1, -(-(end - begin) // most))
@@ -58,12 +58,12 @@ def thinned(points: Sequence[Point], begin: int, end: int, most: int = MOST_POIN
 
 
 def drawable(points: Sequence[Point]) -> list[Point]:
-    """Those that have a place in a picture: a number without end, or none at all, is a gap."""
+    """Return the finite points: infinity and NaN are gaps."""
     return [point for point in points if all(map(math.isfinite, point))]
 
 
 def pieces(points: Sequence[Point]) -> list[list[Point]]:
-    """Points that belong together: between two pieces nothing is known."""
+    """Split points at gaps."""
     if not points:
         return []
     steps = sorted(b.at - a.at for a, b in pairwise(points))
@@ -78,14 +78,14 @@ def pieces(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def rows(chart: Chart) -> list[tuple[int, tuple[float | None, ...]]]:
-    """The numbers behind a chart: a row for each time, a column for each line; None is a gap."""
+    """Return the numbers of a chart: a row for each time, a column for each line; None is a gap."""
     times = sorted({point.at for line in chart.lines for point in line.points})
     columns = [{point.at: point.mean for point in line.points} for line in chart.lines]
     return [(at, tuple(column.get(at) for column in columns)) for at in times]
 
 
 def step(highest: float, most: int = 5) -> float:
-    """A round distance between marks of an axis: 1, 2 or 5 times a power of ten."""
+    """Return a round distance of axis marks: 1, 2 or 5 times a power of ten."""
     if not _SMALLEST <= highest < math.inf:
         return 1.0
     power = 1.0
@@ -100,7 +100,7 @@ def step(highest: float, most: int = 5) -> float:
 
 
 def shown(value: float, unit: str) -> str:
-    """A number of an axis, short: 1.5 k, 20 M, 64 KiB, 12 %."""
+    """Return a short number for an axis: 1.5 k, 20 M, 64 KiB, 12 %."""
     if unit == "%":
         return f"{value:g}"
     thousand, letters = (1024, ("", "Ki", "Mi", "Gi", "Ti")) if unit.startswith("B") else (
@@ -113,7 +113,7 @@ def shown(value: float, unit: str) -> str:
 
 
 def span_marks(begin: int, end: int, most: int = 8) -> Iterable[int]:
-    """Round times within a span, at most so many."""
+    """Return at most `most` round times within a range."""
     for seconds in (60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800):
         if (end - begin) / seconds <= most:
             break

@@ -1,4 +1,4 @@
-"""Charts of what the history has, as a page shows them: picture, table, CSV."""
+"""Charts of the history for pages: picture, table, CSV."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from mq.daemons.console.charts.svg import svg
 from mq.daemons.console.parsing import choice
 from mq.daemons.console.route import N_, Query, Sheet
 
-#: Spans that a chart can have, in s.
+# The time ranges of a chart, in s.
 SPANS = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800, "30d": 2_592_000}
-SPAN = Query("span", choice(*SPANS), "1h", N_("How far back charts go."))
+SPAN = Query("span", choice(*SPANS), "1h", N_("Time range of charts."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,18 @@ class ChartRow:
 
 @dataclass(frozen=True, slots=True)
 class ChartData:
-    """A chart as programs have it; the page has the picture, too."""
+    """A chart for programs; the page also has the picture."""
 
     title: str
     unit: str
-    begin: int  # ms since 1970, as the end
+    begin: int  # ms since 1970, like the end
     end: int
     lines: tuple[str, ...]
     rows: tuple[ChartRow, ...]
 
     @property
     def sheet(self) -> Sheet:
-        """For CSV."""
+        """The table for CSV."""
         table = [(row.at, *row.values) for row in self.rows]
         return Sheet(("time (ms)", *self.lines), table, f"{self.title} ({self.unit})")
 
@@ -52,7 +52,7 @@ class RenderedChart:
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """A line: its name for people, and whose metric it is (see `history.recording`)."""
+    """A line: its display name, and its metric (see `history.recording`)."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ class ChartLine:
 async def drawn(
     call: Call, name: str, title: str, unit: str, lines: Iterable[ChartLine]
 ) -> RenderedChart:
-    """A chart over the call's span (`SPAN`); `name` is of letters, once on a page."""
+    """Return a chart over the call's time range (`SPAN`); `name` is a unique id of letters."""
     end = call.now // 1000
     begin = end - SPANS[call.query.get("span") or SPAN.default]
     found = []

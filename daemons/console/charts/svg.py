@@ -1,7 +1,7 @@
-"""Draws a chart as SVG: readable in print, by screen readers, without script and inline styles.
+"""Draws a chart as SVG, for print and screen readers, without script and inline styles.
 
-Colours and widths are classes (`chart-line-1` …) that the style sheet gives, light and dark. The
-numbers are in a table beside it (`chart.rows`), which the description names.
+Colors and widths are classes (`chart-line-1` …) of the style sheet, light and dark. The description
+refers to a table with the numbers (`chart.rows`).
 """
 
 import re
@@ -22,23 +22,23 @@ from mq.daemons.console.charts.chart import (
 from mq.daemons.console.history.points import Point
 
 WIDTH, HEIGHT = 960, 200
-MOST_LINES = 12
-COLOURS = 6  # classes of lines; the other lines have the same, dashed
+MAX_LINES = 12
+COLOURS = 6  # classes of lines; further lines have the same, dashed
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 20, 24
 _RIGHT_END, _FLOOR = WIDTH - _RIGHT, HEIGHT - _BOTTOM
-# What is no text: control characters, which XML forbids, and those that turn the direction of it.
+# Control characters, which XML forbids, and characters that change the text direction.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _DAY = 86_400
 
 
 def svg(chart: Chart, name: str = "chart") -> str:
-    """The picture. `name` is the begin of the ids in it, unlike any other of the page.
+    """Return the SVG. `name` is the prefix of its ids, unique on the page.
 
-    Times are UTC; lines beyond MOST_LINES are left out, and the description says so.
+    Times are UTC; lines over MAX_LINES are omitted, which the description says.
     """
     lines = [
         Line(line.name, tuple(thinned(drawable(line.points), chart.begin, chart.end)))
-        for line in chart.lines[:MOST_LINES]
+        for line in chart.lines[:MAX_LINES]
     ]
     highest = max((p.high for line in lines for p in line.points), default=0.0)
     distance = step(highest)
@@ -59,7 +59,7 @@ def svg(chart: Chart, name: str = "chart") -> str:
 
 
 class _Scale:
-    """From times and values to places in the picture."""
+    """Converts times and values to positions in the picture."""
 
     def __init__(self, chart: Chart, top: float) -> None:
         self._begin = chart.begin
@@ -96,7 +96,7 @@ def _grid(chart: Chart, scale: _Scale, top: float, distance: float) -> Iterable[
 
 
 def _line(line: Line, place: int, scale: _Scale) -> Iterable[str]:
-    """A path for each piece, and a band from the lowest to the highest where they differ."""
+    """Yield a path for each piece, and a band from lowest to highest values if they differ."""
     kind = f"chart-line chart-line-{place % COLOURS + 1}"
     if place >= COLOURS:
         kind += " chart-line-more"
@@ -121,22 +121,22 @@ def _path(points: Sequence[tuple[int, float]], scale: _Scale) -> str:
 
 
 def _description(chart: Chart, lines: Sequence[Line]) -> str:
-    """What somebody who does not see it would be told: the last and the highest of each line."""
+    """Return the description for screen readers: the last and highest value of each line."""
     begin, end = (datetime.fromtimestamp(t, UTC) for t in (chart.begin, chart.end))
-    said = [f"From {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, in {chart.unit}."]
-    said += [_said(line, chart.unit) for line in lines]
+    texts = [f"From {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, in {chart.unit}."]
+    texts += [_line_text(line, chart.unit) for line in lines]
     more = len(chart.lines) - len(lines)
     if more:
-        said.append(f"{more} more are in the table only.")
-    return " ".join(said)
+        texts.append(f"{more} more lines are in the table only.")
+    return " ".join(texts)
 
 
-def _said(line: Line, unit: str) -> str:
+def _line_text(line: Line, unit: str) -> str:
     points: Sequence[Point] = line.points
     if not points:
-        return f"{line.name}: nothing known."
+        return f"{line.name}: no data."
     last, highest = points[-1].mean, max(p.high for p in points)
-    return f"{line.name}: {shown(last, unit)} last, {shown(highest, unit)} at most."
+    return f"{line.name}: last {shown(last, unit)}, at most {shown(highest, unit)}."
 
 
 def _text(text: str) -> str:

@@ -1,1 +1,1 @@
-"""What a cluster does, asked for in the background, so that pages never wait for brokers."""
+"""Collects the data of a cluster in the background, so that pages never wait for brokers."""

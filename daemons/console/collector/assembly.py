@@ -1,6 +1,6 @@
-"""The books of all brokers of a cluster, and the snapshot that is made of them.
+"""The books of all brokers of a cluster, and the snapshot made from them.
 
-Only rows of what has changed are made again: most of a large cluster is idle.
+Only changed rows are remade: most of a large cluster is idle.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from mq.protocol import names
 
 Row = TypeVar("Row")
 
-# Rows of clients, of which there may be tens of thousands, are made again after this long.
+# Rows of clients, of which there may be tens of thousands, are remade after this time.
 _CLIENTS_MS = 10_000
-_ROWS_AT_ONCE = 50  # some 5 ms
-_NOT_LISTED = "no name server names it any more"
+_ROWS_AT_ONCE = 50  # about 5 ms
+_NOT_LISTED = "no longer registered at any name server"
 
 
 class Assembly:
-    """Makes snapshots. `topics` and `groups` are the names whose rows are to be made again."""
+    """Makes snapshots. `topics` and `groups` are the names whose rows must be remade."""
 
     def __init__(self, limits: Limits) -> None:
         self.name_servers: Sequence[NameServerWatch] = ()
@@ -42,21 +42,22 @@ class Assembly:
         self.groups: set[str] = set()
         self._limits = limits
         self._books: dict[str, BrokerBook] = {}  # by address
-        self._sets: dict[tuple[str, str], list[BrokerBook]] = {}  # by cluster and name, by id
-        self._topic_rows: dict[str, TopicRow] = {}  # in the order of names, as the next
+        # by cluster and broker name, sorted by id
+        self._sets: dict[tuple[str, str], list[BrokerBook]] = {}
+        self._topic_rows: dict[str, TopicRow] = {}  # sorted by name, as the next
         self._group_rows: dict[str, GroupRow] = {}
         self._producers: tuple[ProducerRow, ...] = ()
         self._consumers: tuple[ConsumerRow, ...] = ()
         self._clients_at = 0
-        self._telling: list[BrokerBook] = []
-        self._told_before: list[tuple[str, str, str, bool]] = []
+        self._sources: list[BrokerBook] = []
+        self._sources_before: list[tuple[str, str, str, bool]] = []
 
     def leads(self, book: BrokerBook) -> bool:
-        """Whether a broker is the one of its name that is asked about topics and groups."""
+        """Return whether a broker is the one of its name that is asked about topics and groups."""
         return book is _leader(self._sets.get((book.cluster, book.name), [book]))
 
     def follow(self, now: int) -> list[BrokerBook]:
-        """Take in what the name servers name; returns the books of all brokers, new ones too."""
+        """Update brokers from the name servers; returns the books of all brokers, with new ones."""
         listed: dict[str, Registered] = {}
         for server in self.name_servers:
             for address, broker in server.brokers.items():
@@ -65,7 +66,7 @@ class Assembly:
             book = self._books.get(address)
             if book is None:
                 if len(self._books) >= self._limits.brokers and not self._make_room(listed):
-                    continue  # `problems` says so
+                    continue  # reported by `problems`
                 book = BrokerBook(broker.cluster, broker.name, broker.id, address, now)
                 self._books[address] = book
             book.cluster, book.name, book.id = broker.cluster, broker.name, broker.id
@@ -77,41 +78,48 @@ class Assembly:
         return list(self._books.values())
 
     def _make_room(self, listed: Container[str]) -> bool:
-        """Forget the broker that nobody has named for longest: those that come back at other
-        addresses would fill a day's room."""
-        gone = [book for book in self._books.values() if book.address not in listed]
-        if not gone:
+        """Remove the broker that has been unregistered for longest.
+
+        Brokers that return at other addresses would otherwise fill the room of a day.
+        """
+        removable = [book for book in self._books.values() if book.address not in listed]
+        if not removable:
             return False
-        oldest = min(gone, key=lambda book: (book.listed, book.since))
+        oldest = min(removable, key=lambda book: (book.listed, book.since))
         self._all_of(self._books.pop(oldest.address))
         return True
 
     def forget(self, before: int) -> list[str]:
-        """Forget brokers that nobody has named since then, in ms; returns their addresses."""
-        gone = [a for a, book in self._books.items() if not book.listed and book.since < before]
-        for address in gone:
+        """Remove brokers that no name server has had since `before`, in ms; returns their
+        addresses."""
+        removable = [
+            a for a, book in self._books.items() if not book.listed and book.since < before
+        ]
+        for address in removable:
             book = self._books.pop(address)
             self._all_of(book)
         self._sort()
-        return gone
+        return removable
 
     async def snapshot(self, now: int) -> Snapshot:
-        """What is known now, in ms. Others have their turns meanwhile: thousands of rows take half
-        a second after the start."""
-        self._telling = [_teller(books) for books in self._sets.values()]
-        before = self._told_before
-        self._told_before = [
-            (book.address, book.cluster, book.name, book.alive) for book in self._telling
+        """Return the current snapshot; `now` is in ms.
+
+        It yields to other tasks: thousands of rows take half a second after the start.
+        """
+        self._sources = [_source(books) for books in self._sets.values()]
+        before = self._sources_before
+        self._sources_before = [
+            (book.address, book.cluster, book.name, book.alive) for book in self._sources
         ]
-        if before != self._told_before:
-            for book in self._books.values():  # who they are and whether they answer is in each row
+        if before != self._sources_before:
+            for book in self._books.values():  # each row depends on the sources
                 self._all_of(book)
         brokers = tuple(self._broker_rows())
         await self._make_rows(now, brokers)
         if now - self._clients_at >= _CLIENTS_MS or now < self._clients_at:
             self._clients_at = now
-            self._producers = rows.producer_rows(self._telling)
-            self._consumers = rows.consumer_rows(self._telling)
+            self._producers = rows.producer_rows(self._sources)
+            self._consumers = rows.consumer_rows(self._sources)
         return Snapshot(
             at=now,
             name_servers=tuple(self._name_server_rows()),
@@ -151,13 +159,13 @@ class Assembly:
         clusters = {one.cluster for one in brokers}
         own = {one.name for one in brokers}
         hidden = frozenset(own | clusters | {names.reply_topic(name) for name in clusters})
-        telling = self._telling
+        sources = self._sources
         changed_topics, self.topics = self.topics, set()
         changed_groups, self.groups = self.groups, set()
         try:
-            topics = await _each(changed_topics, lambda name: rows.topic_row(name, telling, hidden))
-            groups = await _each(changed_groups, lambda name: rows.group_row(name, telling, now))
-        except BaseException:  # they are still to be made
+            topics = await _each(changed_topics, lambda name: rows.topic_row(name, sources, hidden))
+            groups = await _each(changed_groups, lambda name: rows.group_row(name, sources, now))
+        except BaseException:  # their rows must still be remade
             self.topics |= changed_topics
             self.groups |= changed_groups
             raise
@@ -165,7 +173,7 @@ class Assembly:
         self._group_rows = _merged(self._group_rows, groups)
 
     def _name_server_rows(self) -> Iterable[NameServerRow]:
-        everybody = {address for server in self.name_servers for address in server.brokers}
+        all_addresses = {address for server in self.name_servers for address in server.brokers}
         for server in self.name_servers:
             others = {
                 a for other in self.name_servers if other is not server for a in other.brokers
@@ -178,7 +186,7 @@ class Assembly:
                 server.problem,
                 server.response_ms,
                 len(server.brokers) if known else None,
-                tuple(sorted(everybody - server.brokers.keys())) if known else (),
+                tuple(sorted(all_addresses - server.brokers.keys())) if known else (),
                 tuple(sorted(server.brokers.keys() - others)) if known and several else (),
             )
 
@@ -189,7 +197,7 @@ class Assembly:
                 yield Problem(subject, server.problem, server.since)
             if server.refused is not None:
                 count, why = server.refused
-                yield Problem(subject, f"{count} of its brokers are left out: {why}")
+                yield Problem(subject, f"{count} of its brokers are ignored: {why}")
         for book in self._books.values():
             subject = f"broker {book.name} ({book.address})"
             if book.problem is not None:
@@ -197,23 +205,23 @@ class Assembly:
             elif not book.listed:
                 yield Problem(subject, _NOT_LISTED, book.since)
             for what, count in book.left_out.items():
-                yield Problem(subject, f"left out beyond the limits: {count} {what}")
+                yield Problem(subject, f"over the limits, not shown: {count} {what}")
         if len(self._books) >= self._limits.brokers:
-            yield Problem("collector", f"no more than {self._limits.brokers} brokers are watched")
+            yield Problem("collector", f"the limit of {self._limits.brokers} brokers is reached")
 
 
 def _place(book: BrokerBook) -> tuple[str, str, int, bool, str]:
-    """One that came back at another address is before the one that it was."""
+    """Return the sort key; a broker that returned at another address precedes its old entry."""
     return book.cluster, book.name, book.id, not book.listed, book.address
 
 
 def _leader(books: Sequence[BrokerBook]) -> BrokerBook:
-    """The first that answers: the master, if it does."""
+    """Return the first broker that answers: the master, if it does."""
     return next((book for book in books if book.alive), books[0])
 
 
-def _teller(books: Sequence[BrokerBook]) -> BrokerBook:
-    """The one whose figures are shown: the leader, as soon as it has told of its topics."""
+def _source(books: Sequence[BrokerBook]) -> BrokerBook:
+    """Return the broker whose data are shown: the leader, as soon as it has reported topics."""
     leader = _leader(books)
     if leader.topics:
         return leader
@@ -221,7 +229,7 @@ def _teller(books: Sequence[BrokerBook]) -> BrokerBook:
 
 
 async def _each(names: Iterable[str], make: Callable[[str], Row]) -> dict[str, Row]:
-    """A row for each name, a part of them in each turn of the loop."""
+    """Return a row for each name, yielding to other tasks in between."""
     made: dict[str, Row] = {}
     for place, name in enumerate(names, 1):
         made[name] = make(name)
@@ -231,7 +239,7 @@ async def _each(names: Iterable[str], make: Callable[[str], Row]) -> dict[str, R
 
 
 def _merged(rows_before: dict[str, Row], changed: dict[str, Row | None]) -> dict[str, Row]:
-    """With rows that have changed, without those that are gone (None), in the order of names."""
+    """Return the rows with changes, without deleted ones (None), sorted by name."""
     if not changed:
         return rows_before
     rows_now = dict(rows_before)

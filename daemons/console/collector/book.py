@@ -1,4 +1,4 @@
-"""What one broker has told so far, and when: what rows are made of."""
+"""The replies of one broker, with their times: the source of rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from mq.daemons.console.collector.snapshot import ConsumerRow, ProducerRow
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic as a broker has it set; `kind` is its message.type of 5.x, or empty."""
+    """A topic's settings at a broker; `kind` is its message.type of 5.x, or empty."""
 
     read_queues: int
     write_queues: int
@@ -21,7 +21,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A group as a broker has it set."""
+    """A group's settings at a broker."""
 
     enabled: bool
     retry_max: int
@@ -29,7 +29,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicRate:
-    """Messages a second that came into a topic over the last minute, and when that was told."""
+    """Messages per second into a topic over the last minute, and the time of the report."""
 
     at: int
     rate: float
@@ -37,7 +37,7 @@ class TopicRate:
 
 @dataclass(frozen=True, slots=True)
 class RetainedMessages:
-    """What a topic holds at a broker, and when that was told."""
+    """The messages of a topic at a broker, and the time of the report."""
 
     at: int
     bounds: TopicBounds
@@ -45,20 +45,21 @@ class RetainedMessages:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Who of a group is connected to a broker, and how the group consumes."""
+    """The connected members of a group at a broker, and how the group consumes."""
 
     at: int
     clients: tuple[ConsumerRow, ...] = ()
     model: str | None = None
     way: str | None = None
-    more: int = 0  # clients beyond those that are held
+    more: int = 0  # clients over the limit
 
 
 @dataclass(slots=True)
 class BrokerBook:
-    """A broker: where it is registered, and its answers. Times in ms since 1970.
+    """A broker: its registration and its replies. Times are in ms since 1970.
 
-    `problem` is why it did not answer last; `since` when that began, or when it was found.
+    `problem` is the reason why the last request failed; `since` when that began, or when the broker
+    was found.
     """
 
     cluster: str
@@ -68,7 +69,7 @@ class BrokerBook:
     since: int
     seen: int | None = None
     problem: str | None = None
-    listed: bool = True  # whether a name server names it now
+    listed: bool = True  # whether a name server has it now
     response_ms: float | None = None
     runtime: Mapping[str, str] = field(default_factory=dict)
     runtime_seconds: float = 0.0  # monotonic
@@ -78,19 +79,19 @@ class BrokerBook:
     rates: dict[str, TopicRate] = field(default_factory=dict)
     kept: dict[str, RetainedMessages] = field(default_factory=dict)
     progress: dict[str, GroupProgress] = field(default_factory=dict)
-    held: int = 0  # entries of all progress together
-    crowded_out: set[str] = field(default_factory=set)  # groups whose progress is not held
+    held: int = 0  # entries of all progress in total
+    crowded_out: set[str] = field(default_factory=set)  # groups whose progress is over the limit
     members: dict[str, Members] = field(default_factory=dict)
     producers: tuple[ProducerRow, ...] | None = None
-    readers: dict[str, set[str]] = field(default_factory=dict)  # groups by topic
-    left_out: dict[str, int] = field(default_factory=dict)  # beyond the limits, by what it is of
+    readers: dict[str, set[str]] = field(default_factory=dict)  # group names by topic
+    left_out: dict[str, int] = field(default_factory=dict)  # counts over the limits, by kind
 
     @property
     def alive(self) -> bool:
         return self.seen is not None and self.problem is None
 
     def set_progress(self, group: str, found: GroupProgress) -> set[str]:
-        """Take in a look at a group; returns the topics that it is about, or was."""
+        """Store a group's progress; returns the topics that it is, or was, about."""
         before = self.progress.get(group)
         old = set(before.topics) if before is not None else set()
         self.held += found.size - (before.size if before is not None else 0)
@@ -102,7 +103,7 @@ class BrokerBook:
         return old | found.topics.keys()
 
     def set_topics(self, table: Mapping[str, TopicSettings]) -> set[str]:
-        """Take in the topics; returns those that are other than before."""
+        """Store the topics; returns the changed ones."""
         changed = _changed(self.topics, table)
         self.topics = dict(table)
         for topic in changed - table.keys():
@@ -111,22 +112,22 @@ class BrokerBook:
         return changed
 
     def set_groups(self, table: Mapping[str, GroupSettings]) -> tuple[set[str], set[str]]:
-        """Take in the groups; returns those that are other than before, and topics likewise."""
+        """Store the groups; returns the changed ones, and the affected topics."""
         changed = _changed(self.groups, table)
         self.groups = dict(table)
         topics: set[str] = set()
         for group in changed - table.keys():
-            gone = self.progress.pop(group, None)
-            self.held -= gone.size if gone is not None else 0
+            old = self.progress.pop(group, None)
+            self.held -= old.size if old is not None else 0
             self.members.pop(group, None)
             self.crowded_out.discard(group)
-            for topic in gone.topics if gone is not None else ():
+            for topic in old.topics if old is not None else ():
                 self._unread(topic, group)
                 topics.add(topic)
         return changed, topics
 
     def readers_of(self, topic: str) -> Iterable[str]:
-        """The groups that have offsets of a topic here."""
+        """Return the groups that have offsets of a topic here."""
         return self.readers.get(topic, ())
 
     def _unread(self, topic: str, group: str) -> None:

@@ -1,14 +1,14 @@
-"""Asks one broker, one thing at a time: so one that hangs holds up nothing but its own rows.
+"""Polls one broker, one request at a time: a hanging broker delays only its own rows.
 
-    runtime     every 10 s, also while it does not answer; nothing else is asked of it then
-    lists       topics, groups, producers: every 10 s, of a large broker every minute
-    progress    of each group: 8 a second, each at most every 15 s; so of 500 once a minute
-    members     of each group: 3 a second
-    rate        what came into each topic that no group reads: 10 a second
-    kept        what each topic holds: 3 a second
+    runtime     every 10 s, also while it does not answer; then it is the only request
+    lists       topics, groups, producers: every 10 s, for a large broker every minute
+    progress    of each group: 8 per second, each at most every 15 s; so 500 groups once a minute
+    members     of each group: 3 per second
+    rate        messages into each topic without groups: 10 per second
+    kept        the messages of each topic: 3 per second
 
-What is idle is asked for two or three times less often. What it costs our brokers and Java's is in
-docs/decisions/0067.
+Idle topics and groups are polled two or three times less often. docs/decisions/0067 has the cost
+for our brokers and Java's.
 """
 
 import asyncio
@@ -52,32 +52,35 @@ if TYPE_CHECKING:
 
 RUNTIME_SECONDS = 10.0
 LIST_SECONDS = (10.0, 60.0)
-#: A list of so many is a large one, and asked for as seldom as can be.
+# A list of this length is large, and polled at the longest interval.
 LARGE_LIST = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How often one kind of look is done: each at most every `seconds`, `rate` a second of all;
-    those of what is idle as many times less often as `idle` says."""
+    """The frequency of one kind of poll.
+
+    Each subject is polled at most every `seconds`, all together `rate` per second; idle ones `idle`
+    times less often.
+    """
 
     seconds: float
     rate: float
     idle: int
 
     def interval(self, count: int, *, idle: bool) -> float:
-        """Seconds from one look to the next where there are so many to look at."""
+        """Return the seconds between polls of one of `count` subjects."""
         return max(self.seconds, count / self.rate) * (self.idle if idle else 1)
 
 
-#: Together below what `paced` lets through, so that looks are done when they are due.
+# The sum is below the limit of `paced`, so that polls are not delayed.
 BUDGETS = {
     "progress": Budget(15.0, 8.3, 2),
     "members": Budget(15.0, 2.8, 1),
     "rate": Budget(30.0, 10.0, 3),
     "kept": Budget(60.0, 3.3, 3),
 }
-#: A list that a broker does not know is asked for again after this long: it may be upgraded.
+# A list that a broker does not support is requested again after this time: it may be upgraded.
 UNKNOWN_SECONDS = 600.0
 
 RUNTIME, TOPICS, GROUPS, PRODUCERS = "runtime", "topics", "groups", "producers"
@@ -87,7 +90,7 @@ _LISTS = (TOPICS, GROUPS, PRODUCERS)
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One thing to ask about one topic or group."""
+    """One request about one topic or group."""
 
     what: str  # progress | members | rate | kept
     name: str
@@ -95,14 +98,14 @@ class Poll:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """What rows are to be made again."""
+    """The rows that must be remade."""
 
     topics: set[str]
     groups: set[str]
 
 
 class BrokerWatch:
-    """Keeps a book. `leads` says whether to ask it for more than its runtime."""
+    """Updates a book. `leads` returns whether to request more than the runtime."""
 
     def __init__(
         self,
@@ -113,23 +116,23 @@ class BrokerWatch:
         leads: Callable[[BrokerBook], bool],
         changed: Callable[[ChangedRows], None],
     ) -> None:
-        """`timeout` in seconds for one answer; `changed` is told after each one."""
+        """`timeout` is in seconds, for one reply; `changed` is called after each one."""
         self.book = book
         self._session = session
         self._admin = Admin(session, timeout=timeout)
         self._limits = limits
         self._timeout = timeout
         self._leads = leads
-        self._tell = changed
-        self._schedule = Schedule()  # of looks
-        self._due: dict[str, float] = {}  # when the runtime and each list is asked for again
+        self._notify = changed
+        self._schedule = Schedule()  # polls of topics and groups
+        self._due: dict[str, float] = {}  # when the runtime and each list are requested again
         self._lists: dict[str, Callable[[], Awaitable[ChangedRows]]] = {
             RUNTIME: self._runtime,
             TOPICS: self._topics,
             GROUPS: self._groups,
             PRODUCERS: self._producers,
         }
-        self._looks: dict[str, Callable[[str], Awaitable[ChangedRows]]] = {
+        self._polls: dict[str, Callable[[str], Awaitable[ChangedRows]]] = {
             "progress": self._progress,
             "members": self._members,
             "rate": self._rate,
@@ -137,72 +140,75 @@ class BrokerWatch:
         }
 
     async def run(self) -> None:
-        """Ask, until it is cancelled."""
+        """Poll until cancelled."""
         now = asyncio.get_running_loop().time
         for place, name in enumerate((RUNTIME, *_LISTS)):
             self._due[name] = now() + place / 1000  # in this order
         while True:
-            at, look = self._next(now())
+            at, poll = self._next(now())
             if at > now():
                 await asyncio.sleep(at - now())
-            await self._do(look)
+            await self._do(poll)
 
     def _next(self, now: float) -> tuple[float, Hashable]:
-        """What to do next, and when: the runtime and the lists as soon as they are due, however
-        many looks have waited for longer, as they do for minutes after the start."""
+        """Return the next poll and its time.
+
+        The runtime and the lists precede other polls, however long these are overdue, as they are
+        for minutes after the start.
+        """
         if not self._may_ask():
             return self._due[RUNTIME], RUNTIME
         name = min(self._due, key=self._due.__getitem__)
-        looks = self._schedule.next()
-        if self._due[name] <= now or looks is None or looks[0] >= self._due[name]:
+        poll = self._schedule.next()
+        if self._due[name] <= now or poll is None or poll[0] >= self._due[name]:
             return self._due[name], name
-        return looks
+        return poll
 
     def _may_ask(self) -> bool:
         return self.book.alive and self._leads(self.book)
 
-    async def _do(self, look: Hashable) -> None:
+    async def _do(self, poll: Hashable) -> None:
         now = asyncio.get_running_loop().time
         changed = ChangedRows(set(), set())
-        if isinstance(look, Poll) and not self._is_wanted(look):
-            self._schedule.remove(look)  # it is gone: what is told of it would stay for ever
+        if isinstance(poll, Poll) and not self._is_wanted(poll):
+            self._schedule.remove(poll)  # it was deleted: a reply about it would stay forever
             return
-        # If it raises what nobody expects, the others come first when this task begins again.
-        self._put(look, now() + UNKNOWN_SECONDS)
+        # After an unexpected error, other polls come first when this task is restarted.
+        self._put(poll, now() + UNKNOWN_SECONDS)
         try:
-            if isinstance(look, Poll):
-                changed = await self._looks[look.what](look.name)
-                seconds = self._seconds_to_next(look)
+            if isinstance(poll, Poll):
+                changed = await self._polls[poll.what](poll.name)
+                seconds = self._seconds_to_next(poll)
             else:
-                changed = await self._lists[str(look)]()
-                seconds = self._list_seconds(str(look))
+                changed = await self._lists[str(poll)]()
+                seconds = self._list_seconds(str(poll))
         except (ConnectError, RequestTimeout) as error:
             self._silent(error)
             seconds = RUNTIME_SECONDS
         except BrokerError as error:
             seconds = UNKNOWN_SECONDS
-            if look is RUNTIME:
+            if poll is RUNTIME:
                 self._silent(error)
                 seconds = RUNTIME_SECONDS
         except MQError as error:
             seconds = UNKNOWN_SECONDS
             unreadable = self.book.left_out.get("unreadable answers", 0)
             self.book.left_out["unreadable answers"] = unreadable + 1
-            if look is RUNTIME:
+            if poll is RUNTIME:
                 self._silent(error)
                 seconds = RUNTIME_SECONDS
-        self._put(look, now() + seconds)
-        self._tell(changed)
+        self._put(poll, now() + seconds)
+        self._notify(changed)
 
-    def _put(self, look: Hashable, due: float) -> None:
-        if isinstance(look, Poll):
-            self._schedule.put(look, due)
+    def _put(self, poll: Hashable, due: float) -> None:
+        if isinstance(poll, Poll):
+            self._schedule.put(poll, due)
         else:
-            self._due[str(look)] = due
+            self._due[str(poll)] = due
 
-    def _is_wanted(self, look: Poll) -> bool:
-        about_groups = look.what in ("progress", "members")
-        return look.name in (self.book.groups if about_groups else self.book.topics)
+    def _is_wanted(self, poll: Poll) -> bool:
+        about_groups = poll.what in ("progress", "members")
+        return poll.name in (self.book.groups if about_groups else self.book.topics)
 
     def _silent(self, error: MQError) -> None:
         if self.book.problem is None:
@@ -248,7 +254,7 @@ class BrokerWatch:
         groups, topics = self.book.set_groups(
             {n: GroupSettings(one.consume_enable, one.retry_max_times) for n, one in held.items()}
         )
-        # Before topics, which are as many again: a lag is what people look for first.
+        # Before the topics, which are equally many: users look for lags first.
         now = asyncio.get_running_loop().time() - LIST_SECONDS[1]
         self._schedule.add((Poll("progress", name) for name in held), now)
         self._schedule.add((Poll("members", name) for name in held), now)
@@ -277,15 +283,15 @@ class BrokerWatch:
         found = offsets_text.progress(response.body, self.book.address)
         before = self.book.progress.get(group)
         named = [one for one in found if len(one.topic) <= self._limits.name]
-        look = progressed(before, named, clock.milliseconds(), clock.monotonic())
+        new = progressed(before, named, clock.milliseconds(), clock.monotonic())
         room = self._limits.queues - self.book.held + (before.size if before is not None else 0)
-        if len(named) < len(found) or look.size > room:
+        if len(named) < len(found) or new.size > room:
             self.book.crowded_out.add(group)
-            look = GroupProgress(look.at, look.seconds)  # part of it would be a wrong lag
+            new = GroupProgress(new.at, new.seconds)  # a part of it would be a wrong lag
         else:
             self.book.crowded_out.discard(group)
         _note(self.book, "groups' offsets", len(self.book.crowded_out))
-        return ChangedRows(self.book.set_progress(group, look), {group})
+        return ChangedRows(self.book.set_progress(group, new), {group})
 
     async def _members(self, group: str) -> ChangedRows:
         at = clock.milliseconds()
@@ -309,15 +315,15 @@ class BrokerWatch:
 
     async def _rate(self, topic: str) -> ChangedRows:
         if any(True for _ in self.book.readers_of(topic)):
-            return ChangedRows(set(), set())  # a group's progress has the ends of its queues
+            return ChangedRows(set(), set())  # a group's progress contains the ends of its queues
         try:
             figure = await self._admin.broker_stats(self.book.address, "TOPIC_PUT_NUMS", topic)
-        except NoneThere:  # nothing has come into the topic
+        except NoneThere:  # no messages were sent to the topic
             rate = 0.0
         else:
             rate = figure.stats_minute.tps if figure.stats_minute is not None else 0.0
             if not fits_counter(rate):
-                raise BadAnswer(self.book.address, "a rate that is no number")
+                raise BadAnswer(self.book.address, "a rate that is not a number")
         self.book.rates[topic] = TopicRate(clock.milliseconds(), rate)
         return ChangedRows({topic}, set())
 
@@ -339,16 +345,16 @@ class BrokerWatch:
         shortest, longest = LIST_SECONDS
         return min(longest, shortest + (longest - shortest) * counts[name] / LARGE_LIST)
 
-    def _seconds_to_next(self, look: Poll) -> float:
-        book, name = self.book, look.name
-        about_groups = look.what in ("progress", "members")
+    def _seconds_to_next(self, poll: Poll) -> float:
+        book, name = self.book, poll.name
+        about_groups = poll.what in ("progress", "members")
         if about_groups:
             idle = book.progress[name].idle if name in book.progress else False
         else:
-            told = book.rates.get(name)
-            idle = told is not None and told.rate == 0
+            known = book.rates.get(name)
+            idle = known is not None and known.rate == 0
         count = len(book.groups) if about_groups else len(book.topics)
-        return BUDGETS[look.what].interval(count, idle=idle)
+        return BUDGETS[poll.what].interval(count, idle=idle)
 
 
 def _note(book: BrokerBook, what: str, more: int) -> None:

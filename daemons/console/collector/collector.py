@@ -1,12 +1,12 @@
-"""Keeps the snapshot of a cluster: asks in the background, a task for each peer.
+"""Updates the snapshot of a cluster: polls in the background, with a task for each peer.
 
-    name servers   each one which brokers there are; the union is watched
-    brokers        each one by a task of its own (`broker_watch`)
-    check-up       what `mq doctor` finds, slowly and through a session of its own
-    assembling     rows of what has changed become the next snapshot, at most one a second
+    name servers   each is asked for the brokers; the union is polled
+    brokers        each by its own task (`broker_watch`)
+    check-up       the findings of `mq doctor`, slowly and with its own session
+    assembling     changed rows become the next snapshot, at most once per second
 
-A peer that hangs delays itself only. What a broker has told stays when it dies, with its age; what
-no name server names any more goes after a day.
+A hanging peer delays only itself. Data of a failed broker are kept, with their age; a broker that
+no name server has is removed after a day.
 """
 
 import asyncio
@@ -40,18 +40,18 @@ log = logging.getLogger(__name__)
 ANSWER_SECONDS = 2.0
 ASSEMBLY_SECONDS = 1.0
 CHECKUP_SECONDS = 600.0
-#: Brokers that nobody names any more are shown for so long.
+# Unregistered brokers are shown for this time.
 FORGOTTEN_AFTER = 24 * 3600 * 1000  # ms
 _CHECKUP_ANSWER_SECONDS = 5.0
 _TASKS = "console collector"
 
 
 class Collector:
-    """An async context manager. `snapshot` is always there; before the first answer it is empty.
+    """An async context manager. `snapshot` always exists; before the first reply it is empty.
 
     Attributes:
-        findings: of the last check-up; None before the first has ended.
-        findings_at: ms when that ended.
+        findings: of the last check-up; None before the first one has finished. findings_at: when
+        that finished, in ms.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Collector:
         rate: float = COLLECTOR_RATE,
         checkup_seconds: float = CHECKUP_SECONDS,
     ) -> None:
-        """`timeout` in seconds for one answer; `rate` in requests a second to one peer."""
+        """`timeout` is in seconds, for one reply; `rate` in requests per second to one peer."""
         self.limits = limits or Limits()
         self.findings: tuple[Finding, ...] | None = None
         self.findings_at: int | None = None
@@ -84,7 +84,7 @@ class Collector:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest one."""
+        """The newest snapshot."""
         return self._snapshot
 
     @property
@@ -108,7 +108,7 @@ class Collector:
             self._next.cancel()
 
     async def newer(self, than: Snapshot) -> Snapshot:
-        """The next snapshot after one, at once if there is one already."""
+        """Return the next snapshot after `than`, at once if there is one already."""
         while self._snapshot is than:
             if self._next is None or self._next.done():
                 self._next = asyncio.get_running_loop().create_future()
@@ -118,7 +118,7 @@ class Collector:
     # name servers --------------------------------------------------------------------------------
 
     async def _follow_name_servers(self) -> None:
-        """Those given, or those that an address server names now."""
+        """Update the name servers: the given ones, or those of an address server."""
         while True:
             try:
                 addresses = await self._session.find_name_servers()
@@ -128,7 +128,11 @@ class Collector:
             for address in addresses:
                 if address not in self._servers:
                     watch = NameServerWatch(
-                        self._session, address, self.limits, self._timeout, self._name_server_told
+                        self._session,
+                        address,
+                        self.limits,
+                        self._timeout,
+                        self._name_server_changed,
                     )
                     task = self._tasks.spawn(watch.run, f"{_TASKS} name server")
                     self._servers[address] = watch, task
@@ -136,7 +140,7 @@ class Collector:
                 self._servers.pop(address)[1].cancel()
             await asyncio.sleep(10)
 
-    def _name_server_told(self) -> None:
+    def _name_server_changed(self) -> None:
         self._assembly.name_servers = [watch for watch, _ in self._servers.values()]
         now = clock.milliseconds()
         self._assembly.forget(now - FORGOTTEN_AFTER)
@@ -151,11 +155,11 @@ class Collector:
 
     def _watch(self, book: BrokerBook) -> None:
         watch = BrokerWatch(
-            self._session, book, self.limits, self._timeout, self._assembly.leads, self._told
+            self._session, book, self.limits, self._timeout, self._assembly.leads, self._changed
         )
         self._watches[book.address] = self._tasks.spawn(watch.run, f"{_TASKS} broker")
 
-    def _told(self, changed: ChangedRows) -> None:
+    def _changed(self, changed: ChangedRows) -> None:
         self._assembly.topics |= changed.topics
         self._assembly.groups |= changed.groups
         self._dirty.set()
@@ -167,7 +171,7 @@ class Collector:
             try:
                 self._snapshot = await self._assembly.snapshot(clock.milliseconds())
             except BaseException:
-                self._dirty.set()  # what was to be shown still is
+                self._dirty.set()  # the changes are not shown yet
                 raise
             if self._next is not None and not self._next.done():
                 self._next.set_result(None)
@@ -176,7 +180,7 @@ class Collector:
     # check-up ------------------------------------------------------------------------------------
 
     async def _check_up(self) -> None:
-        """What `mq doctor` looks at, again and again; the first time when brokers are known."""
+        """Run the checks of `mq doctor` repeatedly; the first time when brokers are known."""
         while not self._snapshot.name_servers:
             await self.newer(self._snapshot)
         while True:
@@ -197,10 +201,13 @@ class Collector:
             yield session
 
     def _refused_in_checkup(self, address: str) -> str | None:
-        """Connections stay open while a check-up lasts: there are no more of them than brokers are
-        watched, however many a name server names."""
+        """Return the reason to refuse an address in a check-up.
+
+        Connections stay open during a check-up: their number must not exceed that of polled
+        brokers, however many a name server has.
+        """
         reason = self.limits.refused(address)
         full = len(self._watches) >= self.limits.brokers
         if reason is None and full and address not in self._watches:
-            reason = f"it is not watched: there are more than {self.limits.brokers} brokers"
+            reason = f"it is not polled: there are more than {self.limits.brokers} brokers"
         return reason

@@ -1,4 +1,4 @@
-"""Settings of what the console collects and keeps. None of them has a Java name."""
+"""Settings of the collector and its history. None of them has a Java name."""
 
 from dataclasses import dataclass
 
@@ -10,25 +10,25 @@ from mq.daemons.console.history.history import MOST_SERIES
 
 @dataclass(frozen=True)
 class CollectorConfig(Section):
-    """How clusters are looked at in the background, and what is kept of it."""
+    """How clusters are polled in the background, and what is kept."""
 
-    history_file: str = setting("", "file of rates and lags; empty: history.sqlite in dataPath")
+    history_file: str = setting("", "database of rates and lags; empty: history.sqlite in dataPath")
     history_series_max: int = setting(
-        MOST_SERIES, "series that are kept, each of one figure of a broker, topic or group"
+        MOST_SERIES, "maximum number of series; each is one figure of a broker, topic or group"
     )
     broker_networks: str = setting(
         "",
-        "networks, separated by a comma, that brokers have to be in to be connected to: whoever "
-        "may register at a name server chooses addresses; empty: any",
+        "networks, separated by commas, of the brokers to connect to: any client that may register "
+        "at a name server chooses addresses; empty: any",
     )
     requests_per_second_max: int = setting(
-        int(COLLECTOR_RATE), "requests to one broker or name server, however much is watched"
+        int(COLLECTOR_RATE), "maximum number of requests per second to one broker or name server"
     )
-    checkup_minutes: int = setting(10, "pause between two runs of mq doctor", unit="min")
+    checkup_minutes: int = setting(10, "interval between runs of mq doctor", unit="min")
 
     @property
     def limits(self) -> Limits:
-        """What peers can make the console hold."""
+        """The limits of data from peers."""
         return Limits(networks=networks(self.broker_networks))
 
     def check(self) -> None:

@@ -1,8 +1,7 @@
-"""What name servers and brokers can make the console hold, and where they can send it.
+"""Limits for the data that name servers and brokers send, and for the addresses that they name.
 
-Whoever may register at a name server chooses the addresses that the console connects to, and a
-broker chooses its names and counts. So there are bounds, and what is beyond them is left out and
-said.
+Any client that may register at a name server chooses addresses to which the console connects, and a
+broker chooses its names and counts. What exceeds the limits is ignored and reported.
 """
 
 from collections.abc import Mapping
@@ -16,22 +15,19 @@ from mq.client.errors import ClientError
 
 T = TypeVar("T")
 
-MOST_TEXT = 300  # characters of what is shown of an error: it may quote what a peer has sent
+MOST_TEXT = 300  # characters of an error on a page: it may quote a peer's text
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most of each that is held of a cluster.
+    """The limits for one cluster.
 
     Attributes:
-        brokers: addresses of a cluster.
-        topics: of one broker; retry and dead-letter topics count.
-        groups: of one broker.
-        clients: producers of one broker, and as many consumers.
-        queues: of one broker: topics that groups have read, and queues where something waits.
-        name: characters of a topic, a group, a client id, a broker name.
-        figures: keys of what a broker tells of itself.
-        networks: brokers must be in one of them, by IP address; empty: anywhere.
+        brokers: addresses of a cluster. topics: of one broker, with retry and dead letter topics.
+        groups: of one broker. clients: producers of one broker, and as many consumers. queues: of
+        one broker: topics that groups have read, and queues with a lag. name: characters of a
+        topic, a group, a client id, a broker name. figures: keys of a broker's runtime information.
+        networks: brokers must be in one of them, by IP address; empty: any.
     """
 
     brokers: int = 200
@@ -44,7 +40,7 @@ class Limits:
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
     def refused(self, address: str) -> str | None:
-        """Why a broker at this address is not connected to; None if it may be."""
+        """Return why not to connect to a broker at this address; None if allowed."""
         if len(address) > self.name:
             return "its address is too long"
         try:
@@ -56,25 +52,25 @@ class Limits:
         try:
             ip = ip_address(host)
         except ValueError:
-            return "it is no IP address, and brokers have to be in given networks"
+            return "it is not an IP address, and brokers must be in given networks"
         if any(ip in network for network in self.networks):
             return None
-        return "it is in none of the networks that brokers have to be in"
+        return "it is in none of the networks in which brokers must be"
 
 
 def networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Read "10.0.0.0/8, fd00::/8". Raises ValueError."""
+    """Parse "10.0.0.0/8, fd00::/8". Raises ValueError."""
     return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
 
 
 def within(table: Mapping[str, T], most: int, name: int) -> tuple[dict[str, T], int]:
-    """As much of a table as is held, and how many entries are left out."""
+    """Return the entries within the limits, and the number of the others."""
     fitting = ((key, value) for key, value in table.items() if key and len(key) <= name)
     held = dict(islice(fitting, most))
     return held, len(table) - len(held)
 
 
 def shortened(text: str) -> str:
-    """A line of an error, not too long."""
+    """Return an error as one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= MOST_TEXT else line[: MOST_TEXT - 1] + "…"

@@ -1,4 +1,4 @@
-"""Asks one name server which brokers there are."""
+"""Polls one name server for its brokers."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ NAME_SERVER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A broker as a name server names it."""
+    """A broker as registered at a name server."""
 
     cluster: str
     name: str
@@ -30,14 +30,12 @@ class Registered:
 
 
 class NameServerWatch:
-    """What a name server says; what it said last stays while it does not answer.
+    """The data of a name server; the last ones are kept while it does not answer.
 
     Attributes:
-        seen: ms of its last answer; None: never yet.
-        problem: why there was none the last time.
-        since: ms when that began.
-        brokers: by address, as far as there is room, and the console may connect there.
-        refused: how many are left out, and why the last one.
+        seen: time of its last reply in ms; None: never. problem: why the last request failed.
+        since: when that began, in ms. brokers: by address, within the limits. refused: number of
+        ignored brokers, and the reason for the last one.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class NameServerWatch:
         self._changed = changed
 
     async def run(self) -> None:
-        """Ask, until it is cancelled."""
+        """Poll until cancelled."""
         while True:
             await self._ask()
             self._changed()
@@ -92,8 +90,8 @@ class NameServerWatch:
     def _take(self, info: ClusterInfo) -> None:
         found: dict[str, Registered] = {}
         left_out, why = 0, ""
-        # Those that are known come first: whoever registers more, or an address that is another's,
-        # takes nobody's place.
+        # Known brokers come first: others that register, or an address of another broker, do not
+        # displace them.
         known = self.brokers
         for broker in sorted(_brokers(info), key=lambda one: known.get(one.address) != one):
             reason = self._limits.refused(broker.address)

@@ -1,8 +1,8 @@
-"""Offsets in the answers of brokers, found without building an object for each queue.
+"""Parses offsets in brokers' replies without an object for each queue.
 
-A large cluster has tens of thousands of queues, looked at every minute. Ours and Java's brokers
-write the fields of a queue in one order, which a pattern finds in a tenth of the time; what looks
-otherwise is decoded as always.
+A large cluster has tens of thousands of queues, polled every minute. Our brokers and Java's write
+the fields of a queue in a fixed order, which a pattern finds in a tenth of the time; other replies
+are decoded normally.
 """
 
 import re
@@ -16,7 +16,7 @@ from mq.client.operations.broker_stats import fits_counter
 from mq.protocol.bodies import ConsumeStats, TopicStatsTable
 
 _KEY = rb'\{"brokerName":"[^"\\]*","queueId":(\d{1,10}),"topic":"([^"\\]*)"\}:'
-_LONG = rb"(-?\d{1,19})"  # as many digits as 64 bits have: more would cost time, and be no offset
+_LONG = rb"(-?\d{1,19})"  # the digits of 64 bits: more would take time, and be no offset
 # 5.x adds pullOffset.
 _PROGRESS = re.compile(
     rb'%s\{"brokerOffset":%s,"consumerOffset":%s,"lastTimestamp":%s[,}]'
@@ -26,12 +26,12 @@ _BOUNDS = re.compile(
     rb'%s\{"lastUpdateTimestamp":%s,"maxOffset":%s,"minOffset":%s[,}]' % (_KEY, _LONG, _LONG, _LONG)
 )
 
-#: Queues of one answer that are looked at; more than any group or topic has at one broker.
+# The limit for queues in one reply; more than any group or topic has at one broker.
 MOST_QUEUES = 20_000
 
 
 class QueueProgress(NamedTuple):
-    """A queue's end, where the group is, and the store time (ms) of what it consumed last."""
+    """A queue's end, the group's offset, and the store time (ms) of the last consumed message."""
 
     topic: str
     queue: int
@@ -42,7 +42,7 @@ class QueueProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """A topic at one broker: ends of its queues together, messages kept, the last one's time."""
+    """A topic at one broker: sum of its queues' ends, messages kept, time of the last one."""
 
     queues: int
     end: int
@@ -51,7 +51,7 @@ class TopicBounds:
 
 
 def progress(body: bytes | memoryview, address: str) -> list[QueueProgress]:
-    """What GET_CONSUME_STATS answers. Raises BadAnswer, also for more than MOST_QUEUES."""
+    """Parse the reply to GET_CONSUME_STATS. Raises BadAnswer, also for more than MOST_QUEUES."""
     raw = bytes(body)
     if raw.count(b'"consumerOffset"') > MOST_QUEUES:
         raise _too_many(address)
@@ -72,7 +72,7 @@ def progress(body: bytes | memoryview, address: str) -> list[QueueProgress]:
 
 
 def bounds(body: bytes | memoryview, address: str) -> TopicBounds:
-    """What GET_TOPIC_STATS_INFO answers, in sums. Raises BadAnswer as `progress` does."""
+    """Sum up the reply to GET_TOPIC_STATS_INFO. Raises BadAnswer as `progress` does."""
     raw = bytes(body)
     if raw.count(b'"maxOffset"') > MOST_QUEUES:
         raise _too_many(address)
@@ -100,9 +100,9 @@ def _name(names: dict[bytes, str], raw: bytes) -> str:
 
 
 def _check(numbers: Iterable[int], address: str) -> None:
-    """Raises BadAnswer for what no offset or time can be: sums of it have no end."""
+    """Raise BadAnswer for values over 64 bits, whose sums would be unbounded."""
     if not all(map(fits_counter, numbers)):
-        raise BadAnswer(address, "an offset or a time beyond 64 bits")
+        raise BadAnswer(address, "an offset or a time over 64 bits")
 
 
 def _too_many(address: str) -> BadAnswer:

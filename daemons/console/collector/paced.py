@@ -1,7 +1,7 @@
-"""A session that only reads, and gives no peer more than so many requests a second.
+"""A read-only session that limits the requests per second to each peer.
 
-Whatever the collector asks goes through such sessions, so that the load of a broker does not
-depend on how much is watched, or by how many people.
+All requests of the collector use such sessions, so that the load of a broker does not depend on the
+size of the cluster or the number of users.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ from mq.protocol.codes import kind_of
 from mq.protocol.command import Command
 from mq.protocol.requests import RequestKind
 
-#: The collector's and the check-up's requests to one peer, a second: 30 together.
+# Requests per second of the collector and the check-up to one peer: 30 in total.
 COLLECTOR_RATE = 26.0
 CHECKUP_RATE = 4.0
-# Routes that a check-up asks for are not kept up to date: its session does not live so long.
+# Routes of a check-up are not updated: its session ends earlier.
 _NEVER = 86_400.0
-_MOST_PEERS = 1000  # whose turns are remembered; those that have had none lately are forgotten
+_MOST_PEERS = 1000  # peers whose next turn is kept; those without recent turns are removed
 
 
 class Pace:
-    """Turns, one after the other for each address. Who goes away loses his turn."""
+    """Evenly spaced turns for each address. A cancelled turn is not used by others."""
 
     def __init__(self, rate: float) -> None:
-        """`rate` in turns a second."""
+        """`rate` is in turns per second."""
         self._gap = 1 / rate
-        self._free: dict[str, float] = {}  # when the next turn may begin
+        self._free: dict[str, float] = {}  # when the next turn may start
 
     async def turn(self, address: str) -> None:
-        """Wait until it is our turn to ask a peer."""
+        """Wait for the next turn of a peer."""
         now = asyncio.get_running_loop().time()
         if len(self._free) > _MOST_PEERS:
             self._free = {peer: at for peer, at in self._free.items() if at > now}
@@ -51,7 +51,7 @@ class NotARead(ClientError):
 
 
 class PacedSession(LimitedSession):
-    """A Session whose requests are reads, and take turns."""
+    """A Session that sends only reads, in turns."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class PacedSession(LimitedSession):
         pace: Pace,
         limits: Limits | None = None,
     ) -> None:
-        """Peers beside the name servers are connected to as far as `limits` allow it."""
+        """Connections to peers other than name servers must be allowed by `limits`."""
         super().__init__(name_servers, options, route_interval=_NEVER)
         self._pace = pace
         self.refused = (limits or Limits()).refused

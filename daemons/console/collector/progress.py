@@ -1,4 +1,4 @@
-"""What two looks at a group at one broker tell: how fast it consumes, how long something waits."""
+"""The progress of a group at one broker between two polls: rates, and how long messages wait."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from sys import intern
 
 from mq.daemons.console.collector.offsets_text import QueueProgress
 
-#: Consumers tell brokers every 5 s how far they are: a shorter time between looks gives no rates.
+# Consumers commit offsets every 5 s: a shorter time between polls gives no rates.
 SHORTEST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """A group in a topic at one broker: sums over its queues, and what they grow by a second."""
+    """A group in a topic at one broker: sums over its queues, and their growth per second."""
 
     queues: int
     end: int
@@ -22,16 +22,16 @@ class TopicProgress:
 
     @property
     def lag(self) -> int:
-        """Messages that wait, as `mq consumerProgress` counts them."""
+        """The lag in messages, as in `mq consumerProgress`."""
         return self.end - self.place
 
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """A group at one broker as it was looked at: `at` in ms since 1970, `seconds` monotonic.
+    """A group at one broker at one poll: `at` is in ms since 1970, `seconds` monotonic.
 
-    `waiting` are the queues in which something waits, each with a time (ms) at which nothing of it
-    was there yet; 0 where none is known.
+    `waiting` are the queues with a lag, each with a time (ms) before which none of its waiting
+    messages was stored; 0 if unknown.
     """
 
     at: int
@@ -43,22 +43,22 @@ class GroupProgress:
 
     @property
     def lag(self) -> int:
-        """Messages that wait, of all topics."""
+        """The lag in messages, over all topics."""
         return sum(one.lag for one in self.topics.values())
 
     @property
     def size(self) -> int:
-        """How many entries are held of it."""
+        """The number of entries."""
         return len(self.topics) + len(self.waiting)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has come or gone since the look before."""
+        """Whether no message was sent or consumed since the previous poll."""
         return all(one.in_rate == 0 and one.consume_rate == 0 for one in self.topics.values())
 
     @property
     def oldest_at(self) -> int | None:
-        """No message has waited since before then; None: unknown, or nothing waits."""
+        """The time before which no waiting message was stored; None: unknown, or no lag."""
         oldest = min(self.waiting.values(), default=0)
         return oldest if oldest > 0 else None
 
@@ -66,7 +66,7 @@ class GroupProgress:
 def progressed(
     before: GroupProgress | None, found: Iterable[QueueProgress], at: int, seconds: float
 ) -> GroupProgress:
-    """The next look at a group, with rates since the one before."""
+    """Return the next progress of a group, with rates since the previous one."""
     passed = 0.0 if before is None else seconds - before.seconds
     sums: dict[str, list[int]] = {}
     waiting: dict[tuple[str, int], int] = {}
@@ -91,7 +91,7 @@ def progressed(
 
 
 def _floor(before: GroupProgress | None, key: tuple[str, int]) -> int:
-    """A time at which nothing that waits in a queue was there yet."""
+    """Return a time before which none of the waiting messages of a queue was stored."""
     if before is None or key[0] not in before.topics:
         return 0
     return before.waiting.get(key, before.at)
@@ -104,7 +104,7 @@ def _topic(
     old = before.topics.get(name) if before is not None else None
     if old is None or old.queues != queues or passed < SHORTEST_SECONDS:
         return TopicProgress(queues, end, place)
-    # Less than before: the topic was made again, or the group was reset.
+    # Smaller than before: the topic was recreated, or the group was reset.
     return TopicProgress(
         queues,
         end,

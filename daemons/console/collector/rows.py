@@ -1,4 +1,4 @@
-"""Rows of a snapshot, made of what the brokers have told."""
+"""Rows of a snapshot, made from the replies of brokers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ from mq.protocol.names import MASTER_ID
 
 Client = TypeVar("Client", bound=ClientRow)
 
-#: Values of a topic's attribute message.type (TopicMessageType of 5.x).
+# Values of a topic's attribute message.type (TopicMessageType of 5.x).
 _KINDS = frozenset(("normal", "delay", "fifo", "transaction", "mixed"))
 
 
 def broker_row(book: BrokerBook, master_end: int | None) -> BrokerRow:
-    """`master_end` is the end of its master's log, where that is known."""
+    """Return the row of a broker; `master_end` is the end of its master's log, if known."""
     table = book.runtime
     if not table:
         role = "master" if book.id == MASTER_ID else "slave"
@@ -36,9 +36,9 @@ def broker_row(book: BrokerBook, master_end: int | None) -> BrokerRow:
         )  # fmt: skip
     days = broker_stats.totals(table)
     own_end = broker_stats.integer(table, "commitLogMaxOffset")
-    behind = None
+    lag = None
     if book.id != MASTER_ID and None not in (own_end, master_end):
-        behind = max(0, (master_end or 0) - (own_end or 0))
+        lag = max(0, (master_end or 0) - (own_end or 0))
     consumers = {one.client_id for members in book.members.values() for one in members.clients}
     producers = book.producers
     return BrokerRow(
@@ -68,7 +68,7 @@ def broker_row(book: BrokerBook, master_end: int | None) -> BrokerRow:
         put_p99_ms=broker_stats.number(table, "putLatency99"),
         memory=broker_stats.integer(table, "processPrivateBytes"),
         dispatch_behind=broker_stats.integer(table, "dispatchBehindBytes"),
-        replication_behind=behind,
+        replication_behind=lag,
         producers=None if producers is None else len({one.client_id for one in producers}),
         consumers=len(consumers) if book.members else None,
         topics=len(book.topics) or None,
@@ -83,7 +83,7 @@ def _role(book: BrokerBook) -> str:
 
 
 def cluster_rows(brokers: Sequence[BrokerRow]) -> tuple[ClusterRow, ...]:
-    """Clusters by name."""
+    """Return clusters by name."""
     found: dict[str, list[BrokerRow]] = {}
     for broker in brokers:
         found.setdefault(broker.cluster, []).append(broker)
@@ -92,7 +92,7 @@ def cluster_rows(brokers: Sequence[BrokerRow]) -> tuple[ClusterRow, ...]:
 
 def _cluster(name: str, brokers: list[BrokerRow]) -> ClusterRow:
     silent = [f"{one.name} ({one.id})" for one in brokers if not one.alive]
-    # A replica counts what it is sent, too: that would be counted twice.
+    # A replica counts replicated messages, too: they would be counted twice.
     masters = [one for one in brokers if one.role != "slave"]
     return ClusterRow(
         name,
@@ -104,9 +104,9 @@ def _cluster(name: str, brokers: list[BrokerRow]) -> ClusterRow:
 
 
 def topic_row(name: str, heads: Sequence[BrokerBook], hidden: frozenset[str]) -> TopicRow | None:
-    """A topic over the brokers that lead; None where none has it.
+    """Return a topic over the leading brokers; None if none has it.
 
-    `hidden` are names of topics that brokers make for themselves.
+    `hidden` are names of topics that brokers create for themselves.
     """
     books = [book for book in heads if name in book.topics]
     if not books:
@@ -140,12 +140,12 @@ def topic_row(name: str, heads: Sequence[BrokerBook], hidden: frozenset[str]) ->
 
 
 def _topic_rates(name: str, books: Iterable[BrokerBook]) -> tuple[list[int], list[float]]:
-    """Of each broker that knows: what came in, from a group's looks or as the broker counts it."""
+    """Return times and rates of incoming messages, from groups' progress or brokers' counters."""
     seen: list[int] = []
     rates: list[float] = []
     for book in books:
-        told = book.rates.get(name)
-        looked = max(
+        reported = book.rates.get(name)
+        derived = max(
             (
                 (book.progress[group].at, rate)
                 for group in book.readers_of(name)
@@ -153,12 +153,12 @@ def _topic_rates(name: str, books: Iterable[BrokerBook]) -> tuple[list[int], lis
             ),
             default=None,
         )
-        if looked is not None and (told is None or looked[0] >= told.at):
-            seen.append(looked[0])
-            rates.append(looked[1])
-        elif told is not None:
-            seen.append(told.at)
-            rates.append(told.rate)
+        if derived is not None and (reported is None or derived[0] >= reported.at):
+            seen.append(derived[0])
+            rates.append(derived[1])
+        elif reported is not None:
+            seen.append(reported.at)
+            rates.append(reported.rate)
     return seen, rates
 
 
@@ -173,33 +173,33 @@ def _kind(name: str, kind: str, hidden: frozenset[str]) -> str:
 
 
 def group_row(name: str, heads: Sequence[BrokerBook], now: int) -> GroupRow | None:
-    """A group over the brokers that lead; None where none has it."""
+    """Return a group over the leading brokers; None if none has it."""
     books = [book for book in heads if name in book.groups]
     if not books:
         return None
     settings = [book.groups[name] for book in books]
-    looks = [book.progress[name] for book in books if name in book.progress]
+    polls = [book.progress[name] for book in books if name in book.progress]
     members = [book.members[name] for book in books if name in book.members]
     clients = {one.client_id for each in members for one in each.clients}
-    more = max((each.more for each in members), default=0)  # a client is at each of them
+    more = max((each.more for each in members), default=0)  # a client is connected to each of them
     enabled = {one.enabled for one in settings}
     silent = [book for book in books if not book.alive]
-    known = [look for look in looks if look.topics]
-    waiting = [look.oldest_at for look in known if look.waiting]
+    known = [poll for poll in polls if poll.topics]
+    waiting = [poll.oldest_at for poll in known if poll.waiting]
     oldest = min((at for at in waiting if at is not None), default=None)
     return GroupRow(
         name=name,
         system=names.is_system_group(name) or name in names.PREDEFINED_GROUPS,
         state="unknown" if not members else "online" if clients or more else "offline",
         brokers=tuple(sorted({book.name for book in books})),
-        seen=min((look.at for look in looks), default=None),
+        seen=min((poll.at for poll in polls), default=None),
         problem=_silent(silent),
-        partial=bool(silent) or 0 < len(looks) < len(books),
-        lag=sum(look.lag for look in known) if known else None,
-        lag_rate=_sum(look.lag_rate for look in known),
+        partial=bool(silent) or 0 < len(polls) < len(books),
+        lag=sum(poll.lag for poll in known) if known else None,
+        lag_rate=_sum(poll.lag_rate for poll in known),
         oldest_age_ms=None if oldest is None or None in waiting else max(0, now - oldest),
-        consume_rate=_sum(part.consume_rate for look in known for part in look.topics.values()),
-        last_consumed_at=max((look.consumed_at for look in known), default=0) or None,
+        consume_rate=_sum(part.consume_rate for poll in known for part in poll.topics.values()),
+        last_consumed_at=max((poll.consumed_at for poll in known), default=0) or None,
         members=len(clients) + more if members else None,
         model=next((each.model for each in members if each.model), None),
         way=next((each.way for each in members if each.way), None),
@@ -208,21 +208,21 @@ def group_row(name: str, heads: Sequence[BrokerBook], now: int) -> GroupRow | No
         topics=tuple(
             GroupTopicRow(
                 topic,
-                sum(look.topics[topic].lag for look in known if topic in look.topics),
-                _sum(look.topics[topic].consume_rate for look in known if topic in look.topics),
+                sum(poll.topics[topic].lag for poll in known if topic in poll.topics),
+                _sum(poll.topics[topic].consume_rate for poll in known if topic in poll.topics),
             )
-            for topic in sorted({topic for look in known for topic in look.topics})
+            for topic in sorted({topic for poll in known for topic in poll.topics})
         ),
     )
 
 
 def producer_rows(heads: Iterable[BrokerBook]) -> tuple[ProducerRow, ...]:
-    """Producers by group and client id, each once."""
+    """Return producers by group and client id, without duplicates."""
     return _clients(one for book in heads for one in book.producers or ())
 
 
 def consumer_rows(heads: Iterable[BrokerBook]) -> tuple[ConsumerRow, ...]:
-    """Consumers by group and client id, each once."""
+    """Return consumers by group and client id, without duplicates."""
     return _clients(
         (one for book in heads for members in book.members.values() for one in members.clients),
     )
@@ -247,6 +247,6 @@ def _silent(books: Sequence[BrokerBook]) -> str | None:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is."""
+    """Return the sum of known values; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

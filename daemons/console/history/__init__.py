@@ -1,1 +1,1 @@
-"""Metrics over time: rates and lags, kept in a file, so that charts begin before a page opens."""
+"""Metrics over time: rates and lags in a file, so that charts show the past."""

@@ -1,12 +1,12 @@
-"""The file of the history: what it holds, and how it is read and written, in a thread of its own.
+"""The file of the history: its content, reads and writes. It is used in a separate thread.
 
-    series   a number for each key, and the hour that it was written last
+    series   a number for each key, and the hour of its last write
     log      the points of all series, a row for each batch, until their hour is over
     fine     the points of a series and an hour, for a day
-    coarse   the same in five minutes: lowest, highest, mean, for 30 days
+    coarse   the same per five minutes: lowest, highest, mean, for 30 days
 
-Rows of an hour lie side by side, so writing appends and deleting takes what is oldest. An hour is
-written from the log and only then leaves it: whoever is killed in between writes it again.
+Rows of an hour are adjacent, so writes append and deletes remove the oldest rows. An hour is
+written from the log and then deleted from it: after a kill in between, it is written again.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from mq.daemons.service import CannotStart, InUse
 from mq.daemons.state_file import make_private_folder
 
 SCHEMA = 1
-FINE_HOURS = 25  # the hour that a day ago lies in is whole
+FINE_HOURS = 25  # with the whole hour of a day ago
 COARSE_HOURS = 30 * 24 + 1
-#: Rows that one step deletes: a step takes a few milliseconds.
+# Rows that one step deletes, which takes a few milliseconds.
 STEP_ROWS = 2000
 
 #: The column `figure` is the metric of a series.
@@ -51,7 +51,7 @@ _TABLES = (
 
 
 class Batch(NamedTuple):
-    """Points of several series: numbers of series, times in s, values."""
+    """Points of several series: numbers of the series, times in s, values."""
 
     series: "array[int]"
     times: "array[int]"
@@ -59,25 +59,25 @@ class Batch(NamedTuple):
 
 
 class HistoryFile:
-    """One process has it. Every method blocks, and is of one thread at a time."""
+    """The database file, for one process. All methods block and are for one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection: database.Connection
 
     def open(self) -> None:
-        """Raises InUse, CannotStart; Damaged where what is there is not readable."""
+        """Open or create the file. Raises InUse, CannotStart; Damaged if it is not readable."""
         make_private_folder(self.path.parent)
         with (
             contextlib.suppress(FileNotFoundError, PermissionError),
             files.opened(self.path, os.O_RDONLY) as descriptor,
         ):
-            files.fchmod(descriptor, 0o600)  # earlier releases let everybody read it
+            files.fchmod(descriptor, 0o600)  # earlier releases made it readable for all users
         try:
             self._connection = database.connect_to_log(self.path)
         except database.OperationalError as error:
             if "locked" in str(error):
-                raise InUse(f"{self.path}: another console has it") from None
+                raise InUse(f"{self.path}: another console uses it") from None
             raise CannotStart(f"{self.path}: {error}") from None
         except database.DatabaseError as error:
             raise Damaged(str(error)) from None
@@ -85,7 +85,8 @@ class HistoryFile:
             (schema,) = self._connection.execute("PRAGMA user_version").fetchone()
             if schema > SCHEMA:
                 raise CannotStart(
-                    f"{self.path} has schema {schema}, of a later release: this one knows {SCHEMA}"
+                    f"{self.path} has schema {schema} of a later release; this one supports "
+                    f"{SCHEMA}"
                 )
             with self._transaction():
                 for table in _TABLES:
@@ -104,28 +105,29 @@ class HistoryFile:
     def close(self) -> None:
         self._connection.close()
 
-    def put_aside(self) -> Path:
-        """Rename a file that cannot be read, in place of one that was put aside before."""
+    def quarantine(self) -> Path:
+        """Rename an unreadable file, replacing an earlier one of this kind."""
         for old in files.children(self.path.parent):
             if old.name.startswith(f"{self.path.name}.damaged-"):
                 files.remove(old)
-        aside = self.path.with_name(f"{self.path.name}.damaged-{clock.milliseconds()}")
+        target = self.path.with_name(f"{self.path.name}.damaged-{clock.milliseconds()}")
         if files.exists(self.path):
-            files.rename(self.path, aside)
-        for ending in ("-wal", "-shm"):  # they belong to it, and would be read into the next one
+            files.rename(self.path, target)
+        # they belong to the old file, and would be applied to the next one
+        for ending in ("-wal", "-shm"):
             files.remove(self.path.with_name(self.path.name + ending))
         files.sync_folder(self.path.parent)
-        return aside
+        return target
 
     def load(self) -> tuple[dict[Key, int], list[Batch]]:
-        """Every series' number, and what the log holds. Raises Damaged."""
+        """Return the number of every series, and the batches of the log. Raises Damaged."""
         rows = self._connection.execute("SELECT id, cluster, kind, subject, figure FROM series")
         series = {Key(*key): number for number, *key in rows}
         blobs = self._connection.execute("SELECT points FROM log ORDER BY id").fetchall()
         return series, [_unpack(blob) for (blob,) in blobs]
 
     def keep(self, new: Mapping[Key, int], batch: Batch, now: int) -> None:
-        """Write new series and a batch of points, which are on the disk when this returns."""
+        """Write new series and a batch of points; they are on the disk at return."""
         with self._transaction():
             self._connection.executemany(
                 "INSERT OR REPLACE INTO series VALUES (?, ?, ?, ?, ?, ?)",
@@ -138,7 +140,7 @@ class HistoryFile:
                 )
 
     def fold(self, hour: int, points: Sequence[tuple[int, Points]]) -> None:
-        """Write the points of an hour by series, beside those that it has already."""
+        """Write the points of an hour by series, merged with existing ones."""
         do = self._connection.execute
         with self._transaction():
             for series, some in points:
@@ -154,12 +156,12 @@ class HistoryFile:
                 do("UPDATE series SET hour = ? WHERE id = ?", row)
 
     def forget_log(self, before: int) -> None:
-        """Delete batches all of whose points are before a time in s, and were folded."""
+        """Delete batches whose points are all before a time in s, and were folded."""
         with self._transaction():
             self._connection.execute("DELETE FROM log WHERE until < ?", (before,))
 
     def prune(self, now: int) -> tuple[int, list[int]]:
-        """Delete some of what is too old; returns how many rows went, and which series."""
+        """Delete some of the expired rows; returns their number, and the deleted series."""
         hour = now // HOUR
         with self._transaction():
             gone = 0
@@ -181,12 +183,12 @@ class HistoryFile:
         return gone, [number for (number,) in old]
 
     def fine(self, series: int, begin: int, end: int) -> list[Point]:
-        """Points of a series from `begin` to before `end`, in s. Raises Damaged."""
+        """Return points of a series from `begin` to before `end`, in s. Raises Damaged."""
         rows = self._rows("fine", series, begin, end)
         return [p for blob in rows for p in Points.unpacked(blob).between(begin, end).all()]
 
     def coarse(self, series: int, begin: int, end: int) -> list[Point]:
-        """The same, in five minutes."""
+        """Return the same per five minutes."""
         rows = self._rows("coarse", series, begin, end)
         return [p for blob in rows for p in unpack_coarse(blob) if begin <= p.at < end]
 
@@ -203,7 +205,7 @@ class HistoryFile:
 
 
 class _Transaction:
-    """All of it, or nothing."""
+    """A transaction: commits, or rolls back after an error."""
 
     def __init__(self, connection: database.Connection) -> None:
         self._connection = connection
@@ -227,7 +229,9 @@ class _Transaction:
 
 
 def _joined(old: Points, new: Points) -> Points:
-    """Both; from the first new one on only the new ones, after a clock that was set back."""
+    """Merge both; from the first new time on only the new ones, as the clock may have been set
+    back.
+    """
     found = old.between(0, new.times[0]) if new else old
     found.times.extend(new.times)
     found.values.extend(new.values)

@@ -1,13 +1,13 @@
 """Keeps series of metrics: in memory until their hour is over, in a file for a day and for 30.
 
-    a minute   points that came since the last batch are written: so a kill loses a minute
-    an hour    when it is over its points leave memory for rows of their own
-    a day      after it points are deleted; their sums of five minutes are there for 30 days
+    a minute   points since the last batch are written: a kill loses up to a minute
+    an hour    when it is over, its points move from memory to rows of their own
+    a day      after it points are deleted; their sums of five minutes stay for 30 days
 
-The file is told of and put aside when it cannot be read, and what is in memory goes into the next.
-While it cannot be written, points stay in memory, as many as there is room for. A clock that is set
-back writes again from there on; after a clock has jumped nothing is deleted for an hour, so that a
-wrong one does not take what is there.
+If the file cannot be read, it is reported and quarantined, and the points in memory go to a new
+file. While the file cannot be written, points stay in memory, up to a limit. After the clock is set
+back, points from that time on are overwritten; after a jump of the clock nothing is deleted for an
+hour, so that a wrong clock does not delete the history.
 """
 
 import asyncio
@@ -39,26 +39,25 @@ T = TypeVar("T")
 
 KEEP_SECONDS = 60
 FINE_SECONDS = 24 * HOUR
-#: Series that are kept; each takes 2 KB of memory and, in the worst case, 100 KB of the disk.
+# The number of series; each takes 2 KB of memory and up to 100 KB of the disk.
 MOST_SERIES = 8_000
 RESERVED = 2_000
-#: Points that wait for a disk that is full: 12 MB.
+# Points that wait for a full disk: 12 MB.
 MOST_WAITING = 500_000
-#: Points in memory while the disk cannot be written: 24 MB, hours of as many series as can be.
+# Points in memory while the disk cannot be written: 24 MB, hours for the maximum of series.
 MOST_IN_MEMORY = 2_000_000
-_FOLDED_AT_ONCE = 200  # series: a step takes some 20 ms of the thread
+_FOLDED_AT_ONCE = 200  # series per step, which takes about 20 ms of the thread
 _JUMP_SECONDS = 60.0
 _CALM_SECONDS = 3600.0
-_END_OF_TIME = 1 << 32  # s since 1970, as the file has them
+_END_OF_TIME = 1 << 32  # s since 1970, limited by the file's format
 
 
 class History:
     """An async context manager; entering raises CannotStart, InUse.
 
     Attributes:
-        problem: why it does not keep what it should, in a line; None while all is well.
-        left_out: points of series for which there was no room.
-        lost: points that waited for the disk too long.
+        problem: why data are not kept, in a line; None without a problem. left_out: points of
+        series over the limit. lost: points that waited for the disk too long.
     """
 
     def __init__(self, path: Path, *, most_series: int = MOST_SERIES) -> None:
@@ -75,7 +74,7 @@ class History:
         self._waiting = _empty()
         self._next_number = 1
         self._writing = asyncio.Lock()
-        self._offset = 0.0  # of the time of day to the monotonic one
+        self._offset = 0.0  # from the monotonic clock to the time of day
         self._prune_from = 0.0  # monotonic
         self._open = False
 
@@ -100,18 +99,18 @@ class History:
             self._thread.stop()
 
     def __len__(self) -> int:
-        """How many series there are."""
+        """Return the number of series."""
         return len(self._numbers)
 
     def __contains__(self, key: Key) -> bool:
         return key in self._numbers
 
     def add(self, key: Key, value: float, at: int | None = None) -> None:
-        """Take in a value of now, or of a time in s since 1970."""
+        """Add a value for now, or for a time in s since 1970."""
         number = self._numbers.get(key)
         if number is None:
-            # Brokers and clusters are few, and what people look for first: topics and groups, which
-            # whoever may make some can have by the thousand, leave them their places.
+            # Brokers and clusters are few and important. They have reserved places, because any
+            # client that may create topics and groups can create thousands.
             room = RESERVED if key.kind in ("broker", "cluster") else 0
             if len(self._numbers) >= self._most_series + room:
                 self.left_out += 1
@@ -131,9 +130,10 @@ class History:
         self._waiting.values.append(value)
 
     async def read(self, key: Key, begin: int, end: int) -> list[Point]:
-        """Points from `begin` to before `end` (s): each one of the last day, else of five minutes.
+        """Return points from `begin` to before `end` (s): all of the last day, else per five
+        minutes.
 
-        Empty for a series that is not kept. What cannot be read now is left out, and told.
+        Unknown series are empty. Unreadable data are left out, and reported.
         """
         number = self._numbers.get(key)
         if number is None:
@@ -141,51 +141,52 @@ class History:
         memory = self._memory.get(number, Points()).between(begin, end)
         until = min(memory.times[0], end) if memory else end
         fine = begin >= int(clock.time()) - FINE_SECONDS
-        look = self._file.fine if fine else self._file.coarse
+        read = self._file.fine if fine else self._file.coarse
         try:
-            stored = await self._run(lambda: look(number, begin, until))
+            stored = await self._run(lambda: read(number, begin, until))
         except (Damaged, database.Error) as error:
-            self._say(str(error))
+            self._report(str(error))
             stored = []
         found = stored + memory.all()
         return found if fine else merged(found, COARSE)
 
     async def keep(self, now: int | None = None) -> None:
-        """Write what has come, and what an hour that is over is made of. `now` in s."""
+        """Write new points, and the rows of hours that are over. `now` is in s."""
         moment = int(clock.time()) if now is None else now
         async with self._writing:
             try:
                 await self._write(moment)
                 await self._fold(moment // HOUR)
                 await self._prune(moment)
-            except database.OperationalError as error:  # a full disk, one that cannot be written
-                self._say(str(error))
-                self._let_go()
+            except database.OperationalError as error:  # a full or read-only disk
+                self._report(str(error))
+                self._evict()
             except (Damaged, database.DatabaseError) as error:
-                await self._begin_anew(error)
+                await self._recreate(error)
             else:
-                self._well()
+                self._report_success()
 
     async def _keep_on(self) -> None:
         while True:
             await asyncio.sleep(KEEP_SECONDS)
             await self.keep()
 
-    def _let_go(self) -> None:
-        """Forget the oldest hours while there is more in memory than there is room for."""
+    def _evict(self) -> None:
+        """Remove the oldest hours while too many points are in memory."""
         while sum(map(len, self._memory.values())) > MOST_IN_MEMORY:
             end = (self._oldest_hour() + 1) * HOUR
             for points in self._memory.values():
-                gone = len(points) - len(points.between(end, _END_OF_TIME))
-                points.cut(0, gone)
-                self.lost += gone
+                removed = len(points) - len(points.between(end, _END_OF_TIME))
+                points.cut(0, removed)
+                self.lost += removed
 
     async def _write(self, now: int) -> None:
         batch, self._waiting = self._waiting, _empty()
         new, self._new = self._new, {}
         try:
             await self._run(lambda: self._file.keep(new, batch, now))
-        except BaseException:  # also a cancellation: it goes with the next one, at worst twice
+        # also after a cancellation: it is written with the next one, at worst twice
+        except BaseException:
             batch.series.extend(self._waiting.series)
             batch.times.extend(self._waiting.times)
             batch.values.extend(self._waiting.values)
@@ -194,7 +195,7 @@ class History:
             raise
 
     async def _fold(self, hour: int) -> None:
-        """Move what is of hours before this one to rows of their own."""
+        """Move points of hours before this one to rows of their own."""
         while (oldest := self._oldest_hour()) < hour:
             await self._fold_hour(oldest)
 
@@ -221,7 +222,7 @@ class History:
         monotonic = clock.monotonic()
         offset = clock.time() - monotonic
         if abs(offset - self._offset) > _JUMP_SECONDS:
-            log.warning("the clock was set by %.0f s: nothing of the history is deleted for an "
+            log.warning("the clock was set by %.0f s; deleting no history for an "
                         "hour", offset - self._offset)  # fmt: skip
             self._prune_from = monotonic + _CALM_SECONDS
         self._offset = offset
@@ -241,7 +242,7 @@ class History:
         try:
             await self._open_file()
         except Damaged as error:
-            await self._put_aside(error)
+            await self._quarantine(error)
             await self._open_file()
 
     async def _open_file(self) -> None:
@@ -265,27 +266,27 @@ class History:
                 if number in known:
                     self._memory.setdefault(number, Points()).add(at, value)
 
-    async def _put_aside(self, error: Exception) -> None:
-        aside = await self._run(self._file.put_aside)
-        log.error("the history cannot be read (%s): it is put aside as %s", error, aside)
-        self._say(f"could not be read ({error}); it was put aside as {aside.name}")
+    async def _quarantine(self, error: Exception) -> None:
+        path = await self._run(self._file.quarantine)
+        log.error("cannot read the history (%s); quarantined as %s", error, path)
+        self._report(f"could not be read ({error}); it was quarantined as {path.name}")
 
-    async def _begin_anew(self, error: Exception) -> None:
-        """With what is in memory: the hour that is not over."""
+    async def _recreate(self, error: Exception) -> None:
+        """Start a new file with the points in memory: the current hour."""
         numbers, memory = self._numbers, self._memory
         self._memory = {}
         try:
             if self._open:
                 self._open = False
                 await self._run(self._file.close)
-                await self._put_aside(error)
-            # else it was put aside before, and the next one could not be begun: what is there now
-            # must not take the place of the one that has 30 days in it.
+                await self._quarantine(error)
+            # Otherwise it was quarantined before, and the next one could not be created: the
+            # current file must not replace the quarantined one with its 30 days.
             await self._open_file()
         except Damaged as again:
-            await self._put_aside(again)
+            await self._quarantine(again)
         except (CannotStart, OSError) as again:
-            self._say(f"cannot be begun anew: {again}")
+            self._report(f"cannot be recreated: {again}")
         finally:
             self._numbers, self._memory = numbers, memory
         self._next_number = max(numbers.values(), default=0) + 1
@@ -296,17 +297,17 @@ class History:
             self._waiting.times.extend(points.times)
             self._waiting.values.extend(points.values)
 
-    def _say(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if self.problem is None:
-            log.error("the history is not kept as it should be: %s", problem)
+            log.error("the history is not kept: %s", problem)
         self.problem = problem
 
-    def _well(self) -> None:
+    def _report_success(self) -> None:
         self.problem = None
         if self.left_out:
             self.problem = (
-                f"no more than {self._most_series} series are kept: "
-                f"{self.left_out} points of others were left out"
+                f"the limit of {self._most_series} series is reached: "
+                f"{self.left_out} points of others were dropped"
             )
 
     async def _run(self, work: Callable[[], T]) -> T:

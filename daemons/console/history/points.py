@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 HOUR = 3600  # seconds
 COARSE = 300
-_MOST_UNPACKED = 1 << 20  # bytes of one hour of one series; it has a thousandth of that
+_MOST_UNPACKED = 1 << 20  # limit for the bytes of one hour of a series; normal is a thousandth
 
 
 class Key(NamedTuple):
-    """What a series is of: `kind` is cluster, broker, topic or group; `subject` its name."""
+    """The key of a series: `kind` is cluster, broker, topic or group; `subject` is its name."""
 
     cluster: str
     kind: str
@@ -21,7 +21,7 @@ class Key(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Values of a time (s since 1970): of one moment all three are the same."""
+    """Values at a time (s since 1970): for a single moment all three are equal."""
 
     at: int
     low: float
@@ -30,11 +30,11 @@ class Point(NamedTuple):
 
 
 class Damaged(Exception):
-    """What is in the file cannot be read."""
+    """The file's content cannot be read."""
 
 
 class Points:
-    """Moments and values, in the order of time."""
+    """Times and values, sorted by time."""
 
     __slots__ = ("times", "values")
 
@@ -46,19 +46,19 @@ class Points:
         return len(self.times)
 
     def add(self, at: int, value: float) -> None:
-        """Append one. What is not before it goes: a clock that was set back writes again."""
+        """Append a point. Points that are not earlier are removed: the clock was set back."""
         if self.times and self.times[-1] >= at:
             self.cut(bisect_left(self.times, at), len(self.times))
         self.times.append(at)
         self.values.append(value)
 
     def cut(self, begin: int, end: int) -> None:
-        """Take some away, by their places."""
+        """Remove points by position."""
         del self.times[begin:end]
         del self.values[begin:end]
 
     def between(self, begin: int, end: int) -> "Points":
-        """Those from `begin` to before `end`, in seconds."""
+        """Return the points from `begin` to before `end`, in seconds."""
         found = Points()
         first, last = bisect_left(self.times, begin), bisect_left(self.times, end)
         found.times = self.times[first:last]
@@ -66,12 +66,12 @@ class Points:
         return found
 
     def packed(self) -> bytes:
-        """As bytes for the file."""
+        """Return the points as bytes for the file."""
         return zlib.compress(self.times.tobytes() + self.values.tobytes(), 1)
 
     @classmethod
     def unpacked(cls, data: bytes) -> "Points":
-        """The other way round. Raises Damaged."""
+        """Return the points of bytes. Raises Damaged."""
         raw = _unzipped(data)
         count, rest = divmod(len(raw), 12)
         if rest:
@@ -86,12 +86,12 @@ class Points:
 
 
 def coarse(points: Points) -> list[Point]:
-    """One point for each five minutes that have any, at their begin."""
+    """Return one point for each five minutes with points, at their start."""
     return merged(points.all(), COARSE)
 
 
 def merged(points: Iterable[Point], seconds: int) -> list[Point]:
-    """One point for each span of so many seconds that has any, at its begin."""
+    """Return one point for each span of `seconds` with points, at its start."""
     found: dict[int, list[Point]] = {}
     for point in points:
         found.setdefault(point.at - point.at % seconds, []).append(point)
@@ -107,7 +107,7 @@ def merged(points: Iterable[Point], seconds: int) -> list[Point]:
 
 
 def pack_coarse(points: Iterable[Point]) -> bytes:
-    """Sums of five minutes as bytes for the file."""
+    """Return sums of five minutes as bytes for the file."""
     some = list(points)
     times = array("I", (one.at for one in some))
     values = array("d", (value for one in some for value in one[1:]))
@@ -115,7 +115,7 @@ def pack_coarse(points: Iterable[Point]) -> bytes:
 
 
 def unpack_coarse(data: bytes) -> list[Point]:
-    """The other way round. Raises Damaged."""
+    """Return the sums of bytes. Raises Damaged."""
     raw = _unzipped(data)
     count, rest = divmod(len(raw), 28)
     if rest:
@@ -133,5 +133,5 @@ def _unzipped(data: bytes) -> bytes:
     except zlib.error as error:
         raise Damaged(str(error)) from None
     if not unzip.eof:
-        raise Damaged("points that do not end")
+        raise Damaged("truncated points")
     return raw

@@ -1,12 +1,12 @@
-"""Writes down what a snapshot says, every ten seconds: once for each answer that there was.
+"""Records snapshots every ten seconds: each reply once.
 
     cluster  in_rate out_rate
     broker   in_rate out_rate in_bytes_rate disk_used memory response_ms      by NAME:ID
     topic    in_rate out_rate lag
     group    consume_rate lag
 
-A metric that is not known leaves a gap. A topic or group of which nothing has ever been other than
-0 gets no series: most of a large cluster is idle.
+An unknown metric leaves a gap. A topic or group whose values were always 0 gets no series: most of
+a large cluster is idle.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ GROUP_FIGURES = ("consume_rate", "lag")
 
 
 def broker_subject(broker: BrokerRow) -> str:
-    """What a broker's series are called by: its address may change."""
+    """Return the subject of a broker's series, which is independent of its address."""
     return f"{broker.name}:{broker.id}"
 
 
@@ -42,16 +42,16 @@ class Recorder:
         self._cluster = cluster
         self._collector = collector
         self._history = history
-        self._rows: dict[tuple[str, str], object] = {}  # those that were written down last
+        self._rows: dict[tuple[str, str], object] = {}  # the rows recorded last
 
     async def run(self) -> None:
-        """Record, until it is cancelled."""
+        """Record until cancelled."""
         while True:
             await asyncio.sleep(RECORD_SECONDS)
             self.record(self._collector.snapshot)
 
     def record(self, snapshot: Snapshot, at: int | None = None) -> None:
-        """Write down one snapshot; `at` in s since 1970, by default when its rows were answered."""
+        """Record one snapshot; `at` is in s since 1970, by default the snapshot's time."""
         moment = snapshot.at // 1000 if at is None else at
         written: dict[tuple[str, str], object] = {}
         for broker in snapshot.brokers:
@@ -80,7 +80,7 @@ class Recorder:
         key = (kind, subject)
         written[key] = row
         if row.problem is not None or self._rows.get(key) is row:
-            return  # the same object: nobody has answered since
+            return  # the same object: there was no new reply
         for metric in metrics:
             value = getattr(row, metric)
             series = Key(self._cluster, kind, subject, metric)
@@ -99,12 +99,12 @@ class ClusterHistory:
 
     @property
     def problem(self) -> str | None:
-        """Why metrics are not kept as they should be; None while all is well."""
+        """Why metrics are not kept; None without a problem."""
         return self._history.problem
 
     async def read(self, kind: str, subject: str, metric: str, begin: int, end: int) -> list[Point]:
-        """Points of a metric, by the names above, from `begin` to before `end` in s.
+        """Return points of a metric, by the names above, from `begin` to before `end` in s.
 
-        Of the last day each one that was measured, of what is older one for five minutes.
+        For the last day all points, for older times one per five minutes.
         """
         return await self._history.read(Key(self._cluster, kind, subject, metric), begin, end)

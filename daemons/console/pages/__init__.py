@@ -29,7 +29,7 @@ MODULES: tuple[str, ...] = (
 
 
 def all_routes() -> tuple[AnyRoute, ...]:
-    """The routes of all pages."""
+    """Return the routes of all pages."""
     found: list[AnyRoute] = []
     for name in MODULES:
         found += import_module(f"{__name__}.{name}").ROUTES

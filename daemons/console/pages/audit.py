@@ -1,4 +1,4 @@
-"""The operations log: who did what, when, from where, and what came of it."""
+"""The operations log: changes and logins, with user, time, address and result."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the audit. ``results`` are those of each target that failed."""
+    """A line of the audit. ``results`` are those of failed targets."""
 
     time: int | None
     what: str
@@ -45,7 +45,7 @@ class Log:
 
 
 async def operations(call: Call) -> Page:
-    """Show a part of the audit, the newest first."""
+    """Show a part of the audit, the newest line first."""
     found = await asyncio.to_thread(
         search, _path(call), _wanted(call), AT_ONCE, call.query["before"]
     )
@@ -63,8 +63,8 @@ async def operations(call: Call) -> Page:
 
 
 def _path(call: Call) -> Path:
-    """Where the audit is."""
-    assert call.audit_path is not None  # the frame gives it
+    """Return the path of the audit."""
+    assert call.audit_path is not None  # set by the frame
     return call.audit_path
 
 
@@ -73,8 +73,11 @@ def _log(found: AuditPage, entries: tuple[Entry, ...]) -> Log:
 
 
 def _wanted(call: Call) -> Callable[[Mapping[str, Any]], bool]:
-    """Lines of this cluster; those of none, such as logins, for who administers all of them. Who
-    may see some topics and groups alone gets their own: others' lines are about any."""
+    """Return the filter for lines of this cluster.
+
+    Lines without a cluster, such as logins, are for administrators of all clusters. A user who is
+    restricted to some topics and groups sees only their own lines.
+    """
     query, user = call.query, call.user
     sees_all = user.topics == user.groups == (EVERY,)
     of_all = sees_all and user.roles.get(EVERY) == "administrator"
@@ -114,17 +117,17 @@ def _entry(line: Line) -> Entry:
         if isinstance(one, dict) and not one.get("ok")
     ]
     plan = entry.get("plan")
-    told = text("text") or ("; ".join(map(str, plan)) if isinstance(plan, list) else "")
+    described = text("text") or ("; ".join(map(str, plan)) if isinstance(plan, list) else "")
     return Entry(
         at if isinstance(at, int) else None,
-        text("what"),
+        text("action"),
         text("state"),
         text("user"),
         text("address"),
         text("cluster"),
         text("target") or text("path"),
         text("command"),
-        told,
+        described,
         text("parameters"),
         tuple(failed),
         text("id"),
@@ -136,15 +139,15 @@ ROUTES = (
         "/operations",
         operations,
         Permission.ADMINISTER,
-        N_("Who did what, when, from where, and what came of it; the newest first."),
+        N_("Changes and logins: user, time, address and result; the newest first."),
         query=(
             Query("user", default="", about=N_("Of this user.")),
             Query("what", default="", about=N_("change, login, logout, refused, body, export, …")),
             Query("state", default="", about=N_("begins, done, partly done, failed or refused.")),
-            Query("text", default="", about=N_("Lines that hold this text.")),
+            Query("text", default="", about=N_("Lines that contain this text.")),
             Query("since", moment, None, N_("From this time on.")),
             Query("until", moment, None, N_("Before this time.")),
-            Query("before", integer, None, N_("Go on where the part before ended: its older.")),
+            Query("before", integer, None, N_("Continue after the previous part: its `older`.")),
         ),
         menu=N_("Operations log"),
         data=Log,

@@ -1,7 +1,7 @@
-"""Whom a page asks, for how long, and what it says of those that do not answer.
+"""The brokers of a page's requests, the deadline, and the report of those that do not answer.
 
-Brokers are those of the snapshot, or of a route that a name server has told: no address comes from
-a browser.
+Brokers are those of the snapshot, or of a route from a name server: no address comes from a
+browser.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from mq.daemons.console.route import N_, Cell, Outcome, Sheet
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.names import MASTER_ID, retry_topic
 
-#: Seconds that a page waits for all brokers together.
+# Seconds that a page waits for all brokers in total.
 DEADLINE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """A part of a page that is not there, and why."""
+    """A missing part of a page, and the reason."""
 
     subject: str
     text: str
 
 
 def heads(call: Call, names: Iterable[str] | None = None) -> dict[str, BrokerRow]:
-    """The broker to ask of each name, by its address; of these names only if they are given."""
+    """Return the broker to ask for each name, by address; only for given names, if any."""
     wanted = None if names is None else set(names)
     return {
         row.address: row
@@ -41,7 +41,7 @@ def heads(call: Call, names: Iterable[str] | None = None) -> dict[str, BrokerRow
 
 
 def of_route(call: Call, route: TopicRouteData) -> dict[str, BrokerRow]:
-    """The brokers to ask of a route, also those that the snapshot does not know yet."""
+    """Return the brokers to ask for a route, with those that the snapshot does not have yet."""
     found = heads(call, [broker.broker_name for broker in route.broker_datas])
     there = {row.name for row in found.values()}
     for broker in route.broker_datas:
@@ -52,8 +52,11 @@ def of_route(call: Call, route: TopicRouteData) -> dict[str, BrokerRow]:
 
 
 async def of_group(call: Call, group: str) -> dict[str, BrokerRow]:
-    """The brokers to ask about a group: those of the snapshot or, where that does not know it yet,
-    all that are known, or those of its retry topic."""
+    """Return the brokers to ask about a group.
+
+    They are those of the snapshot; for a group that it does not have yet all known brokers, or
+    those of its retry topic.
+    """
     known = call.cluster.snapshot.group(group)
     if known is not None:
         return heads(call, known.brokers or None)
@@ -68,25 +71,25 @@ async def of_group(call: Call, group: str) -> dict[str, BrokerRow]:
 
 
 def clusters(call: Call) -> tuple[str, ...]:
-    """The names of the clusters of brokers behind the name servers."""
+    """Return the names of the clusters that the name servers have."""
     return tuple(row.name for row in call.cluster.snapshot.clusters)
 
 
 def master_names(call: Call) -> tuple[str, ...]:
-    """The names of all brokers that have a master now."""
+    """Return the names of all brokers that have a master now."""
     names = (row.name for row in call.cluster.snapshot.brokers if row.id == MASTER_ID)
     return tuple(dict.fromkeys(names))
 
 
 def clusters_of(call: Call, names: Iterable[str]) -> tuple[str, ...]:
-    """The clusters that brokers of these names are of."""
+    """Return the clusters of brokers with these names."""
     wanted = set(names)
     found = {row.cluster for row in call.cluster.snapshot.brokers if row.name in wanted}
     return tuple(sorted(found))
 
 
 def masters(call: Call, cluster: str, names: Iterable[str] | None = None) -> dict[str, BrokerRow]:
-    """The masters of a cluster by their addresses; of these names only if they are given."""
+    """Return the masters of a cluster by address; only those with given names, if any."""
     wanted = None if names is None else set(names)
     found: dict[str, BrokerRow] = {}
     for row in call.cluster.snapshot.brokers:
@@ -95,22 +98,22 @@ def masters(call: Call, cluster: str, names: Iterable[str] | None = None) -> dic
             and row.id == MASTER_ID
             and (wanted is None or row.name in wanted)
         ):
-            found.setdefault(row.name, row)  # the next one is what it was at another address
+            found.setdefault(row.name, row)  # a later row is an old address of the same broker
     return {row.address: row for row in found.values()}
 
 
 def masters_there(call: Call, cluster: str) -> dict[str, BrokerRow]:
-    """The masters of a cluster that a form names. Raises BadField where there is none."""
+    """Return the masters of a form's cluster. Raises BadField if there is none."""
     found = masters(call, cluster)
     if not found:
         known = ", ".join(clusters(call)) or call.text("none")
-        line = call.text("No cluster of this name has a master now: %(known)s.", known=known)
+        line = call.text("No cluster of this name has a master now; known: %(known)s.", known=known)
         raise BadField("cluster", line)
     return found
 
 
 def settings_table(call: Call, rows: Sequence[tuple[Cell, ...]]) -> Sheet:
-    """Of a plan: broker, setting, before and after."""
+    """Return the table of a plan: broker, setting, before and after."""
     heads = (N_("Broker"), N_("Setting"), N_("Before"), N_("After"))
     return Sheet(tuple(map(call.text, heads)), rows, call.text("Settings"))
 
@@ -118,7 +121,7 @@ def settings_table(call: Call, rows: Sequence[tuple[Cell, ...]]) -> Sheet:
 def silent(
     failed: Mapping[str, MQError], names: Mapping[str, BrokerRow]
 ) -> tuple[MissingPart, ...]:
-    """A line for each broker that did not answer."""
+    """Return a line for each broker that did not answer."""
     return tuple(
         MissingPart(names[address].name if address in names else address, str(error))
         for address, error in failed.items()
@@ -126,12 +129,12 @@ def silent(
 
 
 def done(addresses: Iterable[str], names: Mapping[str, BrokerRow], text: str) -> list[Outcome]:
-    """What went well, broker by broker."""
+    """Return the successes, broker by broker."""
     return [Outcome(_target(address, names), True, text) for address in addresses]
 
 
 def failed(lines: Iterable[str], names: Mapping[str, BrokerRow]) -> list[Outcome]:
-    """What failed: lines that begin with the address of a broker."""
+    """Return the failures: lines that start with the address of a broker."""
     found = []
     for line in lines:
         address = next((one for one in names if line.startswith(f"{one}:")), "")
@@ -140,17 +143,20 @@ def failed(lines: Iterable[str], names: Mapping[str, BrokerRow]) -> list[Outcome
 
 
 def raised(error: MQError, names: Mapping[str, BrokerRow]) -> list[Outcome]:
-    """The same where nothing went well: the error of the last broker has the others as notes."""
+    """Return the failures of an error whose notes are those of the other brokers."""
     return failed([*getattr(error, "__notes__", ()), str(error)], names)
 
 
 def away(
     call: Call, names: Mapping[str, BrokerRow], info: Clusters, held: Iterable[str] | None
 ) -> list[Outcome]:
-    """The masters that no name server has any more, where something is deleted: what they hold
-    comes back with them. ``held`` are the names of the brokers that have it; None: unknown."""
+    """Return a failure for each master that is no longer registered, in a deletion.
+
+    The data there come back with the broker. ``held`` are the names of brokers that have it; None:
+    unknown.
+    """
     there = info.broker_addr_table
-    text = call.text("It is away, and keeps what it has: delete it again when it is back.")
+    text = call.text("It is down and keeps its data: delete again when it is back.")
     return [
         Outcome(_target(address, names), False, text)
         for address, row in names.items()

@@ -1,4 +1,4 @@
-"""Clients that are connected, producers and consumers in one list."""
+"""Connected clients, producers and consumers in one list."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _SORTS = ("client", "group", "kind", "address", "language", "version")
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """A client in a group. ``seen`` in ms since 1970; brokers by address."""
+    """A client in a group. ``seen`` is in ms since 1970; brokers are addresses."""
 
     client_id: str
     kind: str  # producer | consumer
@@ -29,7 +29,7 @@ class ConnectedClient:
 
 @dataclass(frozen=True, slots=True)
 class VersionCount:
-    """How many clients there are of a language and a version."""
+    """The number of clients of a language and a version."""
 
     language: str | None
     version: str | None
@@ -38,7 +38,7 @@ class VersionCount:
 
 @dataclass(frozen=True, slots=True)
 class ClientsData:
-    """A page of the list; ``total`` rows fit the filter."""
+    """A page of the list; ``total`` rows match the filter."""
 
     at: int | None
     total: int
@@ -58,7 +58,7 @@ _KEYS: dict[str, Callable[[ConnectedClient], Any]] = {
 
 
 async def clients(call: Call) -> Page:
-    """Producers and consumers that are connected: where, in which language and version."""
+    """List connected producers and consumers."""
     snapshot, query = call.cluster.snapshot, call.query
     wanted = query["q"].lower()
     rows = [one for one in _all(call) if query["kind"] in ("", one.kind) and _fits(one, wanted)]
@@ -124,13 +124,13 @@ ROUTES = (
         "/clients",
         clients,
         Permission.READ,
-        N_("Producers and consumers that are connected: where, in which language and version."),
+        N_("Connected producers and consumers: address, language and version."),
         query=(
             Query("q", text, "", N_("Part of a client id, group, address, language or version.")),
             Query("kind", choice("", "producer", "consumer"), "", N_("Only these.")),
             Query("sort", choice(*_SORTS), "client", N_("The column to sort by.")),
-            Query("order", choice("asc", "desc"), "asc", N_("From the first or the last.")),
-            Query("page", integer, 1, N_("Which part of the list, from 1.")),
+            Query("order", choice("asc", "desc"), "asc", N_("From the first or last queue on.")),
+            Query("page", integer, 1, N_("The part of the list, from 1.")),
         ),
         menu=N_("Clients"),
         data=ClientsData,

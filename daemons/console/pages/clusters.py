@@ -1,4 +1,4 @@
-"""Brokers: all of them, each one's figures, settings and replication; a setting changed."""
+"""Brokers: the list; statistics, settings and replication of each; changes of settings."""
 
 import asyncio
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ TABS = ("status", "settings", "replication")
 
 @dataclass(frozen=True, slots=True)
 class BrokersData:
-    """All brokers by cluster; what is not known of one is None."""
+    """All brokers by cluster; unknown values are None."""
 
     at: int | None
     clusters: tuple[ClusterRow, ...]
@@ -51,7 +51,7 @@ class BrokersData:
 
 
 async def brokers(call: Call) -> Page:
-    """The brokers of the cluster: where, which release, how much goes through."""
+    """List the brokers of the cluster."""
     snapshot = call.cluster.snapshot
     sheet = Sheet(
         ("cluster", "brokerName", "brokerId", "brokerAddr", "role", "version", "inTps", "outTps",
@@ -74,7 +74,7 @@ async def brokers(call: Call) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a broker tells of itself by a name, as it writes it."""
+    """A value of a broker's runtime information, as the broker sends it."""
 
     key: str
     value: str
@@ -82,8 +82,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting, secrets masked. ``default`` is what ours has; None: it is not known here.
-    ``others`` are other brokers of the cluster that have another value."""
+    """A setting, secrets masked. ``default`` is that of our broker; None if unknown.
+
+    ``others`` are brokers of the cluster with other values.
+    """
 
     key: str
     value: str
@@ -105,7 +107,8 @@ class ReplicaRow:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What a broker of release 5 says of its replication; the rows of its set say the rest."""
+    """The replication status of a broker of release 5; the rows of its replica set have the
+    rest."""
 
     master: bool
     log_end: int
@@ -117,8 +120,8 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """One broker: its row, and the part that is looked at. None is what was not asked for, or what
-    it did not answer: then ``problem`` says why."""
+    """One broker: its row, and the selected part. Parts that were not selected are None, and those
+    that the broker did not send: then ``problem`` has the reason."""
 
     at: int | None
     broker: BrokerRow
@@ -126,13 +129,13 @@ class BrokerData:
     runtime: tuple[Figure, ...] | None
     settings: tuple[SettingRow, ...] | None
     replication: Replication | None
-    members: tuple[BrokerRow, ...]  # of its set
+    members: tuple[BrokerRow, ...]  # of its replica set
     charts: tuple[ChartData, ...]
     problem: str | None
 
 
 async def broker(call: Call) -> Page:
-    """One broker: its figures, its settings, its replication."""
+    """Show one broker: statistics, settings or replication."""
     row = _row(call)
     part = call.query["part"]
     runtime: tuple[Figure, ...] | None = None
@@ -175,18 +178,16 @@ async def broker(call: Call) -> Page:
 
 
 def _row(call: Call) -> BrokerRow:
-    """The broker of the path. Raises NotFound."""
+    """Return the broker of the path. Raises NotFound."""
     name, given = call.path["name"], call.path["id"]
     row = call.cluster.snapshot.broker(name, int(given)) if given.isdecimal() else None
     if row is None:
-        raise NotFound(
-            call.text("no broker %(name)s with the id %(id)s is known", name=name, id=given)
-        )
+        raise NotFound(call.text("no broker %(name)s with the id %(id)s", name=name, id=given))
     return row
 
 
 async def _settings(call: Call, row: BrokerRow) -> tuple[SettingRow, ...]:
-    """Its settings beside those of the other brokers of its cluster that answer."""
+    """Return its settings, compared with those of other answering brokers of its cluster."""
     others = [
         one
         for one in call.cluster.snapshot.brokers
@@ -199,8 +200,8 @@ async def _settings(call: Call, row: BrokerRow) -> tuple[SettingRow, ...]:
     return _rows(own, {one.name: table for one, table in zip(others, rest, strict=True)})
 
 
-_COMPARED = 10  # other brokers whose settings are looked at beside one's own
-# What is another one at every broker.
+_COMPARED = 10  # other brokers whose settings are compared
+# Settings that differ at every broker.
 _OWN = frozenset(
     ("brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "haListenPort", "brokerRole",
      "haMasterAddress", "metricsPort", "rocketmqHome", "brokerConfigPath")
@@ -236,7 +237,7 @@ def _rows(
 
 @cache
 def _defaults() -> Mapping[str, str]:
-    """What our broker has where nothing else is said, which is what Java's has."""
+    """Return the defaults of our broker, which are Java's."""
     from mq.daemons.broker.config import BrokerSettings
 
     sections = BrokerSettings().sections
@@ -268,11 +269,13 @@ async def _charts(call: Call, row: BrokerRow) -> tuple[RenderedChart, ...]:
 
     rates = [wanted(call.text("in"), "in_rate"), wanted(call.text("out"), "out_rate")]
     return (
-        await drawn(call, "rates", call.text("Messages a second"), call.text("messages/s"), rates),
+        await drawn(
+            call, "rates", call.text("Messages per second"), call.text("messages/s"), rates
+        ),
         await drawn(call, "disk", call.text("Disk used"), "%",
                     [wanted(call.text("fullest disk"), "disk_used", 100.0)]),
-        await drawn(call, "answer", call.text("Time to answer the console"), "ms",
-                    [wanted(call.text("answer"), "response_ms")]),
+        await drawn(call, "answer", call.text("Response time to the console"), "ms",
+                    [wanted(call.text("response"), "response_ms")]),
     )  # fmt: skip
 
 
@@ -292,7 +295,7 @@ async def _setting_plan(call: Call, values: Values) -> Plan:
         before,
         (
             N_("%(key)s of broker %(name)s (%(id)d): %(old)s → %(new)s"),
-            call.text("The broker keeps it in its configuration file."),
+            call.text("The broker saves it in its configuration file."),
         ),
         ("updateBrokerConfig", "-b", row.address, *_name_servers(call)),
         name=row.name,
@@ -305,7 +308,7 @@ async def _set(call: Call, values: Values, session: Caller) -> list[Outcome]:
     key, value = values["key"], values["value"] or ""
     note = await Admin(session).update_broker_config(row.address, {key: value})
     path = f"/brokers/{call.path['name']}/{row.id}"
-    text = call.text("%(key)s is changed", key=key) + (f" ({note})" if note else "")
+    text = call.text("%(key)s changed", key=key) + (f" ({note})" if note else "")
     return [Outcome(f"{row.name} ({row.id})", True, text, f"{path}?part=settings")]
 
 
@@ -313,11 +316,14 @@ async def _writing_plan(call: Call, values: Values) -> Plan:
     name, stop = _name(call), values["writing"] == "stop"
     servers = tuple(one.address for one in call.cluster.snapshot.name_servers)
     if stop:
-        line = call.text("Producers are not led to broker %(name)s any more.", name=name)
-        more = call.text("Consumers go on, so that it runs dry. A topic that changes comes back.")
+        line = call.text("Producers do not send to broker %(name)s any more.", name=name)
+        more = call.text(
+            "Consumers continue, so that the broker is drained. A topic that changes becomes "
+            "writable again."
+        )
     else:
-        line = call.text("Producers are led to broker %(name)s again.", name=name)
-        more = call.text("Each topic gets the permission back that the broker has it with.")
+        line = call.text("Producers send to broker %(name)s again.", name=name)
+        more = call.text("Each topic gets back its permission at the broker.")
     verb = "wipeWritePerm" if stop else "addWritePerm"
     at = call.text("At name servers: %(servers)s", servers=", ".join(servers))
     return Plan((line, more, at), (), (verb, "-b", name, *_name_servers(call)))
@@ -339,10 +345,10 @@ async def _write(call: Call, values: Values, session: Caller) -> list[Outcome]:
 
 
 def _name(call: Call) -> str:
-    """The broker name of the path. Raises NotFound."""
+    """Return the broker name of the path. Raises NotFound."""
     name = call.path["name"]
     if not any(one.name == name for one in call.cluster.snapshot.brokers):
-        raise NotFound(call.text("no broker %(name)s is known", name=name))
+        raise NotFound(call.text("no broker %(name)s", name=name))
     return name
 
 
@@ -355,7 +361,7 @@ ROUTES = (
         "/brokers",
         brokers,
         Permission.READ,
-        N_("The brokers of the cluster: where, which release, how much goes through."),
+        N_("The brokers of the cluster: addresses, releases, rates."),
         menu=N_("Brokers"),
         data=BrokersData,
     ),
@@ -363,8 +369,8 @@ ROUTES = (
         "/brokers/{name}/{id}",
         broker,
         Permission.READ,
-        N_("One broker: its figures, its settings, its replication."),
-        query=(Query("part", choice(*TABS), "status", N_("What to look at.")), SPAN),
+        N_("One broker: statistics, settings, replication."),
+        query=(Query("part", choice(*TABS), "status", N_("The statistics to show.")), SPAN),
         data=BrokerData,
     ),
     Change(
@@ -382,7 +388,7 @@ ROUTES = (
     Change(
         "/broker-sets/{name}/writing",
         Permission.OPERATE,
-        N_("Lead producers to a broker, or away from it"),
+        N_("Add or remove the write permission of a broker"),
         "",
         (
             Field(
@@ -390,7 +396,10 @@ ROUTES = (
                 N_("Producers"),
                 "choice",
                 required=True,
-                choices=(("stop", N_("are led elsewhere")), ("allow", N_("are led to it"))),
+                choices=(
+                    ("stop", N_("no longer receive sends")),
+                    ("allow", N_("receive sends again")),
+                ),
             ),
         ),
         _writing_plan,

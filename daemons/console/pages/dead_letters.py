@@ -1,4 +1,4 @@
-"""Dead letters: which groups have some, why and from where; sent again one by one or together."""
+"""Dead letters: the groups that have them, with causes and topics; resending."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -42,18 +42,18 @@ from mq.protocol.names import DEAD_LETTER_PREFIX, dead_letter_topic
 if TYPE_CHECKING:
     from mq.client.caller import Caller
 
-PRODUCER_GROUP = "MQ_DLQ_RESEND"  # as `mq dlq resend` has it
-A_PAGE = 20  # groups, each of which is read
-SCANNED = 200  # letters of each, for causes
+PRODUCER_GROUP = "MQ_DLQ_RESEND"  # as in `mq dlq resend`
+A_PAGE = 20  # groups per page, each of which is read
+SCANNED = 200  # dead letters of each group that are searched for causes
 MOST_SHOWN = 200
-_KEPT = 1024  # bytes of a body for a list
-MOST_AT_ONCE = 500  # letters of one change: its locks are held as long as it takes
+_KEPT = 1024  # bytes of a body in a list
+MOST_AT_ONCE = 500  # dead letters in one change, which holds locks while it runs
 SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A topic that letters come from, and how many of those that were read."""
+    """A source topic of dead letters, and the number of those read."""
 
     topic: str
     count: int
@@ -61,8 +61,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group with dead letters, as `mq dlq list` has it. Causes and topics are of the newest ones;
-    None where the user may not read them."""
+    """A group with dead letters, as in `mq dlq list`. Causes and topics are those of the newest
+    ones;
+    None if the user may not read them."""
 
     group: str
     messages: int
@@ -75,7 +76,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups that have dead letters: those of a page, of `total` that have the topic for them."""
+    """One page of groups with dead letters; `total` is the number of groups with the topic."""
 
     groups: tuple[GroupRow, ...]
     page: int
@@ -85,13 +86,13 @@ class Groups:
 
 
 async def groups(call: Call) -> Page:
-    """The groups with dead letters."""
+    """List the groups with dead letters."""
     names = [
         item.name
         for item in call.cluster.snapshot.topics
         if item.name.startswith(DEAD_LETTER_PREFIX)
     ]
-    if not call.cluster.snapshot.topics:  # nothing was collected yet
+    if not call.cluster.snapshot.topics:  # nothing is collected yet
         names = list((await Admin(call.cluster.session).topic_list()).topic_list)
     wanted = call.query["q"] or ""
     found = sorted(
@@ -148,7 +149,7 @@ async def _group(call: Call, group: str) -> tuple[GroupRow | None, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class LetterRow:
-    """A dead letter as `mq dlq show` has it, with its place."""
+    """A dead letter as in `mq dlq show`, with its position."""
 
     message_id: str
     offset_id: str
@@ -188,7 +189,7 @@ def _row(call: Call, letter: Letter, size: int, *, bodies: bool) -> LetterRow:
 
 
 async def show(call: Call) -> Page:
-    """The dead letters of a group."""
+    """Show the dead letters of a group."""
     group = call.path["group"]
     topic = dead_letter_topic(group)
     limit = call.query["limit"]
@@ -198,8 +199,8 @@ async def show(call: Call) -> Page:
     if bodies:
         call.viewed(topic, "bodies in a list")
     async with turn(call.cluster):
-        # Copies are looked for in topics that the user may not see: only whether there is one is
-        # shown. Who may not see bodies is shown none.
+        # Copies are also searched in topics that the user may not see: only their existence is
+        # shown. Users without permission for bodies see none.
         found, letters = await look_at(Admin(call.cluster.session), group, None, limit, keep=_KEPT)
     rows = tuple(
         _row(call, letter, letters.sizes[letter.offset_id], bodies=bodies)
@@ -226,7 +227,7 @@ async def show(call: Call) -> Page:
 
 
 async def save(call: Call) -> Download:
-    """All dead letters of a group, as `mq dlq export` writes them, but newest first."""
+    """Export all dead letters of a group as `mq dlq export` does, but newest first."""
     topic = dead_letter_topic(call.path["group"])
     check_bodies(call, topic)
     limit = call.query["limit"]
@@ -243,39 +244,37 @@ async def save(call: Call) -> Download:
 FIELDS = (
     Field(
         "ids",
-        N_("Ids of the letters"),
+        N_("Ids of the dead letters"),
         "lines",
-        help=N_("A line each: unique or offset ids; empty with the next one ticked."),
+        help=N_("One unique or offset id per line; empty if the next box is checked."),
         limit=60_000,
     ),
-    Field("everything", N_("All that were not resent yet"), "flag"),
-    Field(
-        "limit", N_("At most"), "integer", help=N_("Of those that were not resent: 500 at once.")
-    ),
+    Field("everything", N_("All that are not resent yet"), "flag"),
+    Field("limit", N_("At most"), "integer", help=N_("Of those not resent yet: 500 at a time.")),
     Field(
         "any_broker",
-        N_("To another broker where the letter's own takes no messages"),
+        N_("Use another broker if the dead letter's own accepts no messages"),
         "flag",
-        help=N_("While that one is away, a further resend does not know of the copy."),
+        help=N_("While that one is down, a further resend does not find the copy."),
     ),
 )
 
 
 def check(call: Call, values: Values) -> None:
-    """Either some letters or all of them."""
+    """Check that either ids or all dead letters are selected."""
     if values["everything"] == bool(values["ids"]):
-        raise BadQuery(call.text("Choose some letters, or all of them."))
+        raise BadQuery(call.text("Select dead letters, or all of them."))
     if values["limit"] is not None and not 0 < values["limit"] <= MOST_AT_ONCE:
         raise BadQuery(f"limit: 1 to {MOST_AT_ONCE}")
 
 
 async def initial(call: Call) -> Values:
-    """One letter, if the page of one says so."""
+    """Return the preselected dead letter of the query."""
     return {"ids": call.query["id"] or "", "limit": MOST_AT_ONCE}
 
 
 async def plan(call: Call, values: Values) -> Plan:
-    """What resending means, and for how many."""
+    """Plan the resend."""
     group = call.path["group"]
     if values["ids"]:
         first = call.number_text(
@@ -286,15 +285,15 @@ async def plan(call: Call, values: Values) -> Plan:
         )
     else:
         first = call.text(
-            "Send the dead letters of group %(group)s that were not resent yet, %(limit)d at most, "
+            "Send the dead letters of group %(group)s that are not resent yet, at most %(limit)d, "
             "the oldest first, to the topics that they come from.",
             group=group,
             limit=values["limit"] or MOST_AT_ONCE,
         )
     lines = [
         first,
-        call.text("One that was resent before, by whomever, is not sent again."),
-        call.text("All groups of the topic get the copies. The letters stay where they are."),
+        call.text("Dead letters that any user resent before are not sent again."),
+        call.text("All groups of the topic receive the copies. The dead letters stay."),
     ]
     command = ["dlq", "resend", "-g", group]
     command += [] if values["ids"] else ["--all"]
@@ -306,7 +305,7 @@ async def plan(call: Call, values: Values) -> Plan:
 
 
 async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]:
-    """Send them, one who does so at a time, and wait until a next one would know of it."""
+    """Resend, one user at a time, and wait until the copies can be found."""
     assert isinstance(session, Session)
     admin = Admin(session)
     letters = Letters(admin, call.path["group"])
@@ -316,7 +315,7 @@ async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]
         resending = Resending(admin, producer, any_broker=values["any_broker"])
         async with locked(admin, session, letters) as failures:
             results = await resending.run_all(letters, ids, None if ids else limit)
-            # In a preview nothing was sent, so nothing can be found again.
+            # A preview sends nothing that could be found.
             sent = any((item.copy_id or "").strip("0") for item in results)
             warning = await resending.confirm() if sent else None
     outcomes = [_outcome(call, item) for item in results]
@@ -327,7 +326,7 @@ async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]
         text = call.text("There are no dead letters.")
         return [*outcomes, Outcome(letters.group, True, text)]
     total = call.text(
-        "%(sent)d sent, %(before)d sent before, %(failed)d failed",
+        "%(sent)d resent, %(before)d resent earlier, %(failed)d failed",
         sent=counts["sent"],
         before=counts["before"],
         failed=counts["failed"],
@@ -337,12 +336,14 @@ async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]
 
 def _outcome(call: Call, item: Resent) -> Outcome:
     if item.topic is not None and not call.may(Permission.OPERATE, topic=item.topic):
-        line = call.text("It comes from a topic that you may not send to.")
+        line = call.text("It comes from a topic to which you may not send.")
         return Outcome(item.message_id, False, line)
     if item.result == "failed":
         return Outcome(item.message_id, False, item.reason)
     if item.result == "before":
-        text = call.text("before: it was sent to %(topic)s already", topic=item.topic or "?")
+        text = call.text(
+            "resent earlier: it was already sent to %(topic)s", topic=item.topic or "?"
+        )
     else:
         text = call.text("sent to %(topic)s", topic=item.topic or "?")
     link = f"/messages?id={item.copy_id}" if item.copy_id else ""
@@ -356,7 +357,7 @@ ROUTES = (
         "/dead-letters",
         groups,
         Permission.READ,
-        N_("Consumer groups that have dead letters: how many, why, from where."),
+        N_("Consumer groups with dead letters: number, causes, topics."),
         query=(
             Query("q", about=N_("Part of a group's name")),
             Query("page", integer, 1, about=N_("Page of the list")),
@@ -371,7 +372,7 @@ ROUTES = (
         Permission.READ,
         N_("The newest dead letters of a group."),
         "group",
-        (Query("limit", integer, 50, about=N_("Letters at most")),),
+        (Query("limit", integer, 50, about=N_("Maximum number")),),
         seconds=SECONDS,
         data=GroupDeadLetters,
     ),
@@ -382,8 +383,8 @@ ROUTES = (
         N_("The dead letters of a group as JSON lines or CSV."),
         "group",
         (
-            Query("as", choice("jsonl", "csv"), "jsonl", about=N_("The form of the file")),
-            Query("limit", integer, 100_000, about=N_("Letters at most")),
+            Query("as", choice("jsonl", "csv"), "jsonl", about=N_("The format of the file")),
+            Query("limit", integer, 100_000, about=N_("Maximum number")),
         ),
         kinds=tuple(KINDS.values()),
     ),
@@ -396,7 +397,7 @@ ROUTES = (
         plan,
         resend,
         initial=initial,
-        query=(Query("id", about=N_("Id of a letter to begin with")),),
+        query=(Query("id", about=N_("Id of a preselected dead letter")),),
         check=check,
     ),
 )

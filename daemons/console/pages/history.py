@@ -1,4 +1,4 @@
-"""What is kept of one broker, topic, group or cluster over time: charts, and the numbers as CSV."""
+"""The recorded history of a broker, topic, group or cluster: charts, and the numbers as CSV."""
 
 from dataclasses import dataclass
 
@@ -44,14 +44,14 @@ _TITLES = {
     "in_bytes_rate": N_("Bytes in"),
     "memory": N_("Memory"),
     "disk_used": N_("Disk used"),
-    "response_ms": N_("Time to answer the console"),
-    "lag": N_("Messages that wait"),
+    "response_ms": N_("Response time to the console"),
+    "lag": N_("Lag"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryData:
-    """The figures of one subject over a span."""
+    """The metrics of one subject over a span."""
 
     kind: str
     name: str
@@ -60,11 +60,11 @@ class HistoryData:
 
 
 async def history(call: Call) -> Page:
-    """What is kept of a broker (NAME:ID), topic, group or cluster over time."""
+    """Show the recorded history of a broker (NAME:ID), topic, group or cluster."""
     kind, name = call.path["kind"], call.path["name"]
     metrics = _METRICS.get(kind)
     if metrics is None:
-        raise NotFound(call.text("nothing is kept of a %(kind)s", kind=kind))
+        raise NotFound(call.text("there is no history of a %(kind)s", kind=kind))
     if (kind == "topic" and not call.sees_topic(name)) or (
         kind == "group" and not call.sees_group(name)
     ):
@@ -85,7 +85,7 @@ async def history(call: Call) -> Page:
 
 
 def _sheet(charts: list[RenderedChart]) -> Sheet:
-    """All figures, a column each with its unit."""
+    """Return all metrics, a column each with its unit."""
     columns = tuple(f"{one.data.title} ({one.data.unit})" for one in charts)
     tables = [{row.at: row.values[0] for row in one.data.rows} for one in charts]
     times = sorted({at for table in tables for at in table})
@@ -99,7 +99,7 @@ ROUTES = (
         "/history/{kind}/{name}",
         history,
         Permission.READ,
-        N_("What is kept of a broker (NAME:ID), topic, group or cluster over time."),
+        N_("The recorded history of a broker (NAME:ID), topic, group or cluster."),
         query=(SPAN,),
         data=HistoryData,
     ),

@@ -1,10 +1,10 @@
-"""Lists that are filtered, sorted and cut into pages by the server: what a list's address says.
+"""Lists that the server filters, sorts and cuts into pages, by the query of their address.
 
-q      text that a name has in it, whatever its case
-sort   the column to sort by; of what it is unknown comes last
+q      text that a name contains, in any case
+sort   the column to sort by; unknown values come last
 order  asc or desc
 page   from 1
-size   rows a page
+size   rows per page
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ from mq.daemons.console.route import N_, Query
 T = TypeVar("T")
 
 SIZE = 50
-MOST_ROWS = 500  # of one page
+MOST_ROWS = 500  # per page
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which rows of a list these are: ``total`` match the filter, of ``known`` in all."""
+    """The position of these rows in a list: ``total`` match the filter, out of ``known``."""
 
     total: int
     known: int
@@ -36,18 +36,18 @@ class Cut:
 
 
 def queries(columns: Iterable[str], default: str) -> tuple[Query, ...]:
-    """The parameters of a list that can be sorted by these columns."""
+    """Return the query parameters of a list that can be sorted by these columns."""
     return (
-        Query("q", text, "", N_("Text that names have in them.")),
+        Query("q", text, "", N_("Text that names contain.")),
         Query("sort", choice(*columns), default, N_("Column to sort by.")),
-        Query("order", choice("asc", "desc"), "asc", N_("Least or greatest first.")),
+        Query("order", choice("asc", "desc"), "asc", N_("Ascending or descending.")),
         Query("page", integer, 1, N_("Page of the list, from 1.")),
         Query("size", integer, SIZE, N_("Rows of a page.")),
     )
 
 
 def words(*values: str) -> Kind:
-    """Some of these words, with commas between them."""
+    """Some of these words, separated by commas."""
     known = set(values)
 
     def read(given: str, _: object) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def words(*values: str) -> Kind:
 
 
 def matching(rows: Iterable[T], q: str, name: Callable[[T], str]) -> list[T]:
-    """The rows whose name has the text in it."""
+    """Return the rows whose name contains the text."""
     wanted = q.casefold()
     return [row for row in rows if wanted in name(row).casefold()] if wanted else list(rows)
 
@@ -68,7 +68,7 @@ def matching(rows: Iterable[T], q: str, name: Callable[[T], str]) -> list[T]:
 def ordered(
     rows: Sequence[T], query: Mapping[str, Any], columns: Mapping[str, Callable[[T], Any]]
 ) -> list[T]:
-    """The rows by the column that the address asks for; those of which it is unknown come last."""
+    """Return the rows sorted by the column of the query; those with unknown values come last."""
     key = columns[query["sort"]]
     known = [row for row in rows if key(row) is not None]
     unknown = [row for row in rows if key(row) is None]
@@ -76,7 +76,7 @@ def ordered(
 
 
 def cut(rows: Sequence[T], known: int, query: Mapping[str, Any]) -> tuple[tuple[T, ...], Cut]:
-    """The page of the rows that the address asks for; the last one if it is beyond."""
+    """Return the requested page of the rows; the last one if the page is beyond."""
     size = min(max(query["size"], 1), MOST_ROWS)
     pages = max(1, -(-len(rows) // size))
     page = min(max(query["page"], 1), pages)
@@ -86,14 +86,14 @@ def cut(rows: Sequence[T], known: int, query: Mapping[str, Any]) -> tuple[tuple[
 
 
 def seen_topics(call: Call, rows: Iterable[T], name: Callable[[T], str]) -> list[T]:
-    """The rows of topics that the user may see."""
+    """Return the rows of topics that the user may see."""
     if "*" in call.user.topics and "*" in call.user.groups:
         return list(rows)
     return [row for row in rows if call.sees_topic(name(row))]
 
 
 def seen_groups(call: Call, rows: Iterable[T], name: Callable[[T], str]) -> list[T]:
-    """The rows of groups that the user may see."""
+    """Return the rows of groups that the user may see."""
     if "*" in call.user.groups:
         return list(rows)
     return [row for row in rows if call.sees_group(name(row))]

@@ -1,4 +1,4 @@
-"""One message: what it is, what it holds, who consumed it; sent again, or given to a consumer."""
+"""One message: its properties, body and consumers; resending it, and giving it to a consumer."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,7 +62,9 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """What a group did with a message: `type` as `mq queryMsgById` has it, `reason` why."""
+    """The consumption of a message by a group: `type` as in `mq queryMsgById`, `reason` explains
+    it.
+    """
 
     group: str
     type: str
@@ -72,9 +74,10 @@ class ConsumerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """A message whole. ``body`` is None for who may not see it, ``consumers`` where nobody asked,
-    and ``consumers_problem`` says why they are not known. ``newest`` is the last offset of its
-    queue."""
+    """A whole message. ``body`` is None if the user may not see it, ``consumers`` if they were not
+    requested; ``consumers_problem`` is the reason if they are unknown. ``newest`` is the last
+    offset of its queue.
+    """
 
     message: MessageRow
     view: str
@@ -99,7 +102,7 @@ class Detail:
 
 
 async def _fetch(call: Call, session: "Caller") -> "tuple[StoredMessage, int, int]":
-    """The message of the path, and the bounds of its queue."""
+    """Return the message of the path, and the bounds of its queue."""
     queue, offset = _queue(call), _number(call, "offset")
     result = await lookup.at_offset(session, queue, offset)
     return result.messages[0], result.min_offset, result.max_offset - 1
@@ -122,7 +125,7 @@ def _target(call: Call) -> str:
 
 
 async def show(call: Call) -> Page:
-    """A message by its place."""
+    """Show a message by its position."""
     topic = call.path["topic"]
     session = session_for(call, topic)
     message, oldest, newest = await _fetch(call, session)
@@ -149,7 +152,7 @@ async def show(call: Call) -> Page:
         message.prepared_transaction_offset,
         address_text(message.born_host),
         address_text(message.store_host),
-        # A user's properties may hold what the body does.
+        # Properties of users may contain the same data as the body.
         properties if bodies else tuple(item for item in properties if item.system),
         view(message, call.query["as"]) if bodies and part == "body" else None,
         oldest,
@@ -183,7 +186,7 @@ async def _consumers(
     call: Call, message: "StoredMessage"
 ) -> tuple[tuple[ConsumerStatus, ...] | None, str]:
     try:
-        # All groups of the topic are asked for; those that the user may not see are left out.
+        # All groups of the topic are requested; those that the user may not see are omitted.
         found = await tracks(Admin(call.cluster.session), message)
     except MQError as error:
         return None, str(error)
@@ -195,7 +198,7 @@ async def _consumers(
 
 
 async def download(call: Call) -> Download:
-    """The body whole, as a file that no browser shows."""
+    """Return the whole body, as a file that browsers do not display."""
     message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
     call.viewed(_target(call), "download", bytes=len(message.body))
     return Download(f"{message.message_id}.bin", bytes(message.body))
@@ -205,13 +208,13 @@ async def download(call: Call) -> Download:
 
 
 async def plan_resend(call: Call, values: Values) -> Plan:
-    """What sending it again means."""
+    """Describe the effect of resending."""
     message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
-    resending.same_again(message)  # or it is told now why that is not done
+    resending.same_again(message)  # raises now if it cannot be resent
     lines = [
         call.text(
-            "Send the message once more to topic %(topic)s, with its properties and its unique id: "
-            "a new message, which every group of the topic gets.",
+            "Send the message to topic %(topic)s again, with its properties and its unique id: a "
+            "new message, which every group of the topic receives.",
             topic=message.topic,
         ),
         call.text("Its body has %(size)d bytes.", size=len(message.body)),
@@ -221,7 +224,7 @@ async def plan_resend(call: Call, values: Values) -> Plan:
 
 
 async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]:
-    """Send it again, to the broker and queue that it lies in: so it is the same in the preview."""
+    """Resend it to its own broker and queue, so that the preview is the same."""
     message, _, _ = await _fetch(call, session)
     assert isinstance(session, Session)
     async with Producer(session, PRODUCER_GROUP, retries=0, max_body=ANY_BODY) as producer:
@@ -246,19 +249,19 @@ _CLIENT = Field(
     "client_id",
     N_("Client id"),
     required=True,
-    help=N_("One that is connected: it is on the page of the group."),
+    help=N_("A connected consumer, as listed on the page of the group."),
 )
 
 
 async def plan_consume(call: Call, values: Values) -> Plan:
-    """Who consumes it."""
+    """Describe which consumer consumes it."""
     message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
     _check_group(call, values)
     return Plan(
         (
             call.text(
-                "Consumer %(client)s of group %(group)s consumes the message now, whether or not "
-                "the group had it before. Offsets do not change.",
+                "Consumer %(client)s of group %(group)s consumes the message now, even if the "
+                "group consumed it before. Offsets do not change.",
                 client=values["client_id"],
                 group=values["group"],
             ),
@@ -296,7 +299,7 @@ ROUTES = (
         N_("A message: its headers, properties and body, and who consumed it."),
         "topic",
         (
-            Query("view", choice("body", "consumers"), "body", about=N_("A part of the page")),
+            Query("view", choice("body", "consumers"), "body", about=N_("Part of the page")),
             Query("as", choice("text", "json", "hex"), about=N_("How the body is shown")),
         ),
         seconds=SECONDS,

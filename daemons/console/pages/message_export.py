@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 _AT_ONCE = 100
-# Of one step of an export: the next one goes on, so it bounds what is held, and not what is saved.
+# Limits for one step of an export. The next step continues, so they bound the memory, not the file.
 _STEP = Budget(messages=20_000, bytes=32 * 1024 * 1024, seconds=5.0)
 
-# Bytes of a body that are held while a step is read: what is larger is read again, one by one.
+# Bytes of a body that are kept while a step is read: larger ones are read again, one by one.
 _KEPT = 64 * 1024
 
 KINDS = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
@@ -41,7 +41,7 @@ COLUMNS = (
 
 
 def export(call: Call, wanted: SearchQuery, form: str, limit: int) -> Download:
-    """The messages that a search means, newest first, `limit` at most. `form` is jsonl or csv."""
+    """Return the messages of a search, newest first, `limit` at most. `form` is jsonl or csv."""
     session = session_for(call, wanted.choice.topic)
     name = f"{wanted.choice.topic}.{form}"
     return Download(name, _chunks(call, session, wanted, form, limit), KINDS[form])
@@ -50,7 +50,7 @@ def export(call: Call, wanted: SearchQuery, form: str, limit: int) -> Download:
 async def _chunks(
     call: Call, session: "Session", wanted: SearchQuery, form: str, limit: int
 ) -> AsyncIterator[bytes]:
-    """The parts of the file. The first one, which may be empty, comes after the first search.
+    """Yield the parts of the file. The first one, which may be empty, comes after the first search.
 
     Raises MQError and OperationError before the first part, and ConnectionError after it.
     """
@@ -78,7 +78,8 @@ async def _chunks(
                 message = await _whole(session, message)
             yield encode([without_hidden(call, message)])
         if found.failures:
-            # The file ends in the middle of the answer, and the browser says that it is not whole.
+            # The file ends before the end of the response, so the browser reports that it is
+            # incomplete.
             raise ConnectionError(found.failures[0])
         limit -= len(found.hits)
         position = found.after
@@ -90,12 +91,12 @@ async def _whole(session: "Session", message: "StoredMessage") -> "StoredMessage
     queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
     try:
         return (await lookup.at_offset(session, queue, message.queue_offset)).messages[0]
-    except NotFound as error:  # it is gone meanwhile
+    except NotFound as error:  # deleted in the meantime
         raise ConnectionError(error.message) from None
 
 
 def csv_lines(messages: "Iterable[StoredMessage]") -> bytes:
-    """Messages as rows under COLUMNS, which no spreadsheet takes for formulas."""
+    """Return messages as rows of COLUMNS that no spreadsheet interprets as formulas."""
     rows = []
     for message in messages:
         body, encoding = body_text(message)

@@ -1,4 +1,4 @@
-"""What the pages on messages share: how messages are read for a user, and how they are shown."""
+"""Shared by the pages of messages: reading messages for a user, and their rows in lists."""
 
 import asyncio
 from collections.abc import Iterable
@@ -21,22 +21,24 @@ if TYPE_CHECKING:
     from mq.daemons.console.clusters import Cluster
     from mq.protocol.message import StoredMessage
 
-AT_ONCE = 4  # searches, of one cluster
-# Properties that name the topic which a message came from, or is meant for.
+AT_ONCE = 4  # searches per cluster
+# Properties that name the origin or the destination topic of a message.
 _ORIGINS = (PropertyKey.RETRY_TOPIC, PropertyKey.DLQ_ORIGIN_TOPIC, PropertyKey.REAL_TOPIC)
 
 _searching: "WeakKeyDictionary[Cluster, asyncio.Semaphore]" = WeakKeyDictionary()
 
 
 def turn(cluster: "Cluster") -> asyncio.Semaphore:
-    """Searches of a cluster wait here for each other: each may cost its brokers a lot."""
+    """Return the semaphore for searches of a cluster: each may be expensive for its brokers."""
     return _searching.setdefault(cluster, asyncio.Semaphore(AT_ONCE))
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message in a list, named as `mq queryMsgByKey -o json` names its parts; times are in ms
-    since 1970. ``body`` is its first line, None for who may not see it."""
+    """A message in a list, with the names of `mq queryMsgByKey -o json`; times are in ms since
+    1970.
+
+    ``body`` is its first line, None if the user may not see it."""
 
     message_id: str
     offset_id: str
@@ -53,22 +55,22 @@ class MessageRow:
 
     @property
     def path(self) -> str:
-        """Its page."""
+        """The path of its page."""
         return message_path(self.topic, self.broker_name, self.queue_id, self.queue_offset)
 
 
 def message_path(topic: str, broker: str, queue: int, offset: int) -> str:
-    """The page of a message by its place, below the cluster."""
+    """Return the path of a message's page by its position, below the cluster."""
     return f"/messages/{quote(topic, safe='')}/{quote(broker, safe='')}/{queue}/{offset}"
 
 
 def rows(hits: Iterable[Hit], *, bodies: bool) -> tuple[MessageRow, ...]:
-    """Messages for a list."""
+    """Return messages for a list."""
     return tuple(row(hit.message, hit.size, bodies=bodies) for hit in hits)
 
 
 def row(message: "StoredMessage", size: int | None = None, *, bodies: bool) -> MessageRow:
-    """A message for a list. ``size`` is of its body, where that was cut."""
+    """Return a message for a list. ``size`` is that of its body, if the body was cut."""
     properties = message.properties
     body = bytes(message.body)
     return MessageRow(
@@ -88,30 +90,36 @@ def row(message: "StoredMessage", size: int | None = None, *, bodies: bool) -> M
 
 
 def sees_bodies(call: Call, topic: str) -> bool:
-    """Whether the user may see what messages of a topic hold."""
+    """Return whether the user may see the bodies of a topic's messages."""
     return call.may(Permission.BODIES, topic=topic)
 
 
 def check_bodies(call: Call, topic: str) -> None:
-    """Raises Forbidden for who may not see what messages of a topic hold."""
+    """Raises Forbidden if the user may not see the bodies of a topic's messages."""
     if not sees_bodies(call, topic):
-        raise Forbidden(call.text("You may not see what messages hold."))
+        raise Forbidden(call.text("You may not see the contents of messages."))
 
 
 def session_for(call: Call, topic: str) -> "Session":
-    """What messages of a topic are read through. Who may not see bodies is shown none, so the page
-    reads for him what is around them. Raises NotFound for a topic that holds messages of others."""
+    """Return the session for reading messages of a topic.
+
+    A user who may not see bodies is shown none, so for such a user the page reads the other parts
+    of messages with its own session. Raises NotFound for a topic that contains messages of
+    others."""
     if holds_messages_of_others(topic):
         raise NotFound(
-            call.text("Topic %(topic)s is the brokers' own.", topic=topic),
-            hint=call.text("What waits in it is on the pages of what waits and of transactions."),
+            call.text("Topic %(topic)s is internal to brokers.", topic=topic),
+            hint=call.text(
+                "See the pages of delayed messages and of transactions for its messages."
+            ),
         )
     return call.caller if sees_bodies(call, topic) else call.cluster.session
 
 
 def visible(call: Call, messages: "Iterable[StoredMessage]") -> "list[StoredMessage]":
-    """Those whose topic the user may look at, and is for looking at: an offset id names whatever
-    lies there, also what waits in the brokers' own topics."""
+    """Return the messages of topics that the user may read and that are not internal.
+
+    An offset id may belong to any message, including one in an internal topic of the brokers."""
     return [
         message
         for message in messages
@@ -120,8 +128,9 @@ def visible(call: Call, messages: "Iterable[StoredMessage]") -> "list[StoredMess
 
 
 def without_hidden(call: Call, message: "StoredMessage") -> "StoredMessage":
-    """The message without properties that name topics which the user may not look at: a dead letter
-    is its group's, and tells which topic it comes from."""
+    """Return the message without properties that name topics which the user may not see.
+
+    A dead letter belongs to its group, and names the topic that it comes from."""
     for name in _ORIGINS:
         origin = message.properties.get(name)
         if origin is not None and not call.sees_topic(origin):
@@ -130,7 +139,7 @@ def without_hidden(call: Call, message: "StoredMessage") -> "StoredMessage":
 
 
 def topic_names(call: Call) -> tuple[str, ...]:
-    """Topics that the user may look at, the users' own first: for fields to choose from."""
+    """Return the topics that the user may see, those of users first: for fields with choices."""
     found = [item for item in call.cluster.snapshot.topics if call.sees_topic(item.name)]
     kinds = {"retry": 1, "dlq": 1, "system": 2}
     found.sort(key=lambda item: (kinds.get(item.kind, 0), item.name))

@@ -33,11 +33,11 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 
 BUDGET = Budget(messages=100_000, bytes=128 * 1024 * 1024, seconds=5.0)
-SECONDS = 30.0  # of a search with a first look at each of many queues
+SECONDS = 30.0  # of a search that first reads from each of many queues
 SIZES = ("20", "50", "100", "200")
 _KEPT = 1024  # bytes of a body for a list
-_MOST_BY_KEY = 64  # of each broker
-# Of the search for an id in all topics, which asks each broker of each topic.
+_MOST_BY_KEY = 64  # per broker
+# Limits of the search for an id in all topics, which queries each broker of each topic.
 REACH = Reach(requests=2000, seconds=10.0)
 _AND = " && "
 
@@ -45,7 +45,7 @@ _TOPIC = Query("topic", about=N_("Topic"))
 _ID = Query("id", about=N_("Unique id or offset id"))
 QUERY = (
     _ID,
-    Query("key", about=N_("A key, whole")),
+    Query("key", about=N_("A complete key")),
     Query("from", moment, about=N_("Stored then or later")),
     Query("to", moment, about=N_("Stored before then")),
     Query("broker", about=N_("Of this broker")),
@@ -53,18 +53,20 @@ QUERY = (
     Query("offset", integer, about=N_("At this offset of a queue of a broker")),
     Query("tag", about=N_('A tag, or several: "a || b"')),
     Query("sql", about=N_("An SQL92 expression over properties")),
-    Query("property", about=N_('name=value; several with " && " between them')),
+    Query("property", about=N_('name=value; separated by " && "')),
     Query("text", about=N_("Text in the body")),
-    Query("size", choice(*SIZES), "50", about=N_("Messages a page")),
-    Query("after", about=N_("Where a search goes on: what the last answer says")),
+    Query("size", choice(*SIZES), "50", about=N_("Messages per page")),
+    Query("after", about=N_("Where to continue a search: a value of the last response")),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChoicePage:
-    """The page before a topic is chosen: the topics that there are, or the messages of an id that
-    several of them have. ``unseen`` topics were not looked into, as that would have cost more
-    requests or time than one search may."""
+    """The page before a topic is chosen: the existing topics, or the messages of an id that several
+    topics have.
+
+    ``unseen`` topics were not searched: that would have exceeded the requests or time of a
+    search."""
 
     topics: tuple[str, ...]
     messages: tuple[MessageRow, ...] = ()
@@ -73,11 +75,12 @@ class TopicChoicePage:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a search has found, newest first.
+    """The messages that a search has found, newest first.
 
-    ``way`` is how: search, id, key or offset. ``looked`` messages of ``total`` were looked at;
-    ``after`` is where to go on, None at the end; ``stopped`` what of the budget was spent:
-    messages, bytes, seconds. With ``more`` an index may know more than was asked for.
+    ``way`` is the kind: search, id, key or offset. ``looked`` messages of ``total`` were examined;
+    ``after`` is the position to continue from, None at the end; ``stopped`` is the exhausted part
+    of the budget: messages, bytes, seconds. With ``more`` an index may have more entries than
+    requested.
     """
 
     topic: str
@@ -96,7 +99,7 @@ class Results:
 
 
 async def choose(call: Call) -> Page | Redirect:
-    """The form for a topic or an id."""
+    """Show the form for a topic or an id."""
     topic, message_id = call.query["topic"], call.query["id"]
     if topic:
         query = {"id": message_id} if message_id else {}
@@ -107,8 +110,10 @@ async def choose(call: Call) -> Page | Redirect:
 
 
 async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
-    """A message by its id alone: in all topics that the user may see. What was imported or copied
-    has the id of its origin, so an id may be in several."""
+    """Find a message by its id in all topics that the user may see.
+
+    Imported and copied messages keep the id of the original, so an id may be in several topics.
+    """
     async with turn(call.cluster):
         admin = Admin(call.cluster.session)
         all_found = await lookup.anywhere(admin, message_id, call.sees_topic, REACH)
@@ -128,15 +133,14 @@ async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
     )
     return Page(
         "messages/choose.html",
-        call.text("Messages of an id"),
+        call.text("Messages with an id"),
         data,
         command=("trace", message_id),
     )
 
 
 def _of_id(call: Call, topic: str, found: list[StoredMessage], failures: list[str]) -> Page:
-    """Several messages of an id, such as one that was sent again, or those that the brokers have
-    that answer."""
+    """Show the messages of an id: several if it was resent, or those of the brokers that answer."""
     if found and sees_bodies(call, topic):
         call.viewed(topic, "bodies in a list")
     return _page(call, topic, _of_index(call, topic, "id", found, failures))
@@ -152,15 +156,15 @@ def _place(message: StoredMessage) -> str:
 
 
 async def search(call: Call) -> Page | Redirect:
-    """Messages of a topic."""
+    """Search the messages of a topic."""
     topic, query = call.path["topic"], call.query
     bodies = sees_bodies(call, topic)
     if query["text"] or query["property"] or query["sql"]:
-        check_bodies(call, topic)  # an answer would tell of what they hold
+        check_bodies(call, topic)  # the answer would reveal their content
     session = session_for(call, topic)
     if query["id"]:
-        # By an offset id brokers are asked for whatever lies there: what is of another topic is not
-        # shown, and who may not see bodies is shown none.
+        # Brokers return any message at an offset id: one of another topic is not shown, and a
+        # user who may not see bodies is shown none.
         matches = await lookup.by_id(Admin(call.cluster.session), query["id"].strip(), topic)
         seen = visible(call, matches.messages)
         found = [message for message in seen if message.topic == topic]
@@ -169,7 +173,7 @@ async def search(call: Call) -> Page | Redirect:
         return _of_id(call, topic, found, matches.failures)
     if query["offset"] is not None:
         if not query["broker"] or query["queue"] is None:
-            raise BadQuery(call.text("An offset is one of a queue of a broker: give these, too."))
+            raise BadQuery(call.text("An offset belongs to a queue of a broker: enter these, too."))
         queue = MessageQueue(topic, query["broker"], query["queue"])
         await lookup.at_offset(session, queue, query["offset"])
         return Redirect(message_path(topic, query["broker"], query["queue"], query["offset"]))
@@ -185,7 +189,7 @@ async def search(call: Call) -> Page | Redirect:
 
 
 def wanted_of(call: Call, topic: str) -> SearchQuery:
-    """What a query means. Raises BadQuery, InvalidRequest."""
+    """Return the search of a query. Raises BadQuery, InvalidRequest."""
     query = call.query
     if query["sql"]:
         try:
@@ -217,10 +221,10 @@ def _properties(text: str) -> tuple[tuple[str, str], ...]:
 
 
 async def _by_key(call: Call, wanted: SearchQuery) -> Results:
-    """By the brokers' index, and what else is wanted looked at here."""
+    """Search by the brokers' index; the other conditions are applied here."""
     choice_of = wanted.choice
     topic, key = choice_of.topic, choice_of.key or ""
-    errors: list[MQError] = []  # of brokers: what the others have is shown
+    errors: list[MQError] = []  # of brokers: the results of the others are shown
     found = await lookup.by_key(
         Admin(session_for(call, topic)),
         topic,
@@ -335,7 +339,7 @@ def _command(call: Call, topic: str) -> tuple[str, ...]:
 
 
 async def save(call: Call) -> Download:
-    """All messages that a search finds, as a file: newest first."""
+    """Save all messages that a search finds as a file, newest first."""
     topic = call.path["topic"]
     check_bodies(call, topic)
     wanted = wanted_of(call, topic)
@@ -351,7 +355,7 @@ ROUTES = (
         "/messages",
         choose,
         Permission.READ,
-        N_("Find messages: choose a topic, or give an id."),
+        N_("Find messages: select a topic, or enter an id."),
         query=(_TOPIC, _ID),
         menu=N_("Messages"),
         data=TopicChoicePage,
@@ -377,7 +381,7 @@ ROUTES = (
         "topic",
         (
             *(item for item in QUERY if item.name not in ("id", "offset", "size", "after")),
-            Query("as", choice("jsonl", "csv"), "jsonl", about=N_("The form of the file")),
+            Query("as", choice("jsonl", "csv"), "jsonl", about=N_("The format of the file")),
             Query("limit", integer, 10_000, about=N_("Messages at most")),
         ),
         seconds=SECONDS,

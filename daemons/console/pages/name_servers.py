@@ -27,14 +27,14 @@ from mq.daemons.console.route import (
 
 @dataclass(frozen=True, slots=True)
 class NameServersData:
-    """All name servers that the console is given."""
+    """All name servers of the console's settings."""
 
     at: int | None
     name_servers: tuple[NameServerRow, ...]
 
 
 async def name_servers(call: Call) -> Page:
-    """The name servers: whether they answer, and agree on the brokers."""
+    """List the name servers: whether they answer, and agree on the brokers."""
     snapshot = call.cluster.snapshot
     rows = snapshot.name_servers
     sheet = Sheet(
@@ -64,7 +64,7 @@ class NameServerSetting:
 
 @dataclass(frozen=True, slots=True)
 class NameServerData:
-    """One name server; its settings are None where it does not answer, and ``problem`` says why."""
+    """One name server; settings are None if it does not answer, then ``problem`` has the reason."""
 
     name_server: NameServerRow
     settings: tuple[NameServerSetting, ...] | None
@@ -72,7 +72,7 @@ class NameServerData:
 
 
 async def name_server(call: Call) -> Page:
-    """One name server and its settings."""
+    """Show one name server and its settings."""
     row = _row(call)
     settings: tuple[NameServerSetting, ...] | None = None
     problem: str | None = None
@@ -93,12 +93,12 @@ async def name_server(call: Call) -> Page:
 
 
 def _row(call: Call) -> NameServerRow:
-    """The name server of the path. Raises NotFound."""
+    """Return the name server of the path. Raises NotFound."""
     address = call.path["address"]
     for row in call.cluster.snapshot.name_servers:
         if row.address == address:
             return row
-    raise NotFound(call.text("the console is given no name server %(address)s", address=address))
+    raise NotFound(call.text("the console has no name server %(address)s", address=address))
 
 
 # changes -----------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ async def _plan(call: Call, values: Values) -> Plan:
         before,
         (
             N_("%(key)s of name server %(address)s: %(old)s → %(new)s"),
-            call.text("Name servers do not tell each other: the others stay as they are."),
+            call.text("Name servers do not replicate settings: the others do not change."),
         ),
         ("updateNamesrvConfig", "-n", row.address),
         address=row.address,
@@ -128,7 +128,7 @@ async def _set(call: Call, values: Values, session: Caller) -> list[Outcome]:
     row = _row(call)
     key = values["key"]
     note = await Admin(session).update_name_server_config(row.address, {key: values["value"] or ""})
-    text = call.text("%(key)s is changed", key=key) + (f" ({note})" if note else "")
+    text = call.text("%(key)s changed", key=key) + (f" ({note})" if note else "")
     return [Outcome(row.address, True, text, f"/name-servers/{call.path['address']}")]
 
 
@@ -141,7 +141,7 @@ ROUTES = (
         "/name-servers",
         name_servers,
         Permission.READ,
-        N_("The name servers: whether they answer, and agree on the brokers."),
+        N_("The name servers: whether they answer, and whether their brokers match."),
         menu=N_("Name servers"),
         data=NameServersData,
     ),

@@ -1,4 +1,4 @@
-"""The change of one setting of a server, by its name: its form, its check, what its plan says."""
+"""The change of one setting of a server, by its name: form, check and plan."""
 
 from mq.client.operations import masking
 from mq.daemons.console.call import Call
@@ -13,12 +13,12 @@ QUERY = (Query("key", about=N_("The setting to fill in.")),)
 
 
 async def initial(call: Call) -> Values:
-    """The setting that the address names, its value to be written."""
+    """Return the setting of the address, with an empty new value."""
     return {"key": call.query.get("key") or "", "value": None}
 
 
 def check(call: Call, values: Values) -> None:
-    """Raises BadField for what would be more than one setting."""
+    """Raises BadField for names and values that would set several settings."""
     for name in ("key", "value"):
         if any(sign in (values[name] or "") for sign in "\r\n"):
             raise BadField(name, call.text("expected one line"))
@@ -34,9 +34,11 @@ def plan(
     command: tuple[str, ...],
     **names: object,
 ) -> Plan:
-    """What changes, secrets masked. Of the `lines` the first is a text for the catalogue with
-    %(key)s, %(old)s, %(new)s and `names`, the second says who else is told; `-k` and `-v` are added
-    to the `command` behind its first three words."""
+    """Return the plan of a change, secrets masked.
+
+    The first of the `lines` is a key of the catalogue with %(key)s, %(old)s, %(new)s and `names`,
+    the second describes the effect on other servers; `-k` and `-v` are inserted after the first
+    three words of the `command`."""
     key, value = values["key"], values["value"] or ""
     secret = masking.is_secret(key, before) or masking.is_secret(key, value)
     old, new = (masking.MASK, masking.MASK) if secret else (before, value)

@@ -1,4 +1,4 @@
-"""The first page of a cluster: what is wrong, how much goes through, who is behind, disks."""
+"""The first page of a cluster: problems, rates, lag, disks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,18 +11,18 @@ from mq.daemons.console.collector.snapshot import ClusterRow, Problem
 from mq.daemons.console.route import N_, Event, Page, Permission, Route, Sheet, Stream
 
 TOP = 10
-#: A page that is followed is told of news at most so often, in s.
+# The minimum interval of events for a page with live updates, in s.
 NEWS_SECONDS = 5.0
 _CHARTED = 5  # groups
 
-# What a check-up's findings are about, by their checks: a user sees those of what he may see.
+# The subjects of findings by their checks: users see the findings of subjects that they may see.
 _OF_GROUPS = frozenset(("lag", "members", "subscription", "dead-letter"))
 _OF_TOPICS = frozenset(("topic", "route", "permission", "queues"))
 
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """What is wrong, as `mq doctor` tells it."""
+    """A problem, as in `mq doctor`."""
 
     severity: str
     check: str
@@ -34,7 +34,7 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class TopTopic:
-    """A topic that much comes into."""
+    """A topic with a high incoming rate."""
 
     topic: str
     in_rate: float | None
@@ -44,7 +44,7 @@ class TopTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopGroup:
-    """A group that much waits for."""
+    """A group with a high lag."""
 
     group: str
     lag: int | None
@@ -57,7 +57,7 @@ class TopGroup:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """How full the fullest disk of a broker is, 0 to 1."""
+    """The usage of a broker's fullest disk, 0 to 1."""
 
     broker: str
     id: int
@@ -68,7 +68,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much there is of each."""
+    """The number of each kind."""
 
     brokers: int
     silent_brokers: int
@@ -81,14 +81,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A cluster at a glance. Times in ms since 1970."""
+    """A cluster at a glance. Times are in ms since 1970."""
 
     at: int | None
     counts: Counts
     in_rate: float | None
     out_rate: float | None
     lag: int | None
-    findings: tuple[FindingRow, ...] | None  # None: not looked at yet
+    findings: tuple[FindingRow, ...] | None  # None: not checked yet
     findings_at: int | None
     problems: tuple[Problem, ...]
     clusters: tuple[ClusterRow, ...]
@@ -100,7 +100,7 @@ class Overview:
 
 
 async def overview(call: Call) -> Page:
-    """What is wrong, how much goes through, who is behind."""
+    """Show problems, rates and lag."""
     snapshot = call.cluster.snapshot
     topics = [one for one in snapshot.topics if call.sees_topic(one.name)]
     groups = [one for one in snapshot.groups if call.sees_group(one.name)]
@@ -110,10 +110,10 @@ async def overview(call: Call) -> Page:
     late = sorted((one for one in groups if one.lag), key=lambda one: (-(one.lag or 0), one.name))
     lags = [one.lag for one in groups if one.lag is not None]
     rates = await drawn(
-        call, "rates", call.text("Messages a second"), call.text("messages/s"), _rates(call)
+        call, "rates", call.text("Messages per second"), call.text("messages/s"), _rates(call)
     )
     behind = await drawn(
-        call, "lags", call.text("Messages that wait"), call.text("messages"),
+        call, "lags", call.text("Lag"), call.text("messages"),
         [ChartLine(one.name, "group", one.name, "lag") for one in late[:_CHARTED]],
     )  # fmt: skip
     top_groups = tuple(
@@ -220,7 +220,7 @@ def _sum(values: list[float | None]) -> float | None:
 
 
 async def news(call: Call) -> AsyncIterator[Event]:
-    """Tells that there are newer figures: the page fetches its parts again."""
+    """Report newer data: the page fetches its parts again."""
     collector = call.cluster.collector
     snapshot = collector.snapshot
     while True:
@@ -234,10 +234,10 @@ ROUTES = (
         "/",
         overview,
         Permission.READ,
-        N_("What is wrong, how much goes through, who is behind."),
+        N_("Problems, rates, and groups with a lag."),
         query=(SPAN,),
         data=Overview,
         menu=N_("Overview"),
     ),
-    Stream("/news", news, Permission.READ, N_("Tells when there are newer figures.")),
+    Stream("/news", news, Permission.READ, N_("Sends an event when there is newer data.")),
 )

@@ -1,7 +1,7 @@
 """Producers: those that brokers list, and those of one group at the brokers of a topic.
 
-Brokers know who is connected, not what a client sends to: of a topic they cannot tell its
-producers, only who could be one (GET_PRODUCER_CONNECTION_LIST is of a group, whatever the topic).
+Brokers know the connected clients, not the topics that they send to: for a topic they return
+possible producers (GET_PRODUCER_CONNECTION_LIST takes a group and ignores the topic).
 """
 
 import asyncio
@@ -35,8 +35,10 @@ COLUMNS: Mapping[str, Callable[[ProducerRow], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Producers:
-    """``asked`` is whether brokers were asked for one group (204), else what they list (328).
-    ``silent_brokers`` do not list producers, so some may be missing."""
+    """``asked`` is whether brokers were queried for one group (204), else their lists are shown
+    (328).
+
+    ``silent`` are brokers that do not list producers, so some may be missing."""
 
     at: int | None
     asked: bool
@@ -48,7 +50,7 @@ class Producers:
 
 
 async def show(call: Call) -> Page:
-    """The producers that the snapshot has, or those of a group that brokers are asked for."""
+    """List the producers of the snapshot, or those of a group, queried from brokers."""
     group, topic = call.query["group"], call.query["topic"]
     snapshot = call.cluster.snapshot
     problems: tuple[MissingPart, ...] = ()
@@ -82,7 +84,7 @@ async def show(call: Call) -> Page:
 
 
 async def _brokers_of(call: Call, topic: str) -> set[str]:
-    """The addresses of the brokers of a topic. Raises NotFound, Forbidden."""
+    """Return the addresses of the brokers of a topic. Raises NotFound, Forbidden."""
     if not call.sees_topic(topic):
         raise Forbidden(call.text("You may not do this."))
     known = call.cluster.snapshot.topic(topic)
@@ -99,7 +101,7 @@ async def _brokers_of(call: Call, topic: str) -> set[str]:
 async def _of_group(
     call: Call, group: str, topic: str
 ) -> tuple[list[ProducerRow], tuple[MissingPart, ...]]:
-    """The producers of a group at all brokers, or at those of a topic."""
+    """Return the producers of a group at all brokers, or at those of a topic."""
     if not call.sees_group(group):
         raise Forbidden(call.text("You may not do this."))
     names = asked.heads(call)
@@ -119,13 +121,13 @@ async def _of_group(
             brokers = (*(found[key].brokers if key in found else ()), address)
             what = (client.address, client.language, client.version, brokers, call.now)
             found[key] = ProducerRow(group, client.client_id, *what)
-    return list(found.values()), asked.silent(_worth_telling(failed, names), names)
+    return list(found.values()), asked.silent(_other_failures(failed, names), names)
 
 
-def _worth_telling(
+def _other_failures(
     failed: Mapping[str, MQError], names: Mapping[str, BrokerRow]
 ) -> dict[str, MQError]:
-    """Without the brokers that say that they have no such group."""
+    """Return the failures without those of brokers that do not know the group."""
     return {at: error for at, error in failed.items() if not isinstance(error, NoneThere)}
 
 
@@ -134,10 +136,10 @@ ROUTES = (
         "/producers",
         show,
         Permission.READ,
-        N_("The producers that are connected, by group."),
+        N_("The connected producers, by group."),
         query=(
             *lists.queries(COLUMNS, "group"),
-            Query("group", text, "", N_("Ask the brokers for this producer group.")),
+            Query("group", text, "", N_("Ask brokers for this producer group.")),
             Query("topic", text, "", N_("Only at the brokers of this topic.")),
         ),
         menu=N_("Producers"),

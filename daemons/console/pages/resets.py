@@ -1,4 +1,4 @@
-"""Sending a group to other offsets of a topic, from the topic's page or the group's."""
+"""Setting a group to other offsets of a topic, from the page of the topic or of the group."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,13 +20,13 @@ from mq.protocol.bodies import MessageQueue
 FIELDS = (
     Field(
         "to",
-        N_("Go on from"),
+        N_("Continue at"),
         "choice",
         required=True,
         choices=(
             ("time", N_("a time")),
             ("earliest", N_("the oldest message")),
-            ("latest", N_("the end: skip what waits")),
+            ("latest", N_("the end: skip the lag")),
             ("offset", N_("an offset of one queue")),
         ),
     ),
@@ -36,44 +36,44 @@ FIELDS = (
         N_("Broker"),
         "choice",
         choices=asked.master_names,
-        help=N_("With a queue: only there. Empty: all queues."),
+        help=N_("With a queue: only at this broker. Empty: all queues."),
     ),
     Field("queue", N_("Queue"), "integer"),
     Field("offset", N_("Offset"), "integer", help=N_("For “an offset”.")),
-    Field("back", N_("Only go back, skip nothing"), "flag"),
+    Field("back", N_("Only move back, skip nothing"), "flag"),
     Field(
         "offline",
-        N_("Set the offsets at the brokers only"),
+        N_("Set only the offsets at the brokers"),
         "flag",
-        help=N_("Consumers that run overwrite them: stop them before."),
+        help=N_("Running consumers overwrite them: stop them first."),
     ),
 )
 
 
 def check(call: Call, values: Values) -> None:
-    """Raises BadField for values that do not go together, Forbidden for who may not."""
+    """Raises BadField for values that cannot be combined, Forbidden without permission."""
     topic, group = subjects(call, values)
     needs = Permission.OPERATE
     if not (call.may(needs, topic=topic) and call.may(needs, group=group)):
         raise Forbidden(call.text("You may not do this."))
     one_queue = values["broker"] is not None or values["queue"] is not None
     if one_queue and (values["broker"] is None or values["queue"] is None):
-        raise BadField("queue", call.text("A broker and a queue belong together."))
+        raise BadField("queue", call.text("A broker and a queue must be given together."))
     if values["to"] == "offset" and (not one_queue or values["offset"] is None):
         raise BadField("offset", call.text("An offset needs a broker, a queue and the offset."))
     if values["to"] == "time" and values["time"] is None:
-        raise BadField("time", call.text("Which time?"))
+        raise BadField("time", call.text("Missing time."))
     for name in ("queue", "offset"):
         if values[name] is not None and values[name] < 0:
-            raise BadField(name, call.text("This cannot be below 0."))
+            raise BadField(name, call.text("This must not be below 0."))
     if one_queue and values["offline"]:
-        raise BadField("offline", call.text("This goes with all queues only."))
+        raise BadField("offline", call.text("This is only possible for all queues."))
     if one_queue and values["back"]:
-        raise BadField("back", call.text("This goes with all queues only."))
+        raise BadField("back", call.text("This is only possible for all queues."))
 
 
 def subjects(call: Call, values: Values) -> tuple[str, str]:
-    """The topic and the group: of the address, or of the form."""
+    """Return the topic and the group, from the address or the form."""
     return (
         call.path.get("topic") or values["topic"],
         call.path.get("group") or values["group"],
@@ -88,7 +88,9 @@ def _wanted(call: Call, values: Values) -> OffsetReset:
 
 
 async def plan(call: Call, values: Values) -> Plan:
-    """Each queue with its old and its new offset, and how many are skipped or come again."""
+    """Plan each queue with its old and new offset, and the numbers of skipped and repeated
+    messages.
+    """
     wanted = _wanted(call, values)
     if values["queue"] is not None:
         queue = MessageQueue(wanted.topic, values["broker"], values["queue"])
@@ -104,16 +106,18 @@ async def plan(call: Call, values: Values) -> Plan:
     skipped, again = sum(row.skipped for row in rows), sum(row.again for row in rows)
     lines = (
         call.text(
-            "Group %(group)s goes on elsewhere in topic %(topic)s, in %(count)s queues.",
+            "Group %(group)s moves to other offsets in topic %(topic)s, in %(count)s queues.",
             group=wanted.group,
             topic=wanted.topic,
             count=len(rows),
         ),
-        call.text("%(count)s messages are skipped: it never consumes them.", count=skipped),
-        call.text("%(count)s messages come again.", count=again),
+        call.text("%(count)s messages are skipped: the group never consumes them.", count=skipped),
+        call.text("%(count)s messages are delivered again.", count=again),
         *(f"{one.subject}: {one.text}" for one in problems),
     )
-    warning = call.text("What is skipped does not come back by itself.") if skipped else ""
+    warning = (
+        call.text("Skipped messages are not delivered again automatically.") if skipped else ""
+    )
     table = Sheet(
         tuple(
             call.text(name)
@@ -156,7 +160,7 @@ def _address(call: Call, values: Values) -> str:
 
 
 async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """Tell the consumers, or set the offsets where nobody is connected; a result by queue."""
+    """Notify the consumers, or set the offsets if none is connected; a result per queue."""
     wanted = _wanted(call, values)
     admin = Admin(session)
     if values["queue"] is not None:
@@ -176,7 +180,7 @@ async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
         if values["offline"]:
             moved, failures = await reset.at_brokers(admin, wanted)
         else:
-            # As in the preview, where nobody can answer that no consumer is there.
+            # As in the preview: only online consumers can answer that no consumer is there.
             moved, failures, *_ = await reset.all_queues(admin, wanted, pretending=True)
     except MQError as error:
         return asked.raised(error, asked.heads(call))
@@ -187,5 +191,5 @@ async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
 
 
 def _outcome(call: Call, row: reset.ResetOutcome) -> Outcome:
-    text = call.text("goes on from %(offset)s", offset=row.offset)
+    text = call.text("continues at %(offset)s", offset=row.offset)
     return Outcome(f"{row.broker_name} {row.queue_id}", True, text)

@@ -1,4 +1,4 @@
-"""What `/` finds: topics, groups, brokers, message ids, from the snapshot alone."""
+"""The results for `/`: topics, groups, brokers, message ids, from the snapshot alone."""
 
 import re
 from collections.abc import Iterable
@@ -11,25 +11,26 @@ from mq.daemons.console.route import N_, Page, Permission, Query, Route, Sheet
 from mq.daemons.console.template_filters import quoted
 
 MOST_FOUND = 50  # of each kind
-#: An id of an address and an offset (IPv4 or IPv6), or a unique one: hexadecimal, both.
+# An id of an address and an offset (IPv4 or IPv6), or a unique id: both are hexadecimal.
 _MESSAGE_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 _KINDS = ("topic", "group", "broker", "message")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """Something that the text may mean. ``path`` is below the cluster; ``note`` tells it apart."""
+    """A possible match of the text. ``path`` is below the cluster; ``note`` distinguishes it."""
 
     kind: str  # topic | group | broker | message
     name: str
     path: str
     note: str
-    rank: int  # 0 it is the name, 1 the name begins so, 2 a word in it, 3 within; later: 1 more
+    # 0 whole name, 1 start of the name, 2 start of a word, 3 within a word; later kinds: 1 more
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """``more`` is how many were left out."""
+    """``more`` is the number of omitted hits."""
 
     q: str
     found: tuple[SearchHit, ...]
@@ -37,7 +38,7 @@ class Search:
 
 
 async def show(call: Call) -> Page:
-    """All that may be meant, the likeliest first."""
+    """List all matches, the best first."""
     q = call.query["q"].strip()
     found = _all(call, q) if q else []
     found.sort(key=lambda one: (one.rank, _KINDS.index(one.kind), len(one.name), one.name))
@@ -62,7 +63,7 @@ def _all(call: Call, q: str) -> list[SearchHit]:
     found = []
     topics = ((row.name, row) for row in snapshot.topics if wanted in row.name.casefold())
     for name, topic in lists.seen_topics(call, topics, lambda item: item[0]):
-        # What is of a group, or the system's, comes one later than what users have made.
+        # Topics of a group or of the system rank one lower than those of users.
         rank = _rank(name, wanted) + (0 if topic.kind not in ("retry", "dlq", "system") else 1)
         found.append(SearchHit("topic", name, f"/topics/{quoted(name)}", topic.kind, rank))
     groups = ((row.name, row) for row in snapshot.groups if wanted in row.name.casefold())
@@ -102,7 +103,7 @@ ROUTES = (
         show,
         Permission.READ,
         N_("Topics, groups, brokers and message ids by a part of their names."),
-        query=(Query("q", text, "", N_("What to look for.")),),
+        query=(Query("q", text, "", N_("The text to search.")),),
         data=Search,
     ),
 )

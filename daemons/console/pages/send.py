@@ -1,4 +1,4 @@
-"""Sending a message that somebody writes into a form, or one like another."""
+"""Sending a message written in a form, or a copy of another message."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,20 +42,29 @@ MOST_BODY = 900_000  # characters: a form has room for 1 MB
 
 FIELDS = (
     Field("tag", N_("Tag")),
-    Field("keys", N_("Keys"), help=N_("With blanks between them.")),
+    Field("keys", N_("Keys"), help=N_("Separated by blanks.")),
     Field(
-        "properties", N_("Properties"), "lines", help=N_("A line each: name=value"), limit=32_767
+        "properties", N_("Properties"), "lines", help=N_("One per line: name=value"), limit=32_767
     ),
     Field("body", N_("Body"), "body", limit=MOST_BODY),
-    Field("form", N_("The body is"), "choice", choices=(("text", N_("text")), ("hex", N_("hex")))),
+    Field(
+        "form", N_("Form of the body"), "choice", choices=(("text", N_("text")), ("hex", N_("hex")))
+    ),
     Field("queue", N_("Queue"), help=N_("BROKER:QUEUE, or a broker; empty: any.")),
-    Field("ordering_key", N_("Ordering key"), help=N_("Messages of one key go to one queue.")),
-    Field("delay_level", N_("Delay level"), "integer", help=N_("1 is 1 s, 18 is 2 h by default.")),
+    Field(
+        "ordering_key", N_("Ordering key"), help=N_("Messages with the same key go to one queue.")
+    ),
+    Field(
+        "delay_level",
+        N_("Delay level"),
+        "integer",
+        help=N_("Default: level 1 is 1 s, level 18 is 2 h."),
+    ),
     Field(
         "deliver_at",
         N_("Deliver at"),
         "moment",
-        help=N_("Such as 2026-11-23 14:05; brokers of 5.x, and ours."),
+        help=N_("For example 2026-11-23 14:05; brokers of 5.x, and ours."),
     ),
 )
 
@@ -68,7 +77,7 @@ class Topics:
 
 
 async def choose(call: Call) -> Page | Redirect:
-    """The topic to send to."""
+    """Choose the topic to send to."""
     topic = call.query["topic"]
     if topic:
         return Redirect(f"/send/{quote(topic.strip(), safe='')}", Topics((topic.strip(),)))
@@ -82,7 +91,7 @@ async def choose(call: Call) -> Page | Redirect:
 
 
 def draft_of(call: Call, values: Values) -> Draft:
-    """What was written."""
+    """Return the message of the form."""
     return Draft(
         call.path["topic"],
         values["body"] or "",
@@ -98,7 +107,7 @@ def draft_of(call: Call, values: Values) -> Draft:
 
 
 async def initial(call: Call) -> Values:
-    """An empty form, or one with what the message at `like` (BROKER:QUEUE:OFFSET) has."""
+    """Return an empty form, or the content of the message at `like` (BROKER:QUEUE:OFFSET)."""
     like = call.query.get("like")
     if not like:
         return {"form": "text"}
@@ -135,13 +144,13 @@ def _is_own(name: str) -> bool:
 
 
 async def plan(call: Call, values: Values) -> Plan:
-    """What will be sent, and where to."""
+    """Plan what is sent, and to which queue."""
     topic = call.path["topic"]
     if not may_be_sent_to(topic):
-        raise BadQuery(call.text("Topic %(topic)s is the brokers' own.", topic=topic))
+        raise BadQuery(call.text("Topic %(topic)s is internal to brokers.", topic=topic))
     draft = draft_of(call, values)
     message = draft.message()
-    await call.caller.route(topic)  # brokers may make a topic that is not there as it is sent to
+    await call.caller.route(topic)  # brokers may create a missing topic on a send
     lines = [
         call.text(
             "Send a message of %(size)d bytes to topic %(topic)s.",
@@ -150,7 +159,9 @@ async def plan(call: Call, values: Values) -> Plan:
         )
     ]
     if draft.delay_level:
-        lines.append(call.text("Consumers get it after delay level %(n)d.", n=draft.delay_level))
+        lines.append(
+            call.text("Consumers receive it after delay level %(n)d.", n=draft.delay_level)
+        )
     rows = [(name, value) for name, value in sorted(message.all_properties().items())]
     command = ["sendMessage", "-t", topic, "-p", draft.body[:200]]
     if draft.keys:
@@ -166,7 +177,7 @@ async def plan(call: Call, values: Values) -> Plan:
 
 
 async def send(call: Call, values: Values, session: "Caller") -> list[Outcome]:
-    """Send it to the queue that it names or its content chooses: the same in the preview."""
+    """Send it to the queue of the form or of its content, so it is the same in the preview."""
     draft = draft_of(call, values)
     topic = draft.topic
     assert isinstance(session, Session)
@@ -176,7 +187,7 @@ async def send(call: Call, values: Values, session: "Caller") -> list[Outcome]:
         sent = await producer.send(draft.message(), queue)
     place = f"{sent.queue.broker_name}:{sent.queue.queue_id}"
     if draft.delay_level or draft.deliver_at is not None:
-        # The place is where it waits, and it gets another one when it is due.
+        # The position is temporary: the message gets another one when it is due.
         text = call.text("%(status)s at %(place)s, to be delivered later", status=str(sent.status),
                          place=sent.queue.broker_name)  # fmt: skip
         return [Outcome(sent.message_id, True, text, "/waiting")]
@@ -207,6 +218,6 @@ ROUTES = (
         plan,
         send,
         initial=initial,
-        query=(Query("like", about=N_("BROKER:QUEUE:OFFSET of a message to begin with")),),
+        query=(Query("like", about=N_("BROKER:QUEUE:OFFSET of a message to use as a template")),),
     ),
 )

@@ -1,4 +1,4 @@
-"""What changes of topics and of consumer groups have in common."""
+"""Shared by changes of topics and of consumer groups."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
@@ -20,12 +20,12 @@ CLUSTER = Field("cluster", N_("Cluster"), "choice", required=True, choices=asked
 ATTRIBUTES = Field(
     "attributes",
     N_("Other attributes"),
-    help=N_("Of RocketMQ 5: +key=value sets one, -key removes one, with commas."),
+    help=N_("RocketMQ 5: +key=value sets an attribute, -key removes it; separated by commas."),
 )
 
 
 def check_name(call: Call, values: Values, field: str, check: Callable[[str], object]) -> None:
-    """Refuse a name that none may have, or that the user may not make.
+    """Refuse an invalid name, or one that the user may not create.
 
     ``field`` is `topic` or `group`. Raises BadField and Forbidden.
     """
@@ -38,7 +38,7 @@ def check_name(call: Call, values: Values, field: str, check: Callable[[str], ob
 
 
 def first_cluster(call: Call, known: TopicRow | GroupRow | None) -> str:
-    """The cluster that a form begins with: one that has the subject; empty where there is none."""
+    """Return the default cluster of a form: one that has the subject; empty if none has."""
     homes = asked.clusters_of(call, known.brokers) if known else asked.clusters(call)
     return next(iter(homes), "")
 
@@ -48,7 +48,7 @@ async def settings_at(
     names: dict[str, BrokerRow],
     ask: Callable[[Admin, str], Coroutine[Any, Any, T]],
 ) -> tuple[dict[str, T], dict[str, MQError]]:
-    """What each broker says its settings are now, and why some do not, by address."""
+    """Return the current settings by broker address, and the failures."""
     return await cluster.outcomes(admin, names, cluster.within(asked.DEADLINE, ask))
 
 
@@ -62,7 +62,7 @@ def plan_new(
     overwritten: str,
     command: tuple[str, ...],
 ) -> Plan:
-    """The plan of creating a topic or a group: at which brokers, and what of its name is there.
+    """Plan the creation of a topic or a group: the brokers, and existing ones with the name.
 
     ``made`` is a line with the name, as ``%(field)s``, with ``%(count)s`` and ``%(brokers)s``;
     ``overwritten`` one with the ``%(brokers)s`` that have ``known``. Raises BadField.
@@ -78,6 +78,6 @@ def plan_new(
 def created(
     done: Iterable[str], failed: Iterable[str], names: dict[str, BrokerRow], text: str, link: str
 ) -> list[Outcome]:
-    """What became of creating something, broker by broker, with the way to it where it is."""
+    """Return the outcome of a creation per broker, with a link to the result."""
     there = [Outcome(one.target, True, one.text, link) for one in asked.done(done, names, text)]
     return [*there, *asked.failed(failed, names)]

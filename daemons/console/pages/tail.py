@@ -1,4 +1,4 @@
-"""A topic live: its messages as they come, for as long as somebody looks."""
+"""A topic live: its new messages, as long as the page is open."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,9 +33,9 @@ from mq.daemons.console.route import (
 )
 from mq.daemons.console.template_filters import moment_text, plain
 
-PAUSE_SECONDS = 0.2  # between two events: five a second are read by nobody
-MOST_AT_ONCE = 50  # messages of an event; the others are counted
-QUIET_SECONDS = 1.0  # without messages: the figures come all the same
+PAUSE_SECONDS = 0.2  # between two events: users cannot read more than five per second
+MOST_AT_ONCE = 50  # messages per event; the others are counted
+QUIET_SECONDS = 1.0  # without messages: the numbers are sent after this time
 QUERY = (
     Query("tag", about=N_('A tag, or several: "a || b"')),
     Query("sql", about=N_("An SQL92 expression over properties")),
@@ -53,7 +53,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest messages of a topic that match, before the first event."""
+    """The newest matching messages of a topic, before the first event."""
 
     topic: str
     messages: tuple[MessageRow, ...]
@@ -62,7 +62,7 @@ class Newest:
 
 
 async def choose(call: Call) -> Page | Redirect:
-    """The topic to follow."""
+    """Choose the topic to follow."""
     topic = call.query["topic"]
     if topic:
         return Redirect(f"/tail/{quote(topic.strip(), safe='')}")
@@ -75,7 +75,7 @@ async def choose(call: Call) -> Page | Redirect:
 
 
 def _full(call: Call) -> Call:
-    """The call with all that a search may ask for; raises Forbidden for who may not ask it."""
+    """Return the call with all parameters of a search. Raises Forbidden without permission."""
     if call.query["text"] or call.query["sql"]:
         check_bodies(call, call.path["topic"])
     return Call(
@@ -85,7 +85,7 @@ def _full(call: Call) -> Call:
 
 
 async def show(call: Call) -> Page:
-    """The newest messages, which a script adds to."""
+    """Show the newest messages; a script adds new ones."""
     topic = call.path["topic"]
     wanted = wanted_of(_full(call), topic)
     bodies = sees_bodies(call, topic)
@@ -107,7 +107,7 @@ async def show(call: Call) -> Page:
 
 
 async def events(call: Call) -> AsyncIterator[Event]:
-    """What comes, at most five times a second, with how much was dropped."""
+    """Yield new messages, at most five times per second, with the number of dropped ones."""
     topic = call.path["topic"]
     wanted = wanted_of(_full(call), topic)
     bodies = sees_bodies(call, topic)
@@ -116,7 +116,7 @@ async def events(call: Call) -> AsyncIterator[Event]:
     async with Tail(
         session_for(call, topic), wanted.choice, wanted.text, most=MOST_AT_ONCE
     ) as tail:
-        # What came before this, while nobody followed, is not among its messages: the page says so.
+        # Messages from before the connection are not among its messages: the page says so.
         yield Event(
             "messages", {"begins": True, "messages": [], "matched": 0, "dropped": 0, "rate": 0}
         )
@@ -136,7 +136,7 @@ async def events(call: Call) -> AsyncIterator[Event]:
 
 
 def _event_row(call: Call, hit: Hit, *, bodies: bool) -> dict[str, Any]:
-    """A message for the script, which puts it into the page as text; marks stand for what hides."""
+    """Return a message for the script, which inserts it as text; hidden characters are marked."""
     item = row(hit.message, hit.size, bodies=bodies)
     return {
         "stored": moment_text(item.store_time, call.zone),
@@ -167,7 +167,7 @@ ROUTES = (
         "/tail/{topic}",
         show,
         Permission.READ,
-        N_("A topic live; without script its newest messages."),
+        N_("A topic live; without script, its newest messages."),
         "topic",
         QUERY,
         seconds=20.0,
@@ -177,7 +177,7 @@ ROUTES = (
         "/tail/{topic}/events",
         events,
         Permission.READ,
-        N_("The messages of a topic as they come."),
+        N_("The messages of a topic as they arrive."),
         "topic",
         QUERY,
     ),

@@ -1,4 +1,4 @@
-"""Traces: who has sent a message and who has consumed it, of clients that write traces."""
+"""Traces: the producer and the consumers of a message, from clients that write traces."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A step in the picture: where it begins, how wide it is, and what it is called."""
+    """A step in the picture: its start, width and label."""
 
     left: int
     width: int
@@ -30,8 +30,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    """What traces say of an id or key. ``state`` is asked (nothing was looked for), found, none, or
-    no_topic; ``rows`` are those of `mq queryMsgTraceById`."""
+    """The traces of an id or key. ``state`` is asked (no search yet), found, none, or no_topic;
+    ``rows`` are those of `mq queryMsgTraceById`."""
 
     id: str
     trace_topic: str
@@ -42,13 +42,13 @@ class TraceResult:
 
 
 async def show(call: Call) -> Page:
-    """The steps of a message."""
+    """Show the steps of a message."""
     word = (call.query["id"] or "").strip()
     topic = call.query["topic"] or TRACE_TOPIC
     if not word:
         shown = TraceResult("", topic, "asked")
     else:
-        if topic != TRACE_TOPIC:  # any topic's messages would be read, as if they were traces
+        if topic != TRACE_TOPIC:  # messages of any topic would be read as if they were traces
             check_bodies(call, topic)
         found = await look_up(
             Admin(call.cluster.session),
@@ -57,7 +57,7 @@ async def show(call: Call) -> Page:
             begin=call.query["from"] or 0,
             end=call.query["to"] or 2**63 - 1,
         )
-        # Of what a user may not see his traces tell nothing.
+        # Traces of topics that the user may not see are omitted.
         seen = tuple(item for item in map(lambda one: _seen(call, one), found.messages) if item)
         topics = {name for item in seen for name in item.topics}
         rows = tuple(
@@ -89,21 +89,21 @@ async def show(call: Call) -> Page:
 
 
 def _seen(call: Call, item: Traced) -> Traced | None:
-    """The message with what the user may see; None for one of a topic that he may not."""
+    """Return the message with the parts that the user may see; None if its topic is hidden."""
     if not all(map(call.sees_topic, item.topics)):
         return None
     steps = tuple(
         step for step in item.steps if step.kind != "consumed" or call.sees_group(step.group)
     )
-    if not item.topics and not steps:  # of which topic it is nobody tells
+    if not item.topics and not steps:  # its topic is unknown
         return None
     return Traced(item.message_id, item.topics, item.keys, steps)
 
 
 def bars(steps: tuple[Step, ...]) -> tuple[Bar, ...]:
-    """The steps on one scale of time, from the first that says when it was to the end of the last.
+    """Return the steps on one time scale, from the first one with a time to the end of the last.
 
-    Old clients do not write when they consumed: their steps are left out of the picture.
+    Old clients do not record the time of consumption: their steps are not in the picture.
     """
     timed = [step for step in steps if step.begin > 0]
     if not timed:
@@ -125,10 +125,10 @@ ROUTES = (
         "/traces",
         show,
         Permission.READ,
-        N_("What traces say of a message, by its unique id or a key."),
+        N_("The traces of a message, by its unique id or a key."),
         query=(
             Query("id", about=N_("Unique id or key of a message")),
-            Query("topic", about=N_("Where traces are, if not in the usual topic")),
+            Query("topic", about=N_("Topic with the traces, if it is not the default")),
             Query("from", moment, about=N_("Traces stored then or later")),
             Query("to", moment, about=N_("Traces stored before then")),
         ),

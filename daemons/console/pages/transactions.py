@@ -1,4 +1,4 @@
-"""Open transactions: halves that nobody has committed or rolled back."""
+"""Open transactions: half messages that are neither committed nor rolled back."""
 
 import asyncio
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ MOST_SHOWN = 500
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """The open transactions of a broker: ``open`` is None where it does not tell, and with
-    ``is_all`` False there may be more. ``not_passed`` are halves that it has yet to pass."""
+    """The open transactions of a broker: ``open`` is None if it did not report them, and if
+    ``is_all`` is False there may be more. ``not_passed`` are halves that it has yet to pass."""
 
     broker_name: str
     open: int | None
@@ -34,7 +34,7 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactionsPage:
-    """Open transactions, the oldest first, and how many there are by broker."""
+    """Open transactions, the oldest first, and their number per broker."""
 
     brokers: tuple[BrokerRow, ...]
     transactions: tuple[OpenTransaction, ...]
@@ -42,7 +42,7 @@ class OpenTransactionsPage:
 
 
 async def show(call: Call) -> Page:
-    """The transactions that are open."""
+    """List the open transactions."""
     admin = Admin(call.cluster.session)
     brokers = await masters(call)
     async with turn(call.cluster):
@@ -59,7 +59,7 @@ async def show(call: Call) -> Page:
     shown = tuple(seen[:MOST_SHOWN])
     return Page(
         "messages/transactions.html",
-        call.text("OpenTransactionsPage transactions"),
+        call.text("Open transactions"),
         OpenTransactionsPage(tuple(map(_row, found)), shown, len(shown)),
         sheet=Sheet(
             ("broker", "messageId", "topic", "group", "bornTime", "checks", "keys", "halfOffset"),
@@ -84,7 +84,7 @@ ROUTES = (
         "/transactions",
         show,
         Permission.READ,
-        N_("Transactions that are open: how many, the oldest, how often each was checked."),
+        N_("Open transactions: their number, the oldest, and the checks of each."),
         menu=N_("Transactions"),
         seconds=SECONDS,
         data=OpenTransactionsPage,

@@ -1,4 +1,4 @@
-"""What waits at brokers to be delivered later: delayed messages, and timed ones."""
+"""Messages that brokers deliver later: delayed and timed ones."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -17,7 +17,9 @@ SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class WaitingMessages:
-    """What waits, by broker. ``failures`` has a line for each broker that does not tell."""
+    """Delayed messages, by broker. ``failures`` has a line for each broker that did not report
+    them.
+    """
 
     delayed: tuple[Level, ...]
     timed: tuple[TimedMessages, ...]
@@ -26,8 +28,9 @@ class WaitingMessages:
 
 
 async def masters(call: Call) -> dict[str, str]:
-    """Addresses of the brokers that have what waits, by name: of the snapshot, or as the name
-    server has them where nothing was collected yet."""
+    """Return the addresses of the brokers with delayed messages, by name.
+
+    They are from the snapshot, or from the name server before the first snapshot."""
     found = {row.name: row.address for row in call.cluster.snapshot.brokers if row.id == MASTER_ID}
     if found:
         return found
@@ -40,8 +43,8 @@ async def masters(call: Call) -> dict[str, str]:
 
 
 async def show(call: Call) -> Page:
-    """Delayed and timed messages."""
-    # Topics of messages are read, bodies are not shown: this needs no right to them.
+    """List delayed and timed messages."""
+    # Topics of messages are read and no bodies are shown, so this needs no permission for bodies.
     admin = Admin(call.cluster.session)
     brokers = await masters(call)
 
@@ -59,7 +62,7 @@ async def show(call: Call) -> Page:
     failures = tuple(line for _, _, line in found if line)
     return Page(
         "messages/waiting.html",
-        call.text("Messages that wait"),
+        call.text("Lag"),
         WaitingMessages(levels, timers, len(brokers), failures),
         sheet=Sheet(
             ("broker", "level", "delayMillis", "waiting", "nextDue", "nextTopic"),
@@ -73,7 +76,7 @@ async def show(call: Call) -> Page:
 
 
 def _level(call: Call, item: Level) -> Level:
-    """Without the name of a topic that the user may not see."""
+    """Return the level without the name of a topic that the user may not see."""
     seen = item.next_topic is None or call.sees_topic(item.next_topic)
     return item if seen else replace(item, next_topic=None)
 
@@ -88,7 +91,7 @@ ROUTES = (
         "/waiting",
         show,
         Permission.READ,
-        N_("Delayed and timed messages that wait: how many, and when the next one is due."),
+        N_("Delayed and timed messages: their number, and when the next one is due."),
         menu=N_("Delayed"),
         seconds=SECONDS,
         data=WaitingMessages,

@@ -1,1 +1,1 @@
-"""Who may do what: accounts, sessions, tokens, and what every request has to pass."""
+"""Authentication and authorization: accounts, sessions, tokens, and the checks of every request."""

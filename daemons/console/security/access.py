@@ -1,7 +1,7 @@
-"""Who a request is from, and what it has to bring.
+"""The identity and the credentials of requests.
 
-A console without accounts serves its own machine, and whoever is there administers. From the moment
-that there is an account nobody is served without one, also when the file should vanish.
+A console without accounts serves its own machine only, and every local user is an administrator. As
+soon as an account exists, requests need one, even if the file disappears.
 """
 
 import logging
@@ -31,18 +31,18 @@ from mq.daemons.service import CannotStart
 
 log = logging.getLogger(__name__)
 
-# Refusals of one kind that are written down in a minute; the next line says how many were not. Each
-# account is a kind of its own: nobody hides tries at it behind a crowd of others.
+# Refusals of one kind that the audit records per minute; the next line counts the omitted ones.
+# Each account is a kind of its own, so attempts on others cannot hide those on it.
 REFUSALS_A_MINUTE = 200
-LOOK_SECONDS = 1.0  # between two looks whether the file of accounts has changed
-# Whoever sends one of these stands for somebody on another machine.
+LOOK_SECONDS = 1.0  # interval of checks for changes of the file of accounts
+# A client that sends one of these forwards requests of another machine.
 _PROXIED = ("x-forwarded-for", "x-forwarded-host", "forwarded", "via")
 
 
 class Access:
-    """Accounts, sessions and tokens of one console, as the frame asks for them.
+    """Accounts, sessions and tokens of one console, for the frame.
 
-    Raises CannotStart where the file of accounts cannot be used.
+    Raises CannotStart if the file of accounts cannot be used.
     """
 
     def __init__(self, settings: ConsoleSettings, audit: Audit) -> None:
@@ -59,7 +59,7 @@ class Access:
         self._path = config.users_path
         self._looked = clock.monotonic()
         self._fingerprint = self._look()
-        self._unusable = ""  # why the file cannot be used, as long as it cannot
+        self._unusable = ""  # why the file cannot be used, until it can
         try:
             self.accounts = accounts.read(self._path)
         except BadData as error:
@@ -76,14 +76,15 @@ class Access:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def reload(self) -> None:
-        """Read the accounts again; a file that cannot be used leaves those that there are, and is
-        tried again until it can be: what ails it may be its mode, or the files that are open."""
+        """Read the accounts again. If the file cannot be used, the present ones remain, and it is
+        tried
+        again until it can be: the cause may be its mode, or too many open files."""
         self._fingerprint = self._look()
         try:
             self.accounts = accounts.read(self._path)
         except BadData as error:
             if str(error) != self._unusable:
-                log.error("accounts stay as they were: %s", error, extra={"failure": "accounts"})
+                log.error("accounts are unchanged: %s", error, extra={"failure": "accounts"})
             self._unusable = str(error)
             return
         self._unusable = ""
@@ -101,7 +102,7 @@ class Access:
     # who --------------------------------------------------------------------------------------
 
     def visitor(self, request: Request, *, api: bool = False) -> Visitor:
-        """Who asks. Raises Refused for a token that is none."""
+        """Return the visitor. Raises Refused for an invalid token."""
         current = self._current()
         cookie = request.cookies.get(self.cookie_name(request), "")[:200]
         given = request.headers.get("authorization", "")
@@ -122,13 +123,13 @@ class Access:
         return Visitor(cookie or new_id(), None, fresh=not cookie)
 
     def still(self, visitor: Visitor) -> User | None:
-        """The user of a visitor who came some time ago, if they still may be here."""
+        """Return the user of an earlier visitor, if they still have access."""
         current = self._current()
         if visitor.user is None:
             return None
         if visitor.by_token:
             token = current.tokens.get(visitor.user.token)
-            if token is None or token.mark != visitor.mark:  # another one may have its name now
+            if token is None or token.mark != visitor.mark:  # another token may have its name now
                 return None
             expired = (token.expires or 2**63) <= clock.milliseconds()
             return None if expired else token.user(token=True)
@@ -140,7 +141,7 @@ class Access:
         return account.user()
 
     def user_now(self, user: User) -> User | None:
-        """The same user with what they may now, whether or not they are still here."""
+        """Return the same user with the present permissions, logged in or not."""
         current = self._current()
         if user is LOCAL:
             return None if self.guarded else LOCAL
@@ -151,8 +152,10 @@ class Access:
         return None if account is None else account.user()
 
     async def log_in(self, asked: RequestContext, name: str, password: str) -> str | None:
-        """Begin a session; what its cookie holds. None where name or password are wrong, or there
-        were too many tries: nobody is told which."""
+        """Begin a session; return the content of its cookie.
+
+        Returns None if the name or password is wrong or after too many attempts, without
+        distinction."""
         if not self.throttle.may_try(name, asked.client):
             return None
         account: Account | None = self._current().users.get(name)
@@ -173,7 +176,7 @@ class Access:
             self._tell(asked, "logout", {"user": user.name, "state": "done"})
 
     def refused(self, asked: RequestContext, problem: Problem) -> None:
-        """Have the audit tell of a refusal."""
+        """Record a refusal in the audit."""
         user = asked.visitor.user
         request = asked.request
         self._tell(
@@ -205,14 +208,14 @@ class Access:
 
     @property
     def untold(self) -> int:
-        """Refusals that are not in the audit yet, not even as a number."""
+        """Return the number of refusals that the audit does not contain yet."""
         return self._untold.total()
 
     def _is_account(self, name: str) -> bool:
         return name in self.accounts.users or name.removeprefix("token ") in self.accounts.tokens
 
     def _may_tell(self, kind: str) -> bool:
-        """Whether one more refusal may be written down: strangers must not fill the disk."""
+        """Return whether the audit may record one more refusal: clients must not fill the disk."""
         now = clock.monotonic()
         if now - self._minute >= 60.0:
             self._minute = now
@@ -223,17 +226,17 @@ class Access:
     # what requests bring ----------------------------------------------------------------------
 
     def cookie_name(self, request: Request) -> str:
-        """`__Host-` binds a cookie to this host, where the browser speaks TLS."""
+        """`__Host-` binds a cookie to this host, if the browser uses TLS."""
         return "__Host-mq" if request.url.scheme == "https" else "mq"
 
     def set_cookie(self, response: Response, visitor: Visitor, request: Request) -> None:
-        """Have the browser keep the visitor's id with a page, if it does not yet."""
+        """Send the visitor's id with a page, unless the browser has it."""
         kind = response.headers.get("content-type", "")
         if visitor.fresh and kind.startswith("text/html") and "set-cookie" not in response.headers:
             self.keep(response, visitor.id, request)
 
     def keep(self, response: Response, id: str, request: Request) -> None:
-        """Have the browser send this id from now on."""
+        """Let the browser send this id from now on."""
         response.set_cookie(
             self.cookie_name(request),
             id,
@@ -244,7 +247,7 @@ class Access:
         )
 
     def forget(self, response: Response, request: Request) -> None:
-        """Have the browser forget it."""
+        """Let the browser delete it."""
         response.delete_cookie(
             self.cookie_name(request),
             path="/",
@@ -254,33 +257,33 @@ class Access:
         )
 
     def to_login(self, asked: RequestContext) -> Response:
-        """The page to log in at, which leads back here."""
+        """Return a redirect to the login page, which leads back here."""
         query = asked.request.url.query
         here = asked.path + (f"?{query}" if query else "")
         prefix = self.settings.console.path_prefix
         return RedirectResponse(f"{prefix}/login?next={quote(here, safe='')}", 303)
 
     def check_origin(self, request: Request) -> None:
-        """Raises Refused for a request that a page of somebody else has sent."""
-        # A browser says so itself, and no page can; behind a proxy that asks for another Host it is
-        # what can be relied on.
+        """Raises Refused for a request from a page of another site."""
+        # The browser reports this itself, and pages cannot change it; it is reliable even with a
+        # proxy that changes the Host.
         site = request.headers.get("sec-fetch-site", "")
         if site == "same-origin":
             return
         if site:
-            raise Refused(403, "this was sent by a page of another site")
+            raise Refused(403, "the request is from a page of another site")
         origin = request.headers.get("origin")
         if origin is None:
-            raise Refused(403, "a form has to say where it comes from (Origin)")
+            raise Refused(403, "the request has no Origin header")
         found = urlsplit(origin)
         if (found.scheme, found.netloc) != (request.url.scheme, request.headers.get("host", "")):
-            raise Refused(403, "this was sent by a page of another site")
+            raise Refused(403, "the request is from a page of another site")
 
     async def json_body(self, asked: RequestContext, most: int) -> dict[str, Any]:
-        """The object that a program has sent. Raises Refused.
+        """Return the object that a program has sent. Raises Refused.
 
-        A browser would ask first whether it may send JSON to another site, and we never say so;
-        what comes with a session has to say where it comes from all the same.
+        Browsers ask first whether they may send JSON to another site, and the console never allows
+        it; requests with a session must state their origin anyway.
         """
         request = asked.request
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -291,18 +294,18 @@ class Access:
             self.check_origin(request)
         body = await request.body()
         if len(body) > most:
-            raise Refused(413, "this is too large")
+            raise Refused(413, "the body is too large")
         try:
             found = orjson.loads(body or b"{}")
         except orjson.JSONDecodeError:
-            raise Refused(400, "this is not JSON") from None
+            raise Refused(400, "the body is not JSON") from None
         if not isinstance(found, dict):
             raise Refused(400, "expected a JSON object")
         return found
 
 
 def _is_of_page(request: Request) -> bool:
-    """Whether a page that stays open has sent this by itself: nobody need be there."""
+    """Return whether an open page has sent this by itself, without a user's action."""
     return (
         request.headers.get("x-requested-with") == "mq"
         or request.headers.get("accept") == "text/event-stream"

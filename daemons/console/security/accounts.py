@@ -1,4 +1,4 @@
-"""Accounts and tokens: a file of JSON that only its owner reads.
+"""Accounts and tokens: a JSON file that only its owner can read.
 
     {"version": 1,
      "users":  {NAME: {"password": "$argon2id$…", "roles": {CLUSTER or "*": ROLE},
@@ -7,8 +7,8 @@
                        "expires": ms since 1970 or null}}}
 
 Commands write it (`mq console user`, `mq console token`); a console reads it again when it changes.
-Neither a password nor a token is in it: of a password there is what argon2id makes of it, of a
-token, which has 256 bits of chance, the SHA-256.
+It contains no passwords and no tokens: for a password it has the argon2id hash, for a token, which
+has 256 random bits, the SHA-256.
 """
 
 import base64
@@ -37,7 +37,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user with a password, or a token; ``secret`` is what is kept of either."""
+    """A user with a password, or a token; ``secret`` is the stored hash of either."""
 
     name: str
     secret: str
@@ -49,12 +49,12 @@ class Account:
 
     @property
     def mark(self) -> str:
-        """Another one when anything about the account is: sessions of before end then."""
+        """A value that changes with any change of the account, which ends earlier sessions."""
         content = repr((self.secret, sorted(self.roles.items()), self.topics, self.groups))
         return hashlib.sha256(f"{content}{self.read_only}".encode()).hexdigest()
 
     def user(self, *, token: bool = False) -> User:
-        """Who asks, when it is this one."""
+        """Return the user of this account."""
         name = f"token {self.name}" if token else self.name
         return User(
             name,
@@ -68,13 +68,13 @@ class Account:
 
 @dataclass(slots=True)
 class Accounts:
-    """What the file holds."""
+    """The content of the file."""
 
     users: dict[str, Account] = field(default_factory=dict)
     tokens: dict[str, Account] = field(default_factory=dict)
 
     def of_token(self, secret: str, now: int) -> Account | None:
-        """The token that this is, unless it has expired. ``now`` is in ms since 1970."""
+        """Return the account of a token, unless it has expired. ``now`` is in ms since 1970."""
         given = hashlib.sha256(secret.encode()).hexdigest()
         for token in self.tokens.values():
             if hmac.compare_digest(token.secret, given):
@@ -83,26 +83,26 @@ class Accounts:
 
 
 def new_token() -> tuple[str, str]:
-    """A token for its holder, and what is kept of it."""
+    """Return a new token for its holder, and the hash to store."""
     raw = base64.urlsafe_b64encode(random_ids.random_bytes(32)).rstrip(b"=").decode()
     token = TOKEN_PREFIX + raw
     return token, hashlib.sha256(token.encode()).hexdigest()
 
 
 def read(path: Path) -> Accounts:
-    """The accounts of a file; none where there is no file.
+    """Return the accounts of a file; none if the file is missing.
 
-    Raises BadData for one that cannot be read, or that others than its owner may write or read.
+    Raises BadData if it cannot be read, or if other users may read or write it.
     """
     try:
         with files.opened(path, os.O_RDONLY) as descriptor:
             if files.fstat(descriptor).st_mode & 0o077:
-                raise BadData(f"{path} is open to others: chmod 600 {path}")
+                raise BadData(f"{path} is accessible to other users: chmod 600 {path}")
             content = files.read(descriptor, MOST_BYTES + 1)
     except FileNotFoundError:
         return Accounts()
     except OSError as error:
-        raise BadData(f"{path} cannot be read: {error.strerror}") from error
+        raise BadData(f"cannot read {path}: {error.strerror}") from error
     try:
         found = orjson.loads(content)
         if found.get("version") != 1:
@@ -112,7 +112,7 @@ def read(path: Path) -> Accounts:
             {n: _account(n, one, "sha256") for n, one in found.get("tokens", {}).items()},
         )
     except (ValueError, TypeError, KeyError, AttributeError, InvalidRequest) as error:
-        raise BadData(f"{path} is not a file of accounts: {error}") from error
+        raise BadData(f"{path} is not an accounts file: {error}") from error
 
 
 def _account(name: str, one: Mapping[str, Any], secret: str) -> Account:
@@ -129,33 +129,35 @@ def _account(name: str, one: Mapping[str, Any], secret: str) -> Account:
 
 
 def checked_name(name: str) -> str:
-    """The name itself. Raises InvalidRequest for what cannot name an account."""
+    """Return the name. Raises InvalidRequest if it is not valid for an account."""
     if not NAME.fullmatch(name):
-        raise InvalidRequest(f"{name!r} cannot name an account: letters, digits, . _ @ and -")
+        raise InvalidRequest(
+            f"{name!r} is not a valid account name: use letters, digits, . _ @ and -"
+        )
     return name
 
 
 def checked_roles(roles: Mapping[str, str]) -> dict[str, str]:
-    """The roles themselves. Raises InvalidRequest for one that there is not."""
+    """Return the roles. Raises InvalidRequest for an unknown one."""
     for role in roles.values():
         if role not in ROLES:
-            raise InvalidRequest(f"{role!r} is no role: there are {', '.join(ROLES)}")
+            raise InvalidRequest(f"{role!r} is not a role: roles are {', '.join(ROLES)}")
     return dict(roles)
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[Accounts]:
-    """The accounts of a file, to be changed; they are written at the end, unless it raises.
+    """Return the accounts of a file for changes; they are written at the end, unless it raises.
 
-    Nobody else changes them meanwhile. Raises BadData and CannotWrite.
+    A lock excludes other writers meanwhile. Raises BadData and CannotWrite.
     """
     try:
         make_private_folder(path.parent)
         with files.locked_folder(path.parent):
             accounts = read(path)
             yield accounts
-            if not files.exists(path):  # write_atomically keeps the mode of what is there
-                # Whole or not at all: half a file is none that anybody may begin with.
+            if not files.exists(path):  # write_atomically keeps the mode of an existing file
+                # Written whole or not at all: a partial file would be unusable.
                 new = path.with_name(path.name + ".new")
                 files.remove(new)
                 with files.opened(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
@@ -164,13 +166,14 @@ def changing(path: Path) -> Iterator[Accounts]:
                     files.fsync(descriptor)
                 files.replace(new, path)
             write_atomically(path, written(accounts))
-            files.remove(path.with_name(path.name + ".bak"))  # it has what was just taken away
+            # it contains the data that was just removed
+            files.remove(path.with_name(path.name + ".bak"))
     except OSError as error:
-        raise CannotWrite(f"{path} cannot be written: {error.strerror}") from error
+        raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
 
 
 def written(accounts: Accounts) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     content = {
         "version": 1,
         "users": {n: _written(one, "password") for n, one in accounts.users.items()},
@@ -193,7 +196,7 @@ def _written(one: Account, secret: str) -> dict[str, Any]:
 
 
 def of_name(accounts: Mapping[str, Account], name: str, kind: str) -> Account:
-    """The account of this name. Raises NotFound."""
+    """Return the account of this name. Raises NotFound."""
     if name not in accounts:
         known = ", ".join(sorted(accounts)) or "there are none"
         raise NotFound(f"no {kind} {name!r} (known: {known})")

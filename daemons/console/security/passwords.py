@@ -1,6 +1,6 @@
-"""Passwords: argon2id, two at a time, in threads; the same work for names that there are not.
+"""Passwords: argon2id, two at a time, in threads; the same work for unknown names.
 
-One hash takes 64 MB and some 100 ms of a core: without a bound logins would be a way to stop us.
+One hash takes 64 MB and about 100 ms of a core: without a bound, logins could block the daemon.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ _HASHER = PasswordHasher()
 
 
 def hashed(password: str) -> str:
-    """What is kept of a password."""
+    """Return the stored hash of a password."""
     return _HASHER.hash(password)
 
 
 @cache
-def _nobodys() -> str:
-    """A hash that no password has: what is asked where there is no such user."""
+def _dummy_hash() -> str:
+    """Return a hash that no password has, for unknown users."""
     return _HASHER.hash(random_ids.random_bytes(32).hex())
 
 
@@ -43,12 +43,12 @@ class Passwords:
         self.hashes = 0
 
     async def fits(self, kept: str | None, password: str) -> bool:
-        """Whether the password is the one; None for ``kept`` takes as long, and is never."""
+        """Return whether the password matches; None for ``kept`` never does, and takes as long."""
         if len(password) > MOST:
             password = ""
         async with self._turns:
             self.hashes += 1
             if kept is None:
-                await asyncio.to_thread(lambda: _fits(_nobodys(), password))
+                await asyncio.to_thread(lambda: _fits(_dummy_hash(), password))
                 return False
             return await asyncio.to_thread(_fits, kept, password)

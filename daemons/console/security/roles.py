@@ -1,4 +1,4 @@
-"""Users as a request sees them: their role in each cluster, and which topics and groups."""
+"""Users in requests: their role in each cluster, and their topics and groups."""
 
 import re
 from collections.abc import Mapping
@@ -13,30 +13,31 @@ EVERY = "*"  # all clusters that are not named
 
 @lru_cache(maxsize=4096)
 def _pattern(text: str) -> re.Pattern[str]:
-    """`*` stands for any characters, `?` for one; all others for themselves."""
+    """Return the pattern: `*` matches any characters, `?` one; all others match themselves."""
     parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in text)
     return re.compile("".join(parts), re.DOTALL)
 
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:
-    """Whether one of the patterns is about this name."""
+    """Return whether one of the patterns matches this name."""
     return any(_pattern(one).fullmatch(name) for one in patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who asks. ``roles`` are names of roles by cluster, `*` for all others; a cluster
-    that has none is not there for the user. A topic of retries or dead letters is its group's."""
+    """The user of a request. ``roles`` are names of roles by cluster, `*` for all others; a cluster
+    without a role is hidden from the user. A topic of retries or dead letters belongs to its
+    group."""
 
     name: str
     roles: Mapping[str, str] = field(default_factory=dict)
     topics: tuple[str, ...] = ("*",)
     groups: tuple[str, ...] = ("*",)
     read_only: bool = False
-    token: str = ""  # the name of the token, where a program asks
+    token: str = ""  # the name of the token, for programs
 
     def permission(self, cluster: str) -> Permission | None:
-        """What the user may do in a cluster; None where it is not to be seen."""
+        """Return the user's permission in a cluster; None if the cluster is hidden."""
         role = self.roles.get(cluster, self.roles.get(EVERY, ""))
         found = ROLES.get(role)
         if found is not None and self.read_only:
@@ -44,7 +45,7 @@ class User:
         return found
 
     def may(self, cluster: str, needs: Permission, *, topic: str = "", group: str = "") -> bool:
-        """Whether the user may do this; of a topic or group, if one is named."""
+        """Return whether the user has the permission, for a topic or group if given."""
         has = self.permission(cluster)
         if has is None or has < needs:
             return False
@@ -58,5 +59,5 @@ class User:
         )
 
 
-#: Who asks a console without accounts, which only its own machine reaches.
+# The user of a console without accounts, which only its own machine can reach.
 LOCAL = User("local", {EVERY: "administrator"})

@@ -1,8 +1,7 @@
-"""Sessions of browsers: a table in memory, by the SHA-256 of what the cookie holds.
+"""Sessions of browsers: a table in memory, by the SHA-256 of the cookie's content.
 
-A session ends when it was not used for a while, after some hours at the latest, when its user logs
-out, and when anything about the account has changed. Its id is made when somebody logs in, and was
-never anybody's before.
+A session ends after some time without use, after some hours at the latest, at logout, and when the
+account has changed. Its id is created at login and was never used before.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ class _Session:
 
 
 class Sessions:
-    """The sessions there are. Times are in seconds."""
+    """The existing sessions. Times are in seconds."""
 
     def __init__(self, idle: float, longest: float) -> None:
         self._idle = idle
@@ -37,7 +36,9 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, account: Account) -> str:
-        """A new session; what the cookie shall hold. The oldest go where there are too many."""
+        """Begin a session; return the content of the cookie. The oldest ones end if there are too
+        many.
+        """
         now = clock.monotonic()
         own = [key for key, one in self._sessions.items() if one.user == account.name]
         for key in own[: max(0, len(own) - MOST_OF_USER + 1)]:
@@ -49,14 +50,14 @@ class Sessions:
         return id
 
     def user_of(self, id: str) -> str | None:
-        """The name of the session's user; None where it has ended."""
+        """Return the name of the session's user; None if it has ended."""
         found = self._alive(id)
         return None if found is None else found.user
 
     def fits(self, id: str, account: Account | None, *, use: bool) -> bool:
-        """Whether there is such a session of this account as it is now; it is over if not.
+        """Return whether the session belongs to this account in its present state; if not, it ends.
 
-        ``use`` says that somebody is there: a page that is followed live keeps none alive.
+        ``use`` means an action of the user: live updates do not keep a session alive.
         """
         found = self._alive(id)
         if found is None:
@@ -69,7 +70,7 @@ class Sessions:
         return True
 
     def end(self, id: str) -> None:
-        """Log out. Safe to call again."""
+        """Log out. Idempotent."""
         self._sessions.pop(_key(id), None)
 
     def _alive(self, id: str) -> _Session | None:

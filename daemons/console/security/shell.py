@@ -1,12 +1,12 @@
-"""What every request passes before anything looks at it, and what every answer gets.
+"""The checks before a request is processed, and the headers of every response.
 
-limits    so many at a time, so many bytes of a body; a request takes its place when its body is
-          complete, so one whose body does not come blocks nobody
-proxies   X-Forwarded-For and -Proto count from trusted addresses only
-hosts     a Host that is not ours is refused: a site could have its name lead to loopback
-path      stays quoted, as it came: a name within it may have slashes
-prefix    the path that a proxy has the console under is taken off
-headers   what tells browsers to load nothing from elsewhere, frame nothing, keep nothing
+limits    a maximum number of requests and of bytes in a body; a request counts when its body is
+          complete, so incomplete bodies block no others
+proxies   X-Forwarded-For and -Proto are used from trusted addresses only
+hosts     a foreign Host is refused: a site could resolve its name to the loopback address
+path      stays quoted: a name within it may contain slashes
+prefix    the path of the console at a proxy is removed
+headers   tell browsers to load nothing from other sites, and to allow no frames and no caching
 """
 
 import logging
@@ -29,7 +29,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_AT_ONCE = 100  # requests; streams have limits of their own
 MOST_BODY = 1024 * 1024
-#: Bytes of bodies that are not complete, of one address and of all.
+# Bytes of incomplete bodies, per address and in total.
 MOST_OF_ADDRESS = 8 * MOST_BODY
 MOST_OF_ALL = 64 * MOST_BODY
 
@@ -50,7 +50,7 @@ _NO_STORE = (b"cache-control", b"no-store")
 
 
 class Shell:
-    """The outermost of the console, around the frame."""
+    """The outermost layer of the console, around the frame."""
 
     def __init__(self, inner: Asgi, settings: ConsoleSettings) -> None:
         self._inner = inner
@@ -77,10 +77,10 @@ class Shell:
         self._believe_proxy(scope, headers)
         sending = _with_headers(send, secure=scope["scheme"] == "https")
         if not self._is_ours(headers.get(b"host", b"")):
-            await _answer(sending, 400, b"this console is not called so: see allowedHosts\n")
+            await _answer(sending, 400, b"unknown host: see allowedHosts\n")
             return
         if self._needs_tls and scope["scheme"] != "https":
-            await _answer(sending, 403, b"only through the proxy that speaks TLS\n")
+            await _answer(sending, 403, b"only through the proxy with TLS\n")
             return
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > MOST_BODY:
@@ -106,7 +106,7 @@ class Shell:
         await self._pass_on(scope, _given(body, receive), sending)
 
     async def _body(self, receive: Receive, address: str) -> bytes | None:
-        """The whole body; None where the peer ends the connection before. Raises _Refused."""
+        """Return the whole body; None if the client disconnects first. Raises _Refused."""
         parts: list[bytes] = []
         size = 0
         try:
@@ -148,15 +148,16 @@ class Shell:
         try:
             await self._inner(scope, receive, sending)
         except ClientDisconnect:
-            pass  # no client reads an answer
+            pass  # no client reads a response
         except Exception as error:
             if begun and isinstance(error, ConnectionError):
-                log.warning("request %s: the answer is not complete: %s", scope["mq.id"], error)
+                log.warning("request %s: the response is incomplete: %s", scope["mq.id"], error)
             else:
                 log.error("request %s failed", scope["mq.id"], exc_info=True)
             if begun:
-                raise ConnectionAbortedError from None  # of what was begun nobody knows the rest
-            text = f"the console has failed here: its log has more under {scope['mq.id']}\n"
+                # the client cannot know the rest of a partial response
+                raise ConnectionAbortedError from None
+            text = f"internal error: for details see the console's log, id {scope['mq.id']}\n"
             await _answer(send, 500, text.encode())
         finally:
             if counted:
@@ -170,16 +171,16 @@ class Shell:
         return name in self._hosts
 
     def _believe_proxy(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Take the address and scheme that the nearest trusted proxies tell."""
+        """Use the address and scheme that the nearest trusted proxies report."""
         client = scope.get("client")
         if client is None or not self._trusted or not is_in(client[0], self._trusted):
             return
         proto = headers.get(b"x-forwarded-proto", b"").decode("latin-1").strip().lower()
         if proto in ("http", "https"):
             scope["scheme"] = proto
-        # From the right: each proxy adds whom it was asked by. The first that is not trusted is
-        # the client; what stands left of it the client may have written itself.
-        # Each may have written a line of its own.
+        # From the right: each proxy appends the address of its client. The first untrusted one is
+        # the client, who may have written everything to its left.
+        # Each proxy may have added a header line of its own.
         lines = [v for n, v in scope["headers"] if n.lower() == b"x-forwarded-for"]
         told = b",".join(lines).decode("latin-1")
         for address in reversed([part.strip() for part in told.split(",") if part.strip()]):
@@ -191,7 +192,7 @@ class Shell:
 
 
 class _Refused(Exception):
-    """A body that is not taken."""
+    """A body that is refused."""
 
     def __init__(self, status: int, text: bytes) -> None:
         super().__init__(text)
@@ -200,7 +201,7 @@ class _Refused(Exception):
 
 
 def _given(body: bytes, receive: Receive) -> Receive:
-    """Gives the body, which was received already, and then whatever else comes."""
+    """Return a receive function for the received body and all later messages."""
     is_given = False
 
     async def given() -> MutableMapping[str, Any]:
@@ -214,7 +215,7 @@ def _given(body: bytes, receive: Receive) -> Receive:
 
 
 def _below(scope: Scope, prefix: str) -> bool:
-    """Take the prefix off the path; False where it is not there."""
+    """Remove the prefix from the path; return False if the path does not have it."""
     path = scope["path"]
     if path != prefix and not path.startswith(prefix + "/"):
         return False
@@ -246,7 +247,7 @@ def _with_headers(send: Send, *, secure: bool) -> Send:
 
 
 async def _drain(receive: Receive) -> None:
-    """Take what is still coming, or the answer would be lost with the connection; not for ever."""
+    """Read the remaining body within a limit, or the connection closes before the response."""
     left = 4 * MOST_BODY
     while left > 0:
         message = await receive()

@@ -1,12 +1,12 @@
-"""Tries to log in: after some that failed the next has to wait, longer each time.
+"""Failed logins: after several failures the next attempt has to wait, longer each time.
 
-    by address   five fail, then 1, 2, 4, ... 60 s to the next. An IPv6 network of 64 bits is one
-                 address: whoever has one address of it has all
-    by account   twenty fail, then 5 s between two, whatever addresses they come from; but not for
-                 an address that the account was logged in from before
+    by address   five failures, then 1, 2, 4, ... 60 s until the next attempt. An IPv6 network of 64
+                 bits counts as one address: its users control all of it
+    by account   twenty failures, then 5 s between two, from any addresses; except for an
+                 address that has logged in to the account before
 
-What has to wait does not reach the hash, and does not count. So who guesses from one address never
-keeps out the rightful user, who is elsewhere.
+An attempt that has to wait is not hashed and not counted. So an attacker at one address cannot lock
+out the user, who is at another one.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ FREE_OF_ACCOUNT = 20
 ACCOUNT_PAUSE = 5.0
 LONGEST_PAUSE = 60.0
 FORGET_SECONDS = 900.0
-MOST = 10_000  # addresses, accounts and pairs that are remembered
+MOST = 10_000  # the maximum number of remembered addresses, accounts and pairs
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Table(OrderedDict[str, _Tries]):
 
 
 class Throttle:
-    """Remembers tries that failed."""
+    """Remembers failed attempts."""
 
     def __init__(self) -> None:
         self._addresses = _Table()
@@ -51,8 +51,9 @@ class Throttle:
         self.turned_away = 0
 
     def may_try(self, account: str, address: str) -> bool:
-        """Whether a try may be made now. It counts as one that failed until it is told otherwise:
-        of many at the same time each is one."""
+        """Return whether an attempt may be made now. It counts as a failure until it succeeds, so
+        that
+        simultaneous attempts all count."""
         now = clock.monotonic()
         place, name = _network(address), account[:64]
         of_address, of_account = self._addresses.of(place, now), self._accounts.of(name, now)
@@ -71,8 +72,10 @@ class Throttle:
         return True
 
     def succeeded(self, account: str, address: str) -> None:
-        """The try was no failure: take it back. Those before it stay, or one who has an account
-        could guess the password of another one without ever having to wait."""
+        """Take back the failure of this attempt.
+
+        Earlier ones remain, so an attacker with an account cannot guess other passwords without
+        waiting."""
         now = clock.monotonic()
         place, name = _network(address), account[:64]
         self._addresses.of(place, now).failures -= 1

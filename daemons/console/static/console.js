@@ -1,5 +1,5 @@
-// What a page does beyond its HTML: keys, copying, the time zones, and following a cluster live.
-// Everything here adds to pages that work without it.
+// Functions of pages beyond their HTML: keys, copying, time zones, and live updates.
+// All pages work without this script.
 const body = document.body;
 const typing = (e) => e.target.closest("input, textarea, select, [contenteditable]");
 
@@ -27,7 +27,7 @@ document.addEventListener("click", (event) => {
     if (!open.contains(event.target)) open.open = false;
 });
 
-// A button beside each command that can be copied. Clipboards need a secure context.
+// Add a button next to each command that can be copied. Clipboards need a secure context.
 function addCopyButtons(root) {
   if (!navigator.clipboard) return;
   for (const code of root.querySelectorAll("[data-copy]")) {
@@ -45,15 +45,15 @@ function addCopyButtons(root) {
   }
 }
 
-// The browser's own time zone can be chosen; without script there is UTC.
+// The browser's own time zone can be selected; without script there is only UTC.
 const zones = document.querySelector("select[data-zones]");
 const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (zones && own && ![...zones.options].some((option) => option.value === own))
   zones.add(new Option(own, own));
 
 // <… data-live="ADDRESS OF A STREAM" data-parts="#a, #b">: at each event "changed" the parts of the page
-// are fetched again and put in place of those there are; unless somebody is at work in one of them.
-// A page that is hidden follows nothing. An event of another name goes to the element as a CustomEvent.
+// are fetched again and replaced, unless the user is working in one of them.
+// A hidden page has no stream. Other events are dispatched to the element as a CustomEvent.
 function follow(element) {
   let source = null;
   let busy = false;
@@ -113,5 +113,5 @@ function follow(element) {
 
 addCopyButtons(document);
 for (const element of document.querySelectorAll("[data-live]")) follow(element);
-// The menu is folded on narrow screens, where it would push the page away.
+// The menu is folded on narrow screens, where it would cover the page.
 if (matchMedia("(max-width: 48rem)").matches) document.querySelector(".side-fold")?.removeAttribute("open");

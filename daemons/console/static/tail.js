@@ -1,4 +1,4 @@
-// Puts messages that come into the table of a tail: as text, the newest first, so many at most.
+// Inserts new messages into the table of a tail: as text, the newest first, up to a maximum.
 const MOST = 500;
 const tail = document.getElementById("tail");
 const rows = tail?.querySelector("[data-tail-rows]");
@@ -27,7 +27,7 @@ function line(message) {
   return row;
 }
 
-// A stream that begins again (behind a pause, a hidden page, a cut connection) has a gap before it,
+// A stream that restarts (after a pause, a hidden page, a lost connection) has a gap before it,
 // and counts from 0 on.
 let begun = false;
 const before = { matched: 0, dropped: 0 };

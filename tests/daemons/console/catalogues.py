@@ -3,7 +3,7 @@
     python -m tests.daemons.console.catalogues
 
 The texts are taken from the sources and templates (Babel); a catalogue keeps its translations, and
-those of texts that are gone are dropped. A text without a translation is shown in English.
+those of removed texts are dropped. A text without a translation is shown in English.
 """
 
 import io
@@ -28,7 +28,7 @@ KEYWORDS |= {"number_text": (1, 2)}
 
 
 def texts(root: Path = ROOT) -> Catalog:
-    """Every text that a person reads, with the places it stands at."""
+    """Return every text for users, with its files."""
     found = Catalog(project="mq", fuzzy=False)
     for path in sorted(root.rglob("*")):
         if path.suffix not in (".py", ".html"):
@@ -47,7 +47,7 @@ def texts(root: Path = ROOT) -> Catalog:
 
 
 def catalogue(name: str) -> Catalog:
-    """The catalogue of a language, with all texts that there are now."""
+    """Return the catalogue of a language, with all present texts."""
     path = ROOT / "locales" / name / "LC_MESSAGES" / f"{locale.DOMAIN}.po"
     known = Catalog(locale=name, fuzzy=False)
     if path.exists():
@@ -59,11 +59,11 @@ def catalogue(name: str) -> Catalog:
 
 
 def files() -> Iterator[tuple[Path, bytes]]:
-    """Path and content of each file of the catalogues."""
+    """Yield path and content of each file of the catalogues."""
     for name in filter(None, locale.LANGUAGES.values()):
         folder = ROOT / "locales" / name / "LC_MESSAGES"
         made = catalogue(name)
-        # The time of the last run would make each run another file.
+        # The time of the last run would make the files differ in each run.
         made.creation_date = made.revision_date = datetime(2026, 1, 1, tzinfo=UTC)
         made.project, made.version, made.last_translator = "mq", "console", "the authors of mq"
         made.language_team = "the authors of mq"
@@ -71,7 +71,7 @@ def files() -> Iterator[tuple[Path, bytes]]:
         made.header_comment = f"# The console's texts in {name}. Written by `make translations`."
         text, compiled = io.BytesIO(), io.BytesIO()
         write_po(text, made, width=100, sort_output=True, include_lineno=False)
-        # Which release of Babel wrote it is nobody's concern.
+        # The release of Babel is irrelevant.
         lines = [one for one in text.getvalue().splitlines(True) if b"Generated-By" not in one]
         write_mo(compiled, made)
         yield folder / f"{locale.DOMAIN}.po", b"".join(lines)
@@ -79,7 +79,7 @@ def files() -> Iterator[tuple[Path, bytes]]:
 
 
 def is_current(path: Path, content: bytes) -> bool:
-    """Whether a file of a catalogue is as it would be written now."""
+    """Return whether a file of a catalogue is up to date."""
     if not path.exists():
         return False
     if path.suffix == ".po":
@@ -94,7 +94,7 @@ def is_current(path: Path, content: bytes) -> bool:
 
 
 def main() -> None:
-    """Write them where they are otherwise."""
+    """Write outdated ones."""
     for path, content in files():
         path.parent.mkdir(parents=True, exist_ok=True)
         if not is_current(path, content):

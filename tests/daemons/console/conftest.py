@@ -1,4 +1,4 @@
-"""What tests of the console share."""
+"""Fixtures for tests of the console."""
 
 from pathlib import Path
 

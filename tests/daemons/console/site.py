@@ -1,4 +1,4 @@
-"""A real console on port 0, beside a name server and a broker, and a browser without script."""
+"""A real console on port 0, with a name server and a broker, and a browser without script."""
 
 import asyncio
 import functools
@@ -34,8 +34,7 @@ PASSWORD = "correct horse battery"
 
 
 def settings_of(folder: Path, more: Mapping[str, str] = {}) -> ConsoleSettings:
-    """Those of a console for a machine that is busy with other tests: it takes longer than who
-    looks at a page waits."""
+    """Limits for a console on a machine that is busy with other tests, longer than for users."""
     patient = {"requestTimeoutMillis": "30000", "pageTimeoutMillis": "60000"}
     return ConsoleSettings.load(
         None, {"listenPort": "0", "dataPath": str(folder), **patient, **more}
@@ -44,9 +43,9 @@ def settings_of(folder: Path, more: Mapping[str, str] = {}) -> ConsoleSettings:
 
 @dataclass
 class Answer:
-    """What a console has answered."""
+    """A response of a console."""
 
-    url: str  # path and query that were asked for
+    url: str  # requested path and query
     status: int
     headers: list[tuple[str, str]]
     body: bytes
@@ -84,7 +83,7 @@ class Answer:
         ]
 
     def form(self, action: str = "", method: str = "post") -> Tag:
-        """The first form of <main>, or the first whose action begins so."""
+        """Return the first form of <main>, or the first with this start of the action."""
         main = self.soup.main or self.soup
         for found in main.find_all("form"):
             assert isinstance(found, Tag)
@@ -96,7 +95,7 @@ class Answer:
 
 
 def fields_of(form: Tag) -> list[tuple[str, str]]:
-    """What a browser would send of a form as it stands, without its buttons."""
+    """Return the fields that a browser would send of an unchanged form, without its buttons."""
     found = []
     for one in form.find_all(["input", "textarea", "select"]):
         name = one.get("name")
@@ -115,7 +114,7 @@ def fields_of(form: Tag) -> list[tuple[str, str]]:
 
 @dataclass
 class Browser:
-    """Asks a console as a browser without script does: it keeps cookies, and follows nothing."""
+    """A client like a browser without script: it keeps cookies, and follows no redirects."""
 
     host: str
     port: int
@@ -138,7 +137,7 @@ class Browser:
         headers: Mapping[str, str] | None = None,
         follow: bool = False,
     ) -> Answer:
-        """Ask for an address of the console, such as "/c/test/topics"."""
+        """Request an address of the console, such as "/c/test/topics"."""
         given = {"Host": f"{self.host}:{self.port}", "Accept-Encoding": "gzip"}
         given |= self.headers
         if self.cookies:
@@ -158,7 +157,7 @@ class Browser:
         return answer
 
     async def exchange(self, raw: bytes) -> bytes:
-        """Send bytes, and give all that comes until the other side closes."""
+        """Send bytes, and return all received ones until the other side closes."""
         reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         try:
             writer.write(raw)
@@ -177,13 +176,13 @@ class Browser:
                         self.cookies[key] = morsel.value
 
     def of_cluster(self, path: str) -> str:
-        """The address of a path of the cluster; of "/c/…" and the like themselves."""
+        """Return the address of a path of the cluster; "/c/…" and such are unchanged."""
         if path.startswith(("/c/", "/api/", "/login", "/logout", "/static", "/preferences")):
             return self.prefix + path
         return f"{self.prefix}/c/{self.cluster}{path}"
 
     async def get(self, path: str, *, follow: bool = False, **headers: str) -> Answer:
-        """A page: "/topics" of the cluster, or a whole path such as "/c/other/"."""
+        """Request a page: "/topics" of the cluster, or a whole path such as "/c/other/"."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.request("GET", self.of_cluster(path), headers=given, follow=follow)
 
@@ -195,7 +194,7 @@ class Browser:
         headers: Mapping[str, str] | None = None,
         follow: bool = True,
     ) -> Answer:
-        """Send a form as one of the console's pages does. The token has to be among the fields."""
+        """Send a form of a console's page. The token must be among the fields."""
         pairs = list(fields.items()) if isinstance(fields, Mapping) else list(fields)
         given = {
             "Content-Type": "application/x-www-form-urlencoded",
@@ -213,8 +212,9 @@ class Browser:
     async def submit(
         self, page: Answer, fields: Mapping[str, Any] | None = None, *, action: str = ""
     ) -> Answer:
-        """Fill in the form of a page and send it. A value of None leaves a field out, a list or
-        tuple gives it several times."""
+        """Fill in the form of a page and send it. A value of None omits a field, a list or tuple
+        sends it several times.
+        """
         form = page.form(action)
         pairs = [(n, v) for n, v in fields_of(form) if n not in (fields or {})]
         for name, value in (fields or {}).items():
@@ -227,7 +227,7 @@ class Browser:
     async def change(
         self, path: str, fields: Mapping[str, Any] | None = None, *, typed: str = ""
     ) -> Answer:
-        """Make a change as a person does: its form, its preview, its confirmation; the results."""
+        """Make a change with its form, its preview and its confirmation; return the results."""
         preview = await self.submit(await self.get(path), fields)
         assert preview.status == 200, preview.text
         return await self.submit(preview, {"typed": typed} if typed else {})
@@ -235,7 +235,7 @@ class Browser:
     async def api(
         self, path: str, given: Any = None, *, token: str = "", method: str = ""
     ) -> Answer:
-        """The same route for programs."""
+        """Request the same route for programs."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if given is not None:
             headers["Content-Type"] = "application/json"
@@ -248,7 +248,7 @@ class Browser:
         )
 
     async def log_in(self, name: str, password: str = PASSWORD, *, wanted: str = "") -> Answer:
-        """Log in by the form; the page that it leads to."""
+        """Log in with the form; return the next page."""
         page = await self.get("/login" + (f"?next={quote(wanted, safe='')}" if wanted else ""))
         return await self.submit(page, {"name": name, "password": password})
 
@@ -293,7 +293,7 @@ class EventReader:
 
 
 def parsed(url: str, raw: bytes) -> Answer:
-    """An answer of HTTP/1.1 whose connection was closed behind it."""
+    """A response of HTTP/1.1 whose connection was closed after it."""
     head, _, body = raw.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     headers = [(n.lower(), v.strip()) for n, _, v in (line.partition(":") for line in lines)]
@@ -313,14 +313,14 @@ def parsed(url: str, raw: bytes) -> Answer:
 
 @dataclass
 class Site(Browser):
-    """A console with its cluster, and a browser at it."""
+    """A console with its cluster, and a browser for it."""
 
     console: Console = field(kw_only=True)
     pair: Standalone = field(kw_only=True)
 
     @property
     def here(self) -> Cluster:
-        """The cluster as the console has it."""
+        """The console's object of the cluster."""
         return self.console.clusters[self.cluster]
 
     def browser(self) -> Browser:
@@ -335,7 +335,7 @@ class Site(Browser):
 
 
 class Consoles:
-    """Starts consoles whose data lie in a folder of the test: `async with console() as site:`."""
+    """Starts consoles with data in a folder of the test: `async with console() as site:`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -354,12 +354,12 @@ class Consoles:
         login: str = "",
         credentials: AccessKey | None = None,
     ) -> AsyncIterator[Site]:
-        """A console, by default beside a name server and a broker of its own.
+        """Start a console, by default with its own name server and broker.
 
         ``settings`` are the console's, ``broker`` the broker's. Each name in ``clusters`` is the
         same pair; those in ``read_only`` are not changed. ``routes`` are pages of the test.
         ``users`` are accounts by their names, with a role or more; all have `PASSWORD`. With
-        ``login`` the browser is that user's. With ``credentials`` it signs what it asks brokers.
+        ``login`` the browser is that user's. With ``credentials`` it signs its requests to brokers.
         """
         async with AsyncExitStack() as parts:
             if pair is None:
@@ -399,7 +399,7 @@ class Consoles:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have pages wait for brokers as long as a busy machine takes; a test of that says how long."""
+    """Set the time limit of pages for a busy machine; tests of the limit set their own."""
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{pages.__name__}.") and hasattr(module, "DEADLINE"):
             monkeypatch.setattr(module, "DEADLINE", 30.0)
@@ -407,18 +407,19 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def hashed() -> str:
-    """What is kept of `PASSWORD`, in a form that costs little to compare: it says itself how much
-    work it is. As much as the console's own hashes are has `cli/commands/test_console_accounts.py`.
+    """Return a cheap hash of `PASSWORD`, which contains its own cost.
+
+    `cli/commands/test_console_accounts.py` tests hashes with the console's cost.
     """
     return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
 
 def account(name: str, role: str = "administrator", **more: Any) -> Account:
-    """An account with `PASSWORD`; ``more`` are fields of it."""
+    """Return an account with `PASSWORD`; ``more`` are fields of it."""
     return Account(name, hashed(), **{"roles": {"*": role}, **more})
 
 
 def add_user(path: Path, name: str, given: str | Account) -> None:
-    """Put an account into the file, under a role or as it is."""
+    """Put an account into the file, with a role or unchanged."""
     with accounts.changing(path) as found:
         found.users[name] = account(name, given) if isinstance(given, str) else given

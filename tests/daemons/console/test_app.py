@@ -1,4 +1,4 @@
-"""The console as a daemon: what it tells, what it reads again, what ends with a page."""
+"""The console as a daemon: its logs and metrics, reloading, and the end of a request."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""The audit: what is in it, and that nothing is changed without it."""
+"""The audit: its content, and no change without it."""
 
 import asyncio
 import json
@@ -64,10 +64,10 @@ def test_without_the_audit_nothing_is_changed(
             site.console.audit.reopen()
             log = site.console.settings.console.audit_path
             log.unlink(missing_ok=True)
-            log.mkdir()  # as a full disk does, it keeps lines from being written
+            log.mkdir()  # like a full disk, it prevents the writing of lines
             refused = await site.submit(preview)
             assert refused.status == 503
-            assert "audit cannot be written" in refused.text
+            assert "cannot write the audit" in refused.text
             topics = (await Admin(site.here.session).topic_list()).topic_list
             assert "Orders" not in topics
 
@@ -106,7 +106,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(
     audit.note({"n": 3})
     audit.close()
     with (tmp_path / "audit").open("ab") as file:
-        file.write(b'{"n": 4')  # killed amid a line
+        file.write(b'{"n": 4')  # killed within a line
     again = Audit(tmp_path / "audit")
     again.note({"n": 5})
     found = search(tmp_path / "audit", lambda entry: True, 10)
@@ -134,7 +134,7 @@ def test_the_log_is_read_from_its_end_in_parts(
 def test_a_page_of_the_log_looks_at_so_much_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_reading, "MOST_BYTES", 50)
+    monkeypatch.setattr(audit_reading, "MAX_BYTES", 50)
     path = tmp_path / "audit"
     path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(1000)))
     found = search(path, lambda entry: entry["n"] == 0, 7)
@@ -176,7 +176,7 @@ def test_a_change_of_thousands_is_in_the_log_with_what_failed(tmp_path: Path) ->
     assert line.entry["state"] == "failed"
     assert line.entry["results"][0]["target"].startswith("letter 4000")
     assert "more: too long for a line" in line.entry["results"][-1]
-    assert audit.path.stat().st_size < audit_module.MOST_LINE
+    assert audit.path.stat().st_size < audit_module.MAX_LINE
 
 
 def test_a_file_is_not_closed_while_a_thread_has_to_do_with_it(
@@ -188,7 +188,7 @@ def test_a_file_is_not_closed_while_a_thread_has_to_do_with_it(
     def slowly(descriptor: int) -> None:
         waiting.set()
         go_on.wait()
-        os.fdatasync(descriptor)  # fails where the file was closed, or syncs another one
+        os.fdatasync(descriptor)  # fails if the file was closed, or syncs another one
         synced.append(os.fstat(descriptor).st_ino)
 
     monkeypatch.setattr(files, "fdatasync", slowly)
@@ -200,7 +200,7 @@ def test_a_file_is_not_closed_while_a_thread_has_to_do_with_it(
         written = audit.path.stat().st_ino
         audit.path.rename(tmp_path / "old.jsonl")
         audit.reopen()
-        audit.note({"what": "login"})  # not held up by the disk
+        audit.note({"what": "login"})  # not delayed by the disk
         go_on.set()
         await recording
         assert synced == [written]
@@ -241,7 +241,8 @@ def test_who_may_see_some_topics_alone_gets_their_own_lines(console: Consoles) -
             assert (await bob.get("/topics-of/Else")).status == 403
             page = await bob.get("/operations")
             assert "Payroll" not in page.text
-            assert "/topics-of/Else" not in page.text  # of no cluster: who asks from where
+            # without a cluster: the client and its address
+            assert "/topics-of/Else" not in page.text
             assert page.status == 200
 
     asyncio.run(main())

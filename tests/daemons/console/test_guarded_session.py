@@ -1,4 +1,4 @@
-"""Sessions below the pages: what they refuse, whoever asks."""
+"""Sessions below the pages: their refusals, for any caller."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ BROKER = "127.0.0.1:9"
 
 
 def refused(session: object, code: int, **fields: str) -> bool:
-    """Whether a request does not even go out."""
+    """Return whether a request was not sent."""
     try:
         session.request(BROKER, Command(code, dict(fields))).cancel()  # type: ignore[attr-defined]
     except Forbidden:
@@ -103,13 +103,13 @@ def test_no_connection_goes_to_an_address_that_is_refused(console: Consoles) -> 
     asyncio.run(main())
 
 
-# Fields that say something of a topic or group, but are not about one that is there to be guarded.
+# Fields about a topic or group that are not the guarded subject.
 _NO_SUBJECTS = {
-    *("a", "producerGroup", "c", "defaultTopic"),  # who sends; what a new topic is made like
+    *("a", "producerGroup", "c", "defaultTopic"),  # the sender; the template of a new topic
     *("defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms"),  # of an account
     *("topicSysFlag", "groupSysFlag", "topicFilterType", "defaultTopicQueueNums"),
     *("topicSeq", "maxTopicNum", "groupSeq", "maxGroupNum"),
-    "liteTopic",  # below the topic, which is named beside it
+    "liteTopic",  # below the topic, which is named in another field
 }
 
 
@@ -126,7 +126,7 @@ def test_each_field_that_names_a_topic_or_group_is_held_against_the_patterns() -
         own = {wire: "mine" for wire in named}
         for wire in named:
             short = wire == "b" and code is RequestCode.SEND_REPLY_MESSAGE_V2  # refused in any case
-            # Tools look into topics as groups of their own.
+            # Tools read topics with groups of their own.
             if short or (code in BODIES and "group" in wire.lower()):
                 continue
             check_subjects(LIMITED, "test", Permission.READ, Command(code, own))

@@ -1,4 +1,4 @@
-"""Languages: which one a reader gets, and whether the catalogues are up to date."""
+"""Languages: their selection, and whether the catalogues are up to date."""
 
 import asyncio
 import gettext

@@ -1,4 +1,4 @@
-"""Every route of every page, for every role, read-only or not: against what `needs` says."""
+"""Every route of every page, for every role, read-only or not: compared with `needs`."""
 
 import asyncio
 from itertools import product
@@ -14,18 +14,18 @@ ROLE_NAMES = [*ROLES, "read-only", "nobody", "elsewhere"]
 
 
 def address(path: str) -> str:
-    """An address that matches a path: what its parameters are does not matter to who may."""
+    """Return an address that matches a path: its parameters do not affect permissions."""
     return path.replace("{", "").replace("}", "").replace(":", "")
 
 
 def expected(needs: Permission, role: str, *, change: bool, shut: bool) -> bool:
-    """Whether this role gets further than the door. From the requirements, not from the code."""
+    """Return whether this role has access. From the requirements, not from the code."""
     has = {
         "viewer": 1,
         "reader": 2,
         "operator": 3,
         "administrator": 4,
-        "read-only": 2,  # of an administrator who may change nothing
+        "read-only": 2,  # of an administrator of a read-only cluster
         "nobody": 0,
         "elsewhere": 0,
     }[role]
@@ -64,7 +64,7 @@ def test_each_route_is_open_to_whom_it_is_for_and_shut_to_all_others(
 
 
 async def tried(browser: Browser, route: object, role: str, shut: bool) -> None:
-    """Ask for a route in each way there is, and hold the answers against `expected`."""
+    """Request a route in each possible way, and compare the answers with `expected`."""
     path = address(route.path)  # type: ignore[attr-defined]
     change = isinstance(route, Change)
     open_to = expected(route.needs, role, change=change, shut=shut)  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ async def tried(browser: Browser, route: object, role: str, shut: bool) -> None:
         statuses = [(await browser.get(path)).status]
         if change:
             statuses.append((await browser.api(path, {})).status)
-            # Neither a program without a token nor a form without one gets anywhere.
+            # A program without a token and a form without one are both refused.
             assert statuses.pop() in (401, 403)
             assert (await browser.post(path, {})).status in (401, 403)
         else:

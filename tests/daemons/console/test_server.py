@@ -1,4 +1,4 @@
-"""The port of the console: what strangers may not keep."""
+"""The port of the console: limits for clients without a login."""
 
 import asyncio
 import resource
@@ -96,7 +96,7 @@ def test_incomplete_bodies_of_an_address_have_a_limit(
 
 
 def unfinished(site: Site, begun: bytes = b"n") -> bytes:
-    """A request whose body does not come whole."""
+    """A request with an incomplete body."""
     head = (
         f"POST /login HTTP/1.1\r\nHost: {site.host}:{site.port}\r\nContent-Length: 99\r\n"
         "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n\r\n"
@@ -150,7 +150,7 @@ def test_who_does_not_read_an_answer_keeps_no_place(
                 await asyncio.sleep(0)
             assert site.console.shell.active == 0
             writer.close()
-            monkeypatch.undo()  # one who reads gets all of it
+            monkeypatch.undo()  # a client that reads gets all of it
             assert len(await site.exchange(writing(site))) > LARGE
 
     def writing(site: Site) -> bytes:

@@ -1,4 +1,4 @@
-"""Streams of events: how many, how they end."""
+"""Streams of events: their number, and their end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ def test_a_user_follows_four_at_a_time_and_leaving_makes_room(console: Consoles)
                 for _ in range(streams.MOST_OF_USER):
                     events = await open_ones.enter_async_context(site.stream("/count"))
                     await events.next()
-                assert site.console.shell.active == 0  # they take no request's place
+                assert site.console.shell.active == 0  # they do not count as requests
                 async with site.stream("/count") as one_more:
                     assert one_more.status == 429
             while site.console.frame.streams.open:  # noqa: ASYNC110 - the server sees it later
@@ -61,7 +61,7 @@ def test_stopping_ends_the_streams_that_are_open(console: Consoles) -> None:
                     await events.next()
         return took
 
-    assert asyncio.run(main()) < 30  # not for as long as the stream would have gone on
+    assert asyncio.run(main()) < 30  # not for as long as the stream would have lasted
 
 
 def test_a_stream_ends_with_its_session(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_a_stream_that_does_not_end_does_not_keep_the_console(console: Consoles)
                 await asyncio.Event().wait()
             finally:
                 ending.set()
-                await asyncio.Event().wait()  # as for a broker that hangs
+                await asyncio.Event().wait()  # as with a broker that does not answer
 
         route = Stream("/hangs", events, Permission.READ, "Hangs")
         async with console(routes=(route,)) as site, asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""What templates make of values."""
+"""The output of templates."""
 
 from datetime import UTC, timedelta, timezone
 from typing import Any

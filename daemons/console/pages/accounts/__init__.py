@@ -1,4 +1,4 @@
-"""Who may do what: the accounts of 4.9, the users and policies of 5.x, broker by broker."""
+"""Accounts of 4.9, users and policies of 5.x, broker by broker."""
 
 from mq.daemons.console.pages.accounts import (
     account_changes,

@@ -1,4 +1,4 @@
-"""Changes of the accounts of 4.9: make or change one, delete one, addresses that may do all."""
+"""Changes of 4.9 accounts: create, change or delete one; set addresses without signature."""
 
 from typing import Any
 
@@ -28,25 +28,25 @@ _PERMISSIONS = (
     Field("default_group_perm", N_("Groups"), "choice", choices=accounts.PERMISSIONS),
     Field(
         "topic_perms",
-        N_("Of topics"),
+        N_("Topic permissions"),
         "lines",
         limit=20_000,
-        help=N_("NAME=PUB, SUB, PUB|SUB or DENY, one a line. Empty: as they are."),
+        help=N_("NAME=PUB, SUB, PUB|SUB or DENY, one per line. Empty: unchanged."),
     ),
     Field(
         "group_perms",
-        N_("Of groups"),
+        N_("Group permissions"),
         "lines",
         limit=20_000,
-        help=N_("NAME=PUB, SUB, PUB|SUB or DENY, one a line. Empty: as they are."),
+        help=N_("NAME=PUB, SUB, PUB|SUB or DENY, one per line. Empty: unchanged."),
     ),
 )
-# A broker that has one of 4.9's files reads no key that is not longer (AclConstants).
+# A broker with a file of 4.9 accepts only longer keys (AclConstants).
 _SHORTEST = 7
 
 
 async def _account(call: Call) -> Values:
-    """The account that the address names, as the first broker has it."""
+    """Return the account of the address, as the first broker has it."""
     values: dict[str, Any] = {
         "cluster": at_all_brokers.first_cluster(call),
         "access_key": call.query["access_key"],
@@ -99,7 +99,7 @@ def _config(values: Values) -> PlainAccessConfig:
 
 
 async def plan_account(call: Call, values: Values) -> Plan:
-    """Broker by broker: what is, and what will be. Of the secret key only whether it is set."""
+    """Plan the change broker by broker, before and after, without the secret key."""
     done, failed, names = await at_all_brokers.ask(
         call, values, lambda admin, at: admin.accounts(at)
     )
@@ -112,7 +112,7 @@ async def plan_account(call: Call, values: Values) -> Plan:
         )
         for label, before, after in _differences(call, old, wanted):
             rows.append((f"{names[address].name} {names[address].id}", label, before, after))
-    line = N_("Account %(name)s is made, or becomes as below.")
+    line = N_("Account %(name)s is created or changed as below.")
     return Plan(
         (
             call.text(line, name=wanted.access_key),
@@ -121,7 +121,7 @@ async def plan_account(call: Call, values: Values) -> Plan:
         ),
         (asked.settings_table(call, rows),),
         _command(values),
-        call.text("An administrator may do everything.") if values["admin"] else "",
+        call.text("An administrator has all permissions.") if values["admin"] else "",
     )
 
 
@@ -130,7 +130,7 @@ def _differences(
 ) -> list[tuple[str, str, str]]:
     rows = []
     if old is None:
-        rows.append((call.text("account"), call.text("none"), call.text("made")))
+        rows.append((call.text("account"), call.text("none"), call.text("created")))
     if new.secret_key:
         rows.append(("secretKey", "", call.text("set")))
     pairs = (
@@ -143,7 +143,7 @@ def _differences(
     )
     for label, before, after in pairs:
         if after in (None, []) or before == after:
-            continue  # what is not given stays
+            continue  # settings that are not given stay the same
         rows.append((label, _text(before), _text(after)))
     return rows
 
@@ -167,10 +167,10 @@ def _command(values: Values) -> tuple[str, ...]:
 
 
 async def perform_account(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateAclConfig -c.
+    """Perform updateAclConfig -c.
 
-    A broker of 4.9.7 wants the secret key with each change (PlainPermissionManager): without a new
-    one it gets its own back, which it has just told.
+    A broker of 4.9.7 requires the secret key for each change (PlainPermissionManager): without a
+    new one it gets its own key back, which it has just sent.
     """
     account = _config(values)
     unseen = {values["secret_key"]} - {None}
@@ -189,8 +189,8 @@ async def perform_account(call: Call, values: Values, session: Caller) -> list[O
 
 
 async def plan_delete(call: Call, values: Values) -> Plan:
-    """Who cannot come in any more."""
-    line = N_("Account %(name)s is deleted: who uses it is refused at once.")
+    """Plan the deletion."""
+    line = N_("Account %(name)s is deleted: its clients are refused at once.")
     name = values["access_key"]
     return Plan(
         (call.text(line, name=name), at_all_brokers.at_each(call, values)),
@@ -199,7 +199,7 @@ async def plan_delete(call: Call, values: Values) -> Plan:
 
 
 async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As deleteAclConfig -c."""
+    """Perform deleteAclConfig -c."""
     return await at_all_brokers.change(
         call,
         values,
@@ -221,12 +221,12 @@ async def _addresses(call: Call) -> Values:
 def _check_addresses(call: Call, values: Values) -> None:
     for one in values["addresses"]:
         if "," in one:
-            raise BadField("addresses", call.text("Write one a line."))
+            raise BadField("addresses", call.text("Enter one per line."))
     at_all_brokers.brokers(call, values)
 
 
 async def plan_addresses(call: Call, values: Values) -> Plan:
-    """Before and after, broker by broker."""
+    """Plan the change broker by broker, before and after."""
     done, failed, names = await at_all_brokers.ask(
         call, values, lambda admin, at: admin.accounts(at)
     )
@@ -238,17 +238,17 @@ async def plan_addresses(call: Call, values: Values) -> Plan:
     heads = (N_("Broker"), N_("Before"), N_("After"))
     return Plan(
         (
-            call.text("From these addresses everything is allowed, without a signature."),
+            call.text("Clients at these addresses need no signature and have all permissions."),
             *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
         ),
         (Sheet(tuple(map(call.text, heads)), rows, call.text("Addresses")),),
         ("updateGlobalWhiteAddr", "-c", values["cluster"], "-g", ",".join(values["addresses"])),
-        call.text("Whoever sends from there needs no account.") if after else "",
+        call.text("Clients at these addresses need no account.") if after else "",
     )
 
 
 async def perform_addresses(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateGlobalWhiteAddr -c."""
+    """Perform updateGlobalWhiteAddr -c."""
     return await at_all_brokers.change(
         call,
         values,
@@ -258,13 +258,13 @@ async def perform_addresses(call: Call, values: Values, session: Caller) -> list
     )
 
 
-_OF_KEY = (Query("access_key", default="", about=N_("The account that the form begins with.")),)
+_OF_KEY = (Query("access_key", default="", about=N_("The account to fill in.")),)
 
 ROUTES = (
     Change(
         "/new/account",
         Permission.ADMINISTER,
-        N_("Make or change an account of 4.9"),
+        N_("Create or change an account of 4.9"),
         "",
         (
             at_all_brokers.CLUSTER,
@@ -273,14 +273,14 @@ ROUTES = (
                 "secret_key",
                 N_("Secret key"),
                 "secret",
-                help=N_("It is not shown again. Empty: of an account that is there it stays."),
+                help=N_("It is not shown again. Empty: unchanged for an existing account."),
             ),
             Field(
                 "white_remote_address",
-                N_("From these addresses without a signature"),
-                help=N_("10.1.2.*, with commas. Empty: as they are."),
+                N_("Addresses that need no signature"),
+                help=N_("10.1.2.*, separated by commas. Empty: unchanged."),
             ),
-            Field("admin", N_("Administrator: may do everything"), "flag"),
+            Field("admin", N_("Administrator: all permissions"), "flag"),
             *_PERMISSIONS,
         ),
         plan_account,
@@ -304,11 +304,11 @@ ROUTES = (
     Change(
         "/accounts/addresses",
         Permission.ADMINISTER,
-        N_("Set the addresses from which everything is allowed"),
+        N_("Set the addresses that need no signature"),
         "",
         (
             at_all_brokers.CLUSTER,
-            Field("addresses", N_("Addresses"), "lines", help=N_("10.1.2.*, one a line.")),
+            Field("addresses", N_("Addresses"), "lines", help=N_("10.1.2.*, one per line.")),
         ),
         plan_addresses,
         perform_addresses,

@@ -1,4 +1,4 @@
-"""What all changes of accounts have in common: at each broker of a cluster, replicas as well."""
+"""Common code of account changes, at each broker of a cluster, with replicas."""
 
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
@@ -21,23 +21,23 @@ Act = Callable[[Admin, str], Coroutine[Any, Any, Any]]
 
 
 def brokers(call: Call, values: Values) -> dict[str, BrokerRow]:
-    """All brokers of the cluster by address. Raises BadField where there is none."""
+    """Return all brokers of the cluster by address. Raises BadField if there is none."""
     name = values["cluster"]
     found = {row.address: row for row in call.cluster.snapshot.brokers if row.cluster == name}
     if not found:
         known = ", ".join(asked.clusters(call)) or call.text("none")
-        line = call.text("No cluster of this name has a broker now: %(known)s.", known=known)
+        line = call.text("No cluster of this name has a broker now; known: %(known)s.", known=known)
         raise BadField("cluster", line)
     return found
 
 
 def first_cluster(call: Call) -> str:
-    """What a form begins with."""
+    """Return the preselected cluster of a form."""
     return next(iter(asked.clusters(call)), "")
 
 
 def at_each(call: Call, values: Values) -> str:
-    """Where it is done, for a preview."""
+    """Return the line of a preview with the affected brokers."""
     names = brokers(call, values)
     shown = ", ".join(f"{row.name} {row.id}" for row in names.values())
     return call.text("At %(count)s brokers: %(brokers)s.", count=len(names), brokers=shown)
@@ -46,7 +46,7 @@ def at_each(call: Call, values: Values) -> str:
 async def ask(
     call: Call, values: Values, act: Act
 ) -> tuple[dict[str, Any], dict[str, MQError], dict[str, BrokerRow]]:
-    """What brokers say, for a preview: an answer or an error by address."""
+    """Return the replies of brokers for a preview: a reply or an error by address."""
     names = brokers(call, values)
     done, failed = await cluster.outcomes(call.admin, names, cluster.within(DEADLINE, act))
     return done, failed, names
@@ -60,7 +60,7 @@ async def change(
     text: str,
     secrets: Collection[str] = (),
 ) -> list[Outcome]:
-    """A result for each broker. What brokers repeat of ``secrets`` in their refusals is hidden."""
+    """Return a result for each broker. Values of ``secrets`` in refusals are masked."""
     names = brokers(call, values)
     done, failed = await cluster.outcomes(Admin(session), names, act)
     lines = (_hidden(str(error), secrets) for error in failed.values())

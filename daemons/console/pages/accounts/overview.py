@@ -1,6 +1,6 @@
-"""Accounts, users and policies at each broker, and where brokers differ. Secrets are not shown.
+"""Accounts, users and policies at each broker, with differences. Secrets are not shown.
 
-Brokers that keep none of them say so in ways of their own; they are rows that say which.
+Brokers without support for one of them reply in different ways; their rows show which.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from mq.protocol.bodies import AclConfig
 
 @dataclass(frozen=True, slots=True)
 class AccountState:
-    """An account, a user or a policy: what it is where all agree, else what each broker says.
+    """An account, a user or a policy: its values if all agree, else those of each broker.
 
-    ``brokers`` have it, ``missing`` do not. ``settings`` are what most say; ``differing`` has the
-    name of a setting, a broker, and what that says.
+    ``brokers`` have it, ``missing`` do not. ``settings`` are the most frequent values;
+    ``differing`` has the name of a setting, a broker, and its value.
     """
 
     name: str
@@ -43,7 +43,7 @@ class AccountState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAccess:
-    """What a broker keeps: None where it did not say."""
+    """The entries of a broker: None if it did not report them."""
 
     broker: str
     address: str
@@ -51,13 +51,13 @@ class BrokerAccess:
     accounts: int | None
     users: int | None
     policies: int | None
-    addresses: tuple[str, ...]  # from which everything is allowed
+    addresses: tuple[str, ...]  # that need no signature
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """``at_brokers`` has a row for each broker; the rest is over all that answered."""
+    """``at_brokers`` has a row for each broker; the rest covers all that answered."""
 
     at_brokers: tuple[BrokerAccess, ...]
     accounts: tuple[AccountState, ...]
@@ -67,7 +67,7 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """What one broker told; an error where it did not."""
+    """The reply of one broker; an error if it failed."""
 
     accounts: AclConfig | MQError
     users: tuple[UserRow, ...] | MQError
@@ -75,7 +75,7 @@ class BrokerAnswer:
 
 
 async def show(call: Call) -> Page:
-    """What each broker keeps, and what is not the same at all of them."""
+    """Show the entries of each broker, and their differences."""
     brokers = {row.address: row for row in call.cluster.snapshot.brokers}
     answers = await asyncio.gather(*(_ask(call, at) for at in brokers))
     told = dict(zip(brokers, answers, strict=True))
@@ -127,7 +127,7 @@ def _command(data: Accounts, call: Call) -> tuple[str, ...]:
 
 
 def _sheet(told: Mapping[str, BrokerAnswer]) -> Sheet:
-    """The accounts and users, each at each broker."""
+    """Return the accounts and users at each broker."""
     rows: list[tuple[Any, ...]] = []
     for address, one in told.items():
         if not isinstance(one.accounts, MQError):
@@ -147,7 +147,7 @@ def _sheet(told: Mapping[str, BrokerAnswer]) -> Sheet:
 
 
 async def _ask(call: Call, address: str) -> BrokerAnswer:
-    """All three at once: which of them a broker has its release alone does not say."""
+    """Request all three at once: the release does not determine which of them a broker has."""
 
     async def one(act: Any) -> Any:
         try:
@@ -183,7 +183,7 @@ def _access(row: BrokerRow, name: str, told: BrokerAnswer) -> BrokerAccess:
         None if isinstance(told.users, MQError) else len(told.users),
         None if isinstance(told.policies, MQError) else len(told.policies),
         tuple(addresses),
-        tuple(dict.fromkeys(map(str, known))),  # one line for a broker that is away, not three
+        tuple(dict.fromkeys(map(str, known))),  # one line for a broker that is down, not three
     )
 
 
@@ -196,7 +196,7 @@ def _by_broker(
     key: Any,
     left_out: tuple[str, ...],
 ) -> tuple[AccountState, ...]:
-    """What brokers keep under the same name, side by side."""
+    """Return the entries with the same name at all brokers."""
     found: dict[tuple[str, str | None], dict[str, dict[str, Any]]] = {}
     for broker, rows in told.items():
         for row in rows:

@@ -1,4 +1,4 @@
-"""Changes of what policies of 5.x allow, and deny."""
+"""Changes of policies of 5.x."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ async def _rows(call: Call, values: Values) -> list[PolicyRow]:
 def _check_policy(call: Call, values: Values) -> None:
     for name in ("resources", "source_ips"):
         if any("," in one for one in values[name] or ()):
-            raise BadField(name, call.text("Write one a line."))
+            raise BadField(name, call.text("Enter one per line."))
     users.policies(*_arguments(values))
     at_all_brokers.brokers(call, values)
 
@@ -78,15 +78,19 @@ def _arguments(values: Values) -> tuple[str, str, str, str, str | None]:
 
 
 async def plan_policy(call: Call, values: Values) -> Plan:
-    """What the subject has on these resources, broker by broker, and what it will have."""
+    """Plan the policies on the resources broker by broker, before and after."""
     now = await _rows(call, values)
     names = at_all_brokers.brokers(call, values)
-    after = _said(values["decision"], values["actions"], ", ".join(values["source_ips"] or ()))
+    after = _policy_text(
+        values["decision"], values["actions"], ", ".join(values["source_ips"] or ())
+    )
     rows = []
     for address, broker in names.items():
         for resource in values["resources"]:
             before = "; ".join(
-                _said(row.decision or "", ", ".join(row.actions), ", ".join(row.source_ips or ()))
+                _policy_text(
+                    row.decision or "", ", ".join(row.actions), ", ".join(row.source_ips or ())
+                )
                 for row in now
                 if row.broker_addr == address and row.resource == resource
             )
@@ -97,7 +101,7 @@ async def plan_policy(call: Call, values: Values) -> Plan:
     command += ["-s", values["subject"], "-r", ",".join(values["resources"])]
     command += ["-a", values["actions"], "-d", values["decision"].lower()]
     command += ["-i", ",".join(values["source_ips"])] if values["source_ips"] else []
-    line = N_("Policies of %(subject)s are made, or become as below.")
+    line = N_("Policies of %(subject)s are created or changed as below.")
     return Plan(
         (call.text(line, subject=values["subject"]),),
         (Sheet(tuple(map(call.text, heads)), rows, call.text("Policies")),),
@@ -105,13 +109,13 @@ async def plan_policy(call: Call, values: Values) -> Plan:
     )
 
 
-def _said(decision: str, actions: str, sources: str) -> str:
+def _policy_text(decision: str, actions: str, sources: str) -> str:
     text = f"{decision} {actions}"
     return f"{text} ({sources})" if sources else text
 
 
 async def perform_policy(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateAcl -c where the subject has policies, and createAcl where it has none."""
+    """Perform updateAcl -c if the subject has policies, else createAcl."""
     acl = users.policies(*_arguments(values))
 
     async def act(admin: Admin, address: str) -> None:
@@ -124,7 +128,7 @@ async def perform_policy(call: Call, values: Values, session: Caller) -> list[Ou
 
 
 async def plan_delete_policy(call: Call, values: Values) -> Plan:
-    """What is allowed, or denied, no more."""
+    """Plan the deletion."""
     line = N_("All policies of %(subject)s are deleted.")
     if values["resource"]:
         line = N_("The policies of %(subject)s on %(resource)s are deleted.")
@@ -140,7 +144,7 @@ async def plan_delete_policy(call: Call, values: Values) -> Plan:
 
 
 async def perform_delete_policy(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As deleteAcl -c."""
+    """Perform deleteAcl -c."""
     return await at_all_brokers.change(
         call,
         values,
@@ -155,15 +159,15 @@ def _subject(call: Call, values: Values) -> str:
 
 
 _OF_POLICY = (
-    Query("subject", default="", about=N_("The subject that the form begins with.")),
-    Query("resource", default="", about=N_("The resource that the form begins with.")),
+    Query("subject", default="", about=N_("The subject to fill in.")),
+    Query("resource", default="", about=N_("The resource to fill in.")),
 )
 
 ROUTES = (
     Change(
         "/new/policy",
         Permission.ADMINISTER,
-        N_("Make or change policies of RocketMQ 5"),
+        N_("Create or change policies of RocketMQ 5"),
         "",
         (
             at_all_brokers.CLUSTER,
@@ -174,17 +178,17 @@ ROUTES = (
                 "lines",
                 required=True,
                 limit=20_000,
-                help=N_("Topic:Orders, Group:*, Cluster:*, one a line."),
+                help=N_("Topic:Orders, Group:*, Cluster:*, one per line."),
             ),
             Field(
                 "actions",
                 N_("Actions"),
                 required=True,
-                help=N_("Pub, Sub, Get, … or All, with commas."),
+                help=N_("Pub, Sub, Get, … or All, separated by commas."),
             ),
             Field(
                 "decision",
-                N_("What they say"),
+                N_("The policies"),
                 "choice",
                 required=True,
                 choices=(("Allow", N_("allowed")), ("Deny", N_("denied"))),
@@ -205,7 +209,7 @@ ROUTES = (
         (
             at_all_brokers.CLUSTER,
             _SUBJECT,
-            Field("resource", N_("Resource"), help=N_("Only on it. Empty: all.")),
+            Field("resource", N_("Resource"), help=N_("Only on this resource. Empty: all.")),
         ),
         plan_delete_policy,
         perform_delete_policy,

@@ -1,4 +1,4 @@
-"""Changes of the users of 5.x."""
+"""Changes of users of 5.x."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def _check_user(call: Call, values: Values) -> None:
 
 
 async def plan_user(call: Call, values: Values) -> Plan:
-    """Where the user is made, and where changed."""
+    """Plan where the user is created, and where it is changed."""
     name = values["username"]
     done, failed, names = await at_all_brokers.ask(
         call, values, lambda admin, at: admin.user(at, name)
@@ -44,7 +44,7 @@ async def plan_user(call: Call, values: Values) -> Plan:
     for address, found in done.items():
         broker = f"{names[address].name} {names[address].id}"
         if found is None:
-            rows.append((broker, call.text("user"), call.text("none"), call.text("made")))
+            rows.append((broker, call.text("user"), call.text("none"), call.text("created")))
         if values["password"]:
             rows.append((broker, call.text("password"), "", call.text("set")))
         for label, before, after in (
@@ -62,18 +62,18 @@ async def plan_user(call: Call, values: Values) -> Plan:
         command += ["-s", values["user_status"]]
     return Plan(
         (
-            call.text("User %(name)s is made, or becomes as below.", name=name),
+            call.text("User %(name)s is created or changed as below.", name=name),
             at_all_brokers.at_each(call, values),
             *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
         ),
         (asked.settings_table(call, rows),),
         tuple(command),
-        call.text("A super user may do everything.") if values["user_type"] == "super" else "",
+        call.text("A super user has all permissions.") if values["user_type"] == "super" else "",
     )
 
 
 async def perform_user(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As createUser -c where the user is not, and updateUser where it is."""
+    """Perform createUser -c where the user is missing, else updateUser."""
     user = users.user(
         *(values["username"], values["password"], values["user_type"], values["user_status"])
     )
@@ -90,8 +90,8 @@ async def perform_user(call: Call, values: Values, session: Caller) -> list[Outc
 
 
 async def plan_delete_user(call: Call, values: Values) -> Plan:
-    """Who cannot come in any more."""
-    line = N_("User %(name)s is deleted: who uses it is refused. Its policies stay.")
+    """Plan the deletion."""
+    line = N_("User %(name)s is deleted: its clients are refused. Its policies stay.")
     name = values["username"]
     return Plan(
         (call.text(line, name=name), at_all_brokers.at_each(call, values)),
@@ -100,7 +100,7 @@ async def plan_delete_user(call: Call, values: Values) -> Plan:
 
 
 async def perform_delete_user(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As deleteUser -c."""
+    """Perform deleteUser -c."""
     return await at_all_brokers.change(
         call,
         values,
@@ -110,13 +110,13 @@ async def perform_delete_user(call: Call, values: Values, session: Caller) -> li
     )
 
 
-_OF_USER = (Query("username", default="", about=N_("The user that the form begins with.")),)
+_OF_USER = (Query("username", default="", about=N_("The user to fill in.")),)
 
 ROUTES = (
     Change(
         "/new/user",
         Permission.ADMINISTER,
-        N_("Make or change a user of RocketMQ 5"),
+        N_("Create or change a user of RocketMQ 5"),
         "",
         (
             at_all_brokers.CLUSTER,
@@ -125,7 +125,7 @@ ROUTES = (
                 "password",
                 N_("Password"),
                 "secret",
-                help=N_("It is not shown again. Empty: of a user that is there it stays."),
+                help=N_("It is not shown again. Empty: unchanged for an existing user."),
             ),
             Field(
                 "user_type",
@@ -140,7 +140,7 @@ ROUTES = (
                 "user_status",
                 N_("Status"),
                 "choice",
-                choices=(("enable", N_("may log in")), ("disable", N_("may not"))),
+                choices=(("enable", N_("may log in")), ("disable", N_("may not log in"))),
             ),
         ),
         plan_user,

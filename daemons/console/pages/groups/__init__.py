@@ -1,4 +1,4 @@
-"""Consumer groups: the list, a group with its members, and what changes them."""
+"""Consumer groups: the list, a group with its members, and changes."""
 
 from mq.daemons.console.pages.groups import (
     creation,

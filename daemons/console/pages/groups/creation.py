@@ -1,4 +1,4 @@
-"""Creating consumer groups."""
+"""Creation of consumer groups."""
 
 from mq.client.admin import Admin
 from mq.client.caller import Caller
@@ -33,14 +33,16 @@ async def _plan_new(call: Call, values: Values) -> Plan:
         values,
         "group",
         call.cluster.snapshot.group(values["group"]),
-        made=N_("Consumer group %(group)s is made at %(count)s brokers: %(brokers)s."),
-        overwritten=N_("There is a group of this name at %(brokers)s: it becomes as written here."),
+        made=N_("Consumer group %(group)s is created at %(count)s brokers: %(brokers)s."),
+        overwritten=N_(
+            "A group of this name exists at %(brokers)s: it is changed to the values below."
+        ),
         command=form.command(values, values["group"]),
     )
 
 
 async def _perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateSubGroup -c."""
+    """Perform updateSubGroup -c."""
     names = asked.masters_there(call, values["cluster"])
     config = form.changed(SubscriptionGroupConfig(group_name=values["group"]), values)
     done, failed = await cluster.outcomes(

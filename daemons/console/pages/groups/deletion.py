@@ -1,4 +1,4 @@
-"""Deleting consumer groups."""
+"""Deletion of consumer groups."""
 
 from mq.client.admin import Admin
 from mq.client.caller import Caller
@@ -17,7 +17,7 @@ async def _home(call: Call) -> Values:
 
 
 async def plan_delete(call: Call, values: Values) -> Plan:
-    """What is lost, and who is still there."""
+    """Plan the deletion: lost messages, and members that are still connected."""
     group = call.path["group"]
     names = asked.masters_there(call, values["cluster"])
     known = call.cluster.snapshot.group(group)
@@ -35,16 +35,16 @@ async def plan_delete(call: Call, values: Values) -> Plan:
             continue
         line = N_("%(count)s messages of %(topic)s are lost.")
         if row.stored is None:
-            line = N_("All messages of %(topic)s are lost: how many is not known yet.")
+            line = N_("All messages of %(topic)s are lost; their number is not known yet.")
         lines.append(call.text(line, count=row.stored, topic=topic))
-    line = N_("Its offsets stay: if it is made again it goes on where it was.")
+    line = N_("Its offsets stay: if it is created again, it continues there.")
     if values["clean_offset"]:
-        line = N_("Its offsets are forgotten, too.")
+        line = N_("Its offsets are deleted, too.")
     lines.append(call.text(line))
     lines += [f"{row.name}: {row.problem}" for row in names.values() if row.problem]
     warning = ""
     if known is not None and known.members:
-        line = N_("%(count)s members are connected: they may make it again at once.")
+        line = N_("%(count)s members are connected: they may create it again at once.")
         warning = call.text(line, count=known.members)
     command = ["deleteSubGroup", "-c", values["cluster"], "-g", group]
     command += ["-r", "true"] if values["clean_offset"] else []
@@ -52,7 +52,7 @@ async def plan_delete(call: Call, values: Values) -> Plan:
 
 
 async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As deleteSubGroup -c: at the masters of one cluster."""
+    """Perform deleteSubGroup -c at the masters of one cluster."""
     names = asked.masters_there(call, values["cluster"])
     admin = Admin(session)
     try:
@@ -67,9 +67,9 @@ async def perform_delete(call: Call, values: Values, session: Caller) -> list[Ou
     except MQError as error:
         return asked.raised(error, names)
     found = asked.done(removed.done, names, call.text("deleted"))
-    for topic, gone in removed.topics:
+    for topic, deletion in removed.topics:
         text = call.text("%(topic)s deleted", topic=topic)
-        found += asked.done([address for _, address, _ in gone.rows], names, text)
+        found += asked.done([address for _, address, _ in deletion.rows], names, text)
     known = call.cluster.snapshot.group(call.path["group"])
     return [
         *found,
@@ -88,7 +88,7 @@ ROUTES = (
         Permission.ADMINISTER,
         N_("Delete a consumer group"),
         "group",
-        (CLUSTER, Field("clean_offset", N_("Forget how far it has come, too"), "flag")),
+        (CLUSTER, Field("clean_offset", N_("Delete its offsets, too"), "flag")),
         plan_delete,
         perform_delete,
         initial=_home,

@@ -1,4 +1,4 @@
-"""A consumer group: queues with their holders, members, subscriptions that disagree, settings."""
+"""A consumer group: queues with their clients, members, different subscriptions, settings."""
 
 import asyncio
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ from mq.daemons.console.pages.groups import members
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
 from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo
 
-MOST_QUEUES = 1000  # that a page shows; its CSV has all
+MOST_QUEUES = 1000  # queues on a page; its CSV has all
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member, with what it says of itself; None where it did not answer, or was not asked."""
+    """A member with its reported status; None if it did not answer, or was not asked."""
 
     client_id: str
     address: str
@@ -46,9 +46,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """``known`` is the group in the snapshot, None where that is older than the group. ``lag`` is
-    of the brokers that answered. ``disagreements`` are lines. ``brokers`` are the heads of the
-    columns of ``settings``. ``silent`` is what could not be asked."""
+    """``known`` is the group in the snapshot, None if that is older than the group. ``lag`` is
+    that of the brokers that answered. ``disagreements`` are lines. ``brokers`` are the columns of
+    ``settings``. ``silent`` are the missing parts."""
 
     group: str
     known: GroupRow | None
@@ -72,11 +72,11 @@ class GroupDetail:
 
 
 async def show(call: Call) -> Page:
-    """All that the brokers and members say within a time limit, and what the snapshot knows."""
+    """Show the replies of brokers and members within the deadline, and the snapshot."""
     group = call.path["group"]
     known = call.cluster.snapshot.group(group)
     brokers = await asked.of_group(call, group)
-    (settings, unset), there, (told, failed) = await asyncio.gather(
+    (settings, unset), there, (answers, failed) = await asyncio.gather(
         cluster.outcomes(
             call.admin,
             brokers,
@@ -87,7 +87,7 @@ async def show(call: Call) -> Page:
     )
     if known is None and not there.connections and not any(settings.values()) and not unset:
         raise NotFound(call.text("There is no consumer group %(name)s.", name=group))
-    progress = groups.held_by(told, judged.holders(there.said))
+    progress = groups.held_by(answers, judged.holders(there.said))
     queues = [row for row in progress.queues if call.sees_topic(row.topic)]
     by_broker = {brokers[at].name: one for at, one in settings.items() if one is not None}
     compared = groups.compared(by_broker)
@@ -129,7 +129,7 @@ async def show(call: Call) -> Page:
 
 async def _lags(call: Call, group: str) -> RenderedChart:
     line = ChartLine(call.text("lag"), "group", group, "lag")
-    return await drawn(call, "lag", call.text("Messages behind"), call.text("messages"), [line])
+    return await drawn(call, "lag", call.text("Lag in messages"), call.text("messages"), [line])
 
 
 _COLUMNS = (
@@ -171,7 +171,7 @@ def _subscriptions(call: Call, there: Members) -> tuple[Subscription, ...]:
 
 
 def _disagreements(call: Call, said: dict[str, ConsumerRunningInfo]) -> tuple[str, ...]:
-    """A line for each member that does not want of a topic what others want of it."""
+    """Return a line for each member whose subscription of a topic differs from others."""
     lines = []
     for one in judged.disagreements(said):
         if not call.sees_topic(one.topic):
@@ -181,7 +181,7 @@ def _disagreements(call: Call, said: dict[str, ConsumerRunningInfo]) -> tuple[st
                 line = N_("%(topic)s: %(client)s does not subscribe to it")
                 lines.append(call.text(line, topic=one.topic, client=client))
             else:
-                line = N_("%(topic)s: %(client)s wants %(expression)s")
+                line = N_("%(topic)s: %(client)s subscribes to %(expression)s")
                 lines.append(call.text(line, topic=one.topic, client=client, expression=expression))
     return tuple(lines)
 

@@ -28,7 +28,7 @@ COLUMNS: Mapping[str, Callable[[GroupRow], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class StateBox:
-    """Groups in a state: how many, and whether only they are shown."""
+    """Groups in a state: their number, and whether only they are shown."""
 
     state: str
     label: str
@@ -38,7 +38,7 @@ class StateBox:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """``at`` is when the cluster was asked last, in ms since 1970; None: not yet."""
+    """``at`` is the time of the data, in ms since 1970; None: no data yet."""
 
     at: int | None
     states: tuple[StateBox, ...]
@@ -48,7 +48,7 @@ class Groups:
 
 
 async def show(call: Call) -> Page:
-    """The groups that match, a page of them."""
+    """List a page of the matching groups."""
     snapshot = call.cluster.snapshot
     known = lists.seen_groups(call, snapshot.groups, lambda row: row.name)
     if not call.query["system"]:
@@ -94,7 +94,7 @@ ROUTES = (
         query=(
             *lists.queries(COLUMNS, "name"),
             Query("state", choice(*STATES), "", N_("Only groups in this state.")),
-            Query("system", flag, False, N_("With the groups that brokers are born with.")),
+            Query("system", flag, False, N_("With the groups that brokers predefine.")),
         ),
         menu=N_("Consumer groups"),
         data=Groups,

@@ -1,4 +1,4 @@
-"""Who is in a group, asked within the time of a page."""
+"""The members of a group, queried within the deadline of a page."""
 
 from collections.abc import Mapping
 
@@ -10,10 +10,10 @@ from mq.daemons.console.pages.broker_queries import DEADLINE
 
 
 async def connected(call: Call, brokers: Mapping[str, BrokerRow], group: str) -> Members:
-    """Who is connected to these brokers; no member is asked."""
+    """Return the clients that are connected to these brokers, without asking them."""
     return await group_members.collect(call.admin, brokers, group, DEADLINE, 0)
 
 
 async def collect(call: Call, brokers: Mapping[str, BrokerRow], group: str) -> Members:
-    """The same, and what members say."""
+    """Return the same with the status of members."""
     return await group_members.collect(call.admin, brokers, group, DEADLINE, MOST_ASKED)

@@ -1,4 +1,4 @@
-"""Where a consumer group goes on: see `resets`."""
+"""Offset resets of a consumer group: see `resets`."""
 
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import resets
@@ -19,7 +19,7 @@ ROUTES = (
         resets.plan,
         resets.perform,
         initial=_topic_asked,
-        query=(Query("topic", default="", about=N_("The topic that the form begins with.")),),
+        query=(Query("topic", default="", about=N_("The topic to fill in.")),),
         check=resets.check,
     ),
 )

@@ -1,4 +1,4 @@
-"""Changing settings of consumer groups: all of them, or whether they may consume."""
+"""Changes of consumer groups' settings: all of them, or whether they may consume."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ async def _now(
 
 
 async def _as_it_is(call: Call) -> Values:
-    """The settings at the first broker that has the group and answers."""
+    """Return the settings at the first broker that has the group and answers."""
     group = call.path["group"]
     known = call.cluster.snapshot.group(group)
     names = asked.heads(call, known.brokers if known and known.brokers else None)
@@ -44,7 +44,7 @@ async def _as_it_is(call: Call) -> Values:
 
 
 async def _planned(call: Call, values: Values, change: _Changing) -> tuple[list[str], list[Sheet]]:
-    """Lines and a table of what changes, broker by broker."""
+    """Return lines and a table of the changes, broker by broker."""
     names = asked.masters_there(call, values["cluster"])
     done, failed = await _now(call.admin, call.path["group"], names)
     rows: list[tuple[Any, ...]] = []
@@ -56,13 +56,13 @@ async def _planned(call: Call, values: Values, change: _Changing) -> tuple[list[
         before, after = config.to_plain(), change(config).to_plain()
         for name in {**before, **after}:
             if name == "attributes" and not after.get(name):
-                continue  # they stay
+                continue  # they stay the same
             if before.get(name) != after.get(name):
                 row = (names[address].name, name, before.get(name), after.get(name))
                 rows.append(tuple("" if one is None else str(one) for one in row))
     lines = [f"{names[at].name}: {error}" for at, error in failed.items()]
     if absent:
-        line = N_("The group is not at %(brokers)s, and stays so.")
+        line = N_("The group does not exist at %(brokers)s, which does not change.")
         lines.append(call.text(line, brokers=", ".join(absent)))
     if not rows:
         lines.insert(0, call.text("Nothing changes: all brokers have these settings already."))
@@ -92,7 +92,7 @@ async def _write(
 
 
 async def plan_settings(call: Call, values: Values) -> Plan:
-    """Broker by broker: what is, and what will be."""
+    """Plan the change broker by broker, before and after."""
     lines, tables = await _planned(call, values, lambda config: form.changed(config, values))
     group = call.path["group"]
     first = call.text("Settings of consumer group %(group)s change as below.", group=group)
@@ -102,7 +102,7 @@ async def plan_settings(call: Call, values: Values) -> Plan:
 
 
 async def perform_settings(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateSubGroup -b at each broker, keeping there what the form does not have."""
+    """Perform updateSubGroup -b at each broker; settings that are not in the form stay the same."""
     text = call.text("has the settings")
     return await _write(call, values, session, lambda config: form.changed(config, values), text)
 
@@ -124,12 +124,12 @@ def _enabled(value: bool) -> _Changing:
 
 
 async def plan_pause(call: Call, values: Values) -> Plan:
-    """Whom it stops, and what is behind already."""
+    """Plan the pause: connected members, and the current lag."""
     return await _plan_enabling(call, values, False)
 
 
 async def plan_resume(call: Call, values: Values) -> Plan:
-    """What goes on."""
+    """Plan the resumption."""
     return await _plan_enabling(call, values, True)
 
 
@@ -137,29 +137,31 @@ async def _plan_enabling(call: Call, values: Values, value: bool) -> Plan:
     group = call.path["group"]
     lines, tables = await _planned(call, values, _enabled(value))
     known = call.cluster.snapshot.group(group)
-    first = N_("Consumer group %(group)s goes on where it stopped.")
+    first = N_("Consumer group %(group)s continues where it stopped.")
     warning = ""
     if not value:
-        first = N_("Consumer group %(group)s gets no more messages; its offsets stay.")
+        first = N_("Consumer group %(group)s receives no more messages; its offsets stay.")
         if known is not None and known.members:
-            line = N_("%(count)s members are connected; what they hold they still consume.")
+            line = N_(
+                "%(count)s members are connected; they still consume messages already pulled."
+            )
             warning = call.text(line, count=known.members)
     return Plan(
         (call.text(first, group=group), *lines),
         tuple(tables),
-        (),  # updateSubGroup would set all other settings as well
+        (),  # updateSubGroup would set all other settings, too
         warning,
     )
 
 
 async def perform_pause(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """Take consumeEnable away, and leave all else."""
+    """Disable consumeEnable; other settings stay the same."""
     return await _write(call, values, session, _enabled(False), call.text("paused"))
 
 
 async def perform_resume(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """Give consumeEnable back, and leave all else."""
-    return await _write(call, values, session, _enabled(True), call.text("goes on"))
+    """Enable consumeEnable; other settings stay the same."""
+    return await _write(call, values, session, _enabled(True), call.text("resumed"))
 
 
 ROUTES = (
@@ -187,7 +189,7 @@ ROUTES = (
     Change(
         "/groups/{group}/resume",
         Permission.OPERATE,
-        N_("Let a consumer group go on"),
+        N_("Resume a consumer group"),
         "group",
         (CLUSTER,),
         plan_resume,

@@ -1,4 +1,4 @@
-"""The settings of a consumer group as a form has them."""
+"""The settings of a consumer group in a form."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ FIELDS = (
     Field("retry_queue_nums", N_("Queues of its retry topic"), "integer", required=True),
     Field("consume_enable", N_("May consume"), "flag"),
     Field("consume_broadcast_enable", N_("May broadcast"), "flag"),
-    Field("consume_from_min_enable", N_("May begin at the oldest"), "flag"),
+    Field("consume_from_min_enable", N_("May start at the oldest message"), "flag"),
     Field(
         "notify_consumer_ids_changed_enable",
-        N_("Members are told when others come and go"),
+        N_("Members are notified when others join or leave"),
         "flag",
     ),
     Field("broker_id", N_("Id of the broker to read from"), "integer", required=True),
     Field(
         "which_broker_when_consume_slowly",
-        N_("Id of the broker for those far behind"),
+        N_("Id of the broker to read from when the lag is large"),
         "integer",
         required=True,
     ),
@@ -36,19 +36,19 @@ FIELDS = (
         N_("In order"),
         "choice",
         choices=(("true", N_("yes")), ("false", N_("no"))),
-        help=N_("Of RocketMQ 5; empty: as the broker has it."),
+        help=N_("RocketMQ 5; empty: unchanged."),
     ),
     Field(
         "group_retry_policy",
-        N_("Delays of retries"),
+        N_("Retry delays"),
         help=N_(
-            "Of RocketMQ 5, as JSON in ms: "
+            "RocketMQ 5, as JSON in ms: "
             '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'
         ),
     ),
     ATTRIBUTES,
 )
-#: Those that are settings of the same name.
+# Fields that have the names of settings.
 PLAIN = (
     *("retry_max_times", "retry_queue_nums", "consume_enable", "consume_broadcast_enable"),
     *("consume_from_min_enable", "notify_consumer_ids_changed_enable", "broker_id"),
@@ -57,7 +57,7 @@ PLAIN = (
 
 
 def check(call: Call, values: Values) -> None:
-    """Raises BadField, and InvalidRequest for what are no attributes."""
+    """Raises BadField, and InvalidRequest for malformed attributes."""
     limits = {"retry_max_times": (-1, MOST_RETRIES), "retry_queue_nums": (0, MOST_QUEUES)}
     limits |= dict.fromkeys(("broker_id", "which_broker_when_consume_slowly"), (0, 2**31 - 1))
     for name, (least, most) in limits.items():
@@ -79,7 +79,9 @@ def _policy(values: Values) -> GroupRetryPolicy | None:
 
 
 def changed(config: SubscriptionGroupConfig, values: Values) -> SubscriptionGroupConfig:
-    """The settings with what the form has. Attributes are changes: without any they stay."""
+    """Return the settings with the values of the form. Attributes are changes: without any they
+    stay.
+    """
     kept: dict[str, Any] = {**config.__dict__, **{name: values[name] for name in PLAIN}}
     kept["attributes"] = None
     if values["attributes"]:
@@ -93,7 +95,7 @@ def changed(config: SubscriptionGroupConfig, values: Values) -> SubscriptionGrou
 
 
 def command(values: Values, group: str) -> tuple[str, ...]:
-    """The command of the same settings."""
+    """Return the command with the same settings."""
     words = ["updateSubGroup", "-c", values["cluster"], "-g", group]
     for option, name in (("-s", "consume_enable"), ("-m", "consume_from_min_enable")):
         words += [option, str(values[name]).lower()]

@@ -1,4 +1,4 @@
-"""What the threads of a member are doing just now, asked of the member itself."""
+"""The thread stacks of a group member, requested from the member itself."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +12,15 @@ from mq.daemons.console.pages.groups.members import connected
 from mq.daemons.console.parsing import BadQuery
 from mq.daemons.console.route import N_, Page, Permission, Query, Route
 
-SECONDS = 5.0  # a member stops all its threads to look at them
+SECONDS = 5.0  # a member stops all its threads to read their stacks
 MOST_STACK = 512 * 1024  # characters that are shown
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """``stack`` is the member's text, None where it told none; ``cut`` characters are left out."""
+    """``stack`` is the member's text, None if it sent none; ``cut`` is the number of omitted
+    characters.
+    """
 
     group: str
     client_id: str
@@ -32,10 +34,10 @@ class Stacks:
 
 
 async def show(call: Call) -> Page:
-    """The stack of one member, through a broker that it is connected to."""
+    """Show the stacks of one member, requested through a broker that it is connected to."""
     group, client_id = call.path["group"], call.query["client"]
     if not client_id:
-        raise BadQuery(call.text("Which member? Give client=ID."))
+        raise BadQuery(call.text("Missing client=ID."))
     brokers = await asked.of_group(call, group)
     met = (await connected(call, brokers, group)).met().get(client_id)
     if met is None:
@@ -71,7 +73,7 @@ ROUTES = (
         "/groups/{group}/stack",
         show,
         Permission.READ,
-        N_("What the threads of a member are doing."),
+        N_("The stack traces of a member's threads."),
         subject="group",
         query=(Query("client", default="", about=N_("Client id of the member.")),),
         data=Stacks,

@@ -1,4 +1,4 @@
-"""Topics: the list, a topic with all that is known of it, and what changes them."""
+"""Topics: the list, the details of a topic, and changes."""
 
 from mq.daemons.console.pages.topics import (
     creation,

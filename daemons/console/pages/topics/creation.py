@@ -44,14 +44,16 @@ async def _plan_new(call: Call, values: Values) -> Plan:
         values,
         "topic",
         call.cluster.snapshot.topic(values["topic"]),
-        made=N_("Topic %(topic)s is made at %(count)s brokers: %(brokers)s."),
-        overwritten=N_("There is a topic of this name at %(brokers)s: it becomes as written here."),
+        made=N_("Topic %(topic)s is created at %(count)s brokers: %(brokers)s."),
+        overwritten=N_(
+            "A topic of this name exists at %(brokers)s: it is changed to the values below."
+        ),
         command=form.command(values, values["topic"]),
     )
 
 
 async def _perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateTopic -c."""
+    """Create it as updateTopic -c does."""
     names = asked.masters_there(call, values["cluster"])
     try:
         made = await topics.make_in_cluster(Admin(session), values["cluster"], _new_config(values))

@@ -17,7 +17,7 @@ async def _home(call: Call) -> Values:
 
 
 async def plan_delete(call: Call, values: Values) -> Plan:
-    """What is lost."""
+    """Describe what is lost."""
     topic = call.path["topic"]
     names = asked.masters_there(call, values["cluster"])
     known = call.cluster.snapshot.topic(topic)
@@ -33,7 +33,7 @@ async def plan_delete(call: Call, values: Values) -> Plan:
     ]
     others = set(asked.clusters_of(call, known.brokers) if known else ()) - {values["cluster"]}
     if others:
-        line = N_("It stays in %(clusters)s.")
+        line = N_("It remains in %(clusters)s.")
         lines.append(call.text(line, clusters=", ".join(sorted(others))))
     lines += [f"{names[at].name}: {error}" for at, error in failed.items()]
     groups = [
@@ -42,17 +42,17 @@ async def plan_delete(call: Call, values: Values) -> Plan:
         if call.sees_group(name)
         for row in [call.cluster.snapshot.group(name)]
     ]
-    table = Sheet((call.text("Group"), call.text("Lag")), groups, call.text("Who reads it"))
+    table = Sheet((call.text("Group"), call.text("Lag")), groups, call.text("Consumers"))
     return Plan(
         tuple(lines),
         (table,) if groups else (),
         ("deleteTopic", "-c", values["cluster"], "-t", topic),
-        call.text("Its messages cannot be had back."),
+        call.text("Its messages cannot be restored."),
     )
 
 
 async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As deleteTopic -c: at the masters of one cluster, then its route at the name servers."""
+    """Delete it as deleteTopic -c does: at the masters of one cluster, then at the name servers."""
     names = asked.masters_there(call, values["cluster"])
     topic = call.path["topic"]
     admin = Admin(session)

@@ -29,7 +29,7 @@ MOST_QUEUES = 1000  # that a page shows; its CSV has all
 
 @dataclass(frozen=True, slots=True)
 class TopicGroup:
-    """A group that reads the topic: what of it waits; None: unknown."""
+    """A group that consumes the topic, with its lag; None: unknown."""
 
     name: str
     state: str
@@ -40,7 +40,7 @@ class TopicGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicProducer:
-    """A producer that is connected to a broker of the topic; of what it sends nobody knows."""
+    """A producer that is connected to a broker of the topic; its topics are unknown."""
 
     group: str
     client_id: str
@@ -51,8 +51,8 @@ class TopicProducer:
 
 @dataclass(frozen=True, slots=True)
 class TopicDetail:
-    """``known`` is the topic in the snapshot, None where that is older than the topic. ``brokers``
-    are the heads of the columns of ``settings``. ``silent`` is what could not be asked."""
+    """``known`` is the topic in the snapshot, None if that is older than the topic. ``brokers`` are
+    the headings of the columns of ``settings``. ``silent`` has the failures."""
 
     topic: str
     known: TopicRow | None
@@ -70,10 +70,10 @@ class TopicDetail:
 
 
 async def show(call: Call) -> Page:
-    """All that the brokers of the topic say within a time limit, and what the snapshot knows."""
+    """Show the answers of the topic's brokers within a time limit, and the data of the snapshot."""
     topic = call.path["topic"]
     known = call.cluster.snapshot.topic(topic)
-    if known is None:  # the snapshot is older than the topic, or there is none
+    if known is None:  # the snapshot is older than the topic, or missing
         route, problems = await _route(call, topic)
         if problems and problems[0].subject != topic:
             raise Unavailable(problems[0].text)
@@ -130,13 +130,15 @@ async def _charts(call: Call, topic: str) -> tuple[RenderedChart, ...]:
     )
     lag = (ChartLine(call.text("lag"), "topic", topic, "lag"),)
     return (
-        await drawn(call, "rates", call.text("Messages a second"), call.text("messages/s"), rates),
-        await drawn(call, "lag", call.text("Messages that wait"), call.text("messages"), lag),
+        await drawn(
+            call, "rates", call.text("Messages per second"), call.text("messages/s"), rates
+        ),
+        await drawn(call, "lag", call.text("Lag"), call.text("messages"), lag),
     )
 
 
 async def _route(call: Call, topic: str) -> tuple[TopicRouteData, tuple[MissingPart, ...]]:
-    """The route as a name server tells it now, or why there is none."""
+    """Return the current route of a name server, or the reason that there is none."""
     try:
         async with asyncio.timeout(DEADLINE):
             return await call.admin.topic_route(topic), ()
@@ -155,7 +157,7 @@ async def _ask(
     tuple[dict[str, TopicConfig | None], dict[str, MQError]],
     tuple[dict[str, GroupList], dict[str, MQError]],
 ]:
-    """Queues, settings and groups at each broker, and what failed."""
+    """Return queues, settings and groups at each broker, and the failures."""
     return await asyncio.gather(
         topics.status(call.admin, brokers, topic, DEADLINE),
         cluster.outcomes(
@@ -172,7 +174,7 @@ async def _ask(
 
 
 def _groups(call: Call, topic: str, names: set[str]) -> tuple[TopicGroup, ...]:
-    """The groups that read it, those that wait for most first, unknown before them."""
+    """Return the groups that consume it, unknown lags first, then by descending lag."""
     found = []
     for name in sorted(names):
         if not call.sees_group(name):

@@ -1,4 +1,4 @@
-"""The list of topics, from the snapshot alone: no broker is asked while somebody waits."""
+"""The list of topics, from the snapshot alone: the page waits for no broker."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from mq.daemons.console.pages import lists
 from mq.daemons.console.pages.lists import Cut
 from mq.daemons.console.route import N_, Page, Permission, Query, Route, Sheet
 
-#: Kinds of topics in the order of their boxes.
+# Kinds of topics in the order of their boxes.
 KINDS = {
     "normal": N_("Normal"),
     "delay": N_("Delay"),
@@ -23,7 +23,7 @@ KINDS = {
     "dlq": N_("Dead letters"),
     "system": N_("System"),
 }
-#: What is shown when nothing is chosen: what users have made.
+# The default selection: topics that users have created.
 _OWN = tuple(kind for kind in KINDS if kind not in ("retry", "dlq", "system"))
 
 COLUMNS: Mapping[str, Callable[[TopicRow], Any]] = {
@@ -40,8 +40,9 @@ COLUMNS: Mapping[str, Callable[[TopicRow], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class KindBox:
-    """A kind of topics: how many there are of it, whether it is chosen, and what `kind` in the
-    address turns it round."""
+    """A kind of topics: their number, whether it is selected, and the value of `kind` in the
+    address
+    that toggles it."""
 
     kind: str
     label: str
@@ -52,7 +53,7 @@ class KindBox:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """``at`` is when the cluster was asked last, in ms since 1970; None: not yet."""
+    """``at`` is the time of the data, in ms since 1970; None: no data yet."""
 
     at: int | None
     kinds: tuple[KindBox, ...]
@@ -61,7 +62,7 @@ class Topics:
 
 
 async def show(call: Call) -> Page:
-    """The topics that match, a page of them."""
+    """List a page of the matching topics."""
     snapshot = call.cluster.snapshot
     known = lists.seen_topics(call, snapshot.topics, lambda row: row.name)
     named = lists.matching(known, call.query["q"], lambda row: row.name)

@@ -1,4 +1,4 @@
-"""Where the groups of a topic go on: see `resets`."""
+"""The offsets of a topic's groups: see `resets`."""
 
 from mq.client.caller import Caller
 from mq.daemons.console.call import Call
@@ -32,7 +32,7 @@ async def _group_asked(call: Call) -> Values:
 
 
 _GROUP = Field("group", N_("Consumer group"), required=True, limit=255)
-_OF_GROUP = (Query("group", about=N_("The group that the form begins with."), default=""),)
+_OF_GROUP = (Query("group", about=N_("The group to fill in."), default=""),)
 
 
 ROUTES = (
@@ -51,7 +51,7 @@ ROUTES = (
     Change(
         "/topics/{topic}/skip",
         Permission.OPERATE,
-        N_("Skip all messages that wait for a group"),
+        N_("Skip the lag of a group"),
         "topic",
         (_GROUP,),
         _plan_skip,

@@ -19,13 +19,13 @@ from mq.protocol.flags import permission_text
 
 
 async def _brokers_with(call: Call, values: Values) -> dict[str, BrokerRow]:
-    """The masters of the cluster that have the topic, or the one that is named."""
+    """Return the masters of the cluster that have the topic, or the named one."""
     topic = call.path["topic"]
     found = asked.masters_there(call, values["cluster"])
     if values["broker"]:
         found = {at: row for at, row in found.items() if row.name == values["broker"]}
         if not found:
-            line = N_("No master of the cluster is called %(name)s.")
+            line = N_("No master of the cluster is named %(name)s.")
             raise BadField("broker", call.text(line, name=values["broker"]))
         return found
     known = call.cluster.snapshot.topic(topic)
@@ -48,7 +48,7 @@ async def _now(
 
 
 async def _as_it_is(call: Call) -> Values:
-    """The settings at the first broker that has the topic and answers."""
+    """Return the settings of the first broker that has the topic and answers."""
     topic = call.path["topic"]
     known = call.cluster.snapshot.topic(topic)
     names = asked.heads(call, known.brokers if known else None)
@@ -67,7 +67,7 @@ async def _as_it_is(call: Call) -> Values:
 
 
 def _changed(config: TopicConfig, values: Values) -> TopicConfig:
-    """What stays is what the form does not have: the unit flags, the filter type, attributes."""
+    """Keep all settings that are not in the form: the unit flags, the filter type, attributes."""
     return TopicConfig(
         topic_name=config.topic_name,
         read_queue_nums=values["read_queues"],
@@ -81,7 +81,7 @@ def _changed(config: TopicConfig, values: Values) -> TopicConfig:
 
 
 async def plan_settings(call: Call, values: Values) -> Plan:
-    """Broker by broker: what is, and what will be."""
+    """Plan the settings before and after, per broker."""
     topic = call.path["topic"]
     names = await _brokers_with(call, values)
     done, failed = await _now(call.admin, topic, names)
@@ -90,7 +90,7 @@ async def plan_settings(call: Call, values: Values) -> Plan:
     for address, config in done.items():
         name = names[address].name
         if config is None:
-            rows.append((name, call.text("the topic is not there"), "", ""))
+            rows.append((name, call.text("the topic does not exist"), "", ""))
             continue
         shrinks |= values["read_queues"] < config.read_queue_nums
         for label, before, after in _differences(config, _changed(config, values)):
@@ -99,7 +99,7 @@ async def plan_settings(call: Call, values: Values) -> Plan:
     if not rows:
         lines = [call.text("Nothing changes: all brokers have these settings already.")]
     lines += [f"{names[at].name}: {error}" for at, error in failed.items()]
-    warning = N_("Queues that are not read any more keep what waits in them, unread.")
+    warning = N_("Queues that are no longer read keep their unconsumed messages.")
     return Plan(
         tuple(lines),
         (asked.settings_table(call, rows),) if rows else (),
@@ -122,16 +122,18 @@ def _differences(old: TopicConfig, new: TopicConfig) -> list[tuple[str, str, str
 
 
 async def perform_settings(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateTopic -b at each broker, keeping there what the form does not have."""
+    """Change them as updateTopic -b does at each broker, and keep settings that are not in the
+    form.
+    """
     topic = call.path["topic"]
     admin = Admin(session)
     names = await _brokers_with(call, values)
     done, failed = await _now(admin, topic, names)
     found = asked.failed(map(str, failed.values()), names)
-    # One after the other: each adds itself to what the name server knows of an ordered topic.
+    # One after the other: each adds its part to the name server's order configuration of the topic.
     for address, config in done.items():
         if config is None:
-            line = call.text("the topic is not there")
+            line = call.text("the topic does not exist")
             found.append(Outcome(f"{names[address].name} ({address})", False, line))
             continue
         try:
@@ -156,7 +158,7 @@ ROUTES = (
                 N_("Broker"),
                 "choice",
                 choices=asked.master_names,
-                help=N_("Only there. Empty: all that have the topic."),
+                help=N_("Only at this broker. Empty: all that have the topic."),
             ),
             *form.FIELDS,
         ),

@@ -1,4 +1,4 @@
-"""The settings of a topic as a form has them."""
+"""The settings of a topic in a form."""
 
 from mq.client.operations.subjects import topics
 from mq.daemons.console.call import Call
@@ -6,7 +6,7 @@ from mq.daemons.console.pages.subject_changes import ATTRIBUTES
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import N_, Field, Values
 
-MOST_QUEUES = 65_536  # what an id of a queue is counted to in brokers of either release
+MOST_QUEUES = 65_536  # the limit of queue ids in brokers of either release
 _TYPES = ("NORMAL", "DELAY", "FIFO", "TRANSACTION", "MIXED")  # TopicMessageType
 
 _QUEUES = (
@@ -23,20 +23,20 @@ _QUEUES = (
             ("2", N_("write only")),
         ),
     ),
-    Field("order", N_("Ordered: its queues stay while a broker is away"), "flag"),
+    Field("order", N_("Ordered: its queues stay the same while a broker is down"), "flag"),
 )
 _TYPE = Field(
     "message_type",
     N_("Messages"),
     "choice",
     choices=_TYPES,
-    help=N_("Of RocketMQ 5, which refuses others; empty: as the broker has it."),
+    help=N_("RocketMQ 5, which refuses unknown ones; empty: unchanged."),
 )
 FIELDS = (*_QUEUES, _TYPE, ATTRIBUTES)
 
 
 def check(call: Call, values: Values) -> None:
-    """Raises BadField, and InvalidRequest for what are no attributes."""
+    """Raises BadField, and InvalidRequest for malformed attributes."""
     for name in ("read_queues", "write_queues"):
         if not 1 <= values[name] <= MOST_QUEUES:
             raise BadField(name, call.text("Expected 1 to %(most)s.", most=MOST_QUEUES))
@@ -45,7 +45,7 @@ def check(call: Call, values: Values) -> None:
 
 
 def attributes(values: Values) -> dict[str, str] | None:
-    """Changes of attributes; None where there are none."""
+    """Return the changes of attributes; None without any."""
     found = topics.parse_attributes(values["attributes"]) if values["attributes"] else {}
     if values["message_type"]:
         found["+message.type"] = values["message_type"]
@@ -53,7 +53,7 @@ def attributes(values: Values) -> dict[str, str] | None:
 
 
 def command(values: Values, topic: str, broker_addr: str | None = None) -> tuple[str, ...]:
-    """The command of the same settings, for the whole cluster or one broker."""
+    """Return the command with the same settings, for the whole cluster or one broker."""
     where = ("-b", broker_addr) if broker_addr else ("-c", values["cluster"])
     words = ["updateTopic", *where, "-t", topic]
     words += ["-r", str(values["read_queues"])]

@@ -20,19 +20,19 @@ from mq.daemons.console.web import Frame
 from mq.protocol.message import Message
 from tests.daemons.console.site import Consoles, Site, account
 
-# A body over 1 MB is refused by its length: its values are not checked.
+# A body over 1 MB is refused for its length: its values are not checked.
 CONFIG = """
 [checks.negative_data_rejection]
 expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
 """
-# Whether a value is right may depend on the cluster, which no schema describes.
+# Whether a value is valid may depend on the cluster, which is not part of the schema.
 CHECKS_LEFT_OUT = "positive_data_acceptance"
-# A stream ends when its reader leaves: test_streams.py reads them.
+# A stream ends when its client disconnects: test_streams.py reads them.
 STREAMS = "/(events|news)$"
 
 
 def narrowed(document: dict[str, Any]) -> dict[str, Any]:
-    """A description in which changes name the cluster there is: any other is refused."""
+    """Return a description in which changes name the existing cluster: any other is refused."""
     for operations in document["paths"].values():
         for operation in operations.values():
             for media in operation.get("requestBody", {}).get("content", {}).values():
@@ -43,7 +43,7 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 async def parameters(site: Site) -> dict[str, str]:
-    """Parameters of paths that lead to what the cluster has, among them a message."""
+    """Return path parameters of existing subjects, among them a message."""
     async with Producer(site.pair.name_server_address, "p") as producer:
         sent = await producer.send(Message("Orders", b"a lamp", keys=["42"], tags="new"))
     queue = sent.queue

@@ -1,4 +1,4 @@
-"""The description of the API, held against what is answered."""
+"""The description of the API, compared with the responses."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def misfit(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: str = "$") -> str:
-    """Where a value is not as its schema says; empty if it is."""
+    """Return the path of a value that does not match its schema; empty if all match."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/components/schemas/")
         return misfit(value, whole["components"]["schemas"][name], whole, at)
@@ -92,7 +92,7 @@ def test_what_is_answered_is_as_described(console: Consoles) -> None:
 
 
 def has_format(route: AnyRoute) -> list[str]:
-    """The parameter of each page that is not a file."""
+    """Return the parameters of each page that is not a file."""
     return ["format"] if isinstance(route, Route) and not route.kinds else []
 
 

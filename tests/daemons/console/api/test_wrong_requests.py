@@ -1,4 +1,4 @@
-"""Requests of programs that are wrong: each is answered with its reason, and never with 500."""
+"""Invalid requests of programs: each is answered with its reason, and never with 500."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from tests.daemons.console.site import Consoles, Site
 
 
 def of(route: Change) -> str:
-    """The path of a change with parameters that name nothing; numbers where they are needed."""
+    """Return the path of a change with parameters of missing subjects, numbers where required."""
     path = re.sub(r"\{(queue|offset|id)\}", "0", route.path)
     return re.sub(r"\{[a-z_]+(:path)?\}", "nothing", path)
 
@@ -46,7 +46,7 @@ def test_a_missing_value_of_any_change_is_refused_with_its_field(console: Consol
                     needed = {field.name for field in route.fields if field.required}
                     assert answer.status == 400, (route.path, answer.text)
                     assert answer.json["fields"].keys() == {"surprise", *needed}
-                    assert answer.json["fields"]["surprise"] == "there is no such field"
+                    assert answer.json["fields"]["surprise"] == "no such field"
 
     asyncio.run(main())
 

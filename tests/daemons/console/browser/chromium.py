@@ -18,7 +18,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 HERE = Path(__file__).parent
-SECONDS = 60.0  # for what the page itself does: a machine may be busy
+SECONDS = 60.0  # for actions of the page itself: a machine may be busy
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",  # tests run as root
@@ -31,20 +31,20 @@ _FLAGS = (
     "--force-prefers-reduced-motion",
     "--lang=en-US",
 )
-# WCAG 2.2 AA and what axe's authors hold for good; with other colours only they can be wrong.
+# WCAG 2.2 AA and axe's best practices; other colours can only violate the colour rules.
 _RULES = {
     "type": "tag",
     "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
 }
 _CONTRAST = {"type": "rule", "values": ["color-contrast"]}
-# One question for all of them: each takes milliseconds, and a page has a hundred.
+# One query for all of them: each takes milliseconds, and a page has a hundred.
 _NAMED = """return [...document.querySelectorAll("a, button")].find(
     (one) => one.checkVisibility() && one.innerText.trim() === arguments[0])"""
 T = TypeVar("T")
 
 
 def require_chromium() -> None:
-    """Skip the test where there is no browser; with CI=true fail instead."""
+    """Skip the test without a browser; with CI=true fail instead."""
     missing = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     if not missing:
         return
@@ -62,7 +62,7 @@ class Chromium:
 
     def __init__(self, *flags: str) -> None:
         require_chromium()
-        os.environ["SE_OFFLINE"] = "true"  # or Selenium looks for a driver on the network
+        os.environ["SE_OFFLINE"] = "true"  # otherwise Selenium downloads a driver
         options = webdriver.ChromeOptions()
         options.binary_location = str(shutil.which("chromium"))
         for flag in (*_FLAGS, *flags):
@@ -75,7 +75,7 @@ class Chromium:
         self.driver.set_script_timeout(SECONDS)
         self._wait = WebDriverWait(self.driver, SECONDS, poll_frequency=0.05)
         self.driver.set_window_size(1280, 900)
-        self.bytes = 0  # that came for the page that was opened last, compressed as they came
+        self.bytes = 0  # received for the page that was opened last, in compressed form
 
     def close(self) -> None:
         self.driver.quit()
@@ -88,27 +88,27 @@ class Chromium:
         await self._do(self.driver.get, address)
 
     async def follow(self, text: str) -> None:
-        """Click the first link or button that says so, and wait for the page behind it."""
+        """Click the first link or button with this text, and wait for the next page."""
         await self._do(self._follow, text)
 
     async def back(self) -> None:
-        """Go to the page before, and wait until it is complete."""
+        """Go back to the previous page, and wait until it is complete."""
         await self._do(self.driver.back)
 
     async def follow_in_place(self, text: str) -> None:
-        """Click the first link or button that says so; the page stays."""
+        """Click the first link or button with this text; the page stays."""
         await self._do(self._click, text)
 
     async def fill(self, fields: dict[str, str]) -> None:
-        """Write into fields of the form in <main>, by their names."""
+        """Fill in fields of the form in <main>, by their names."""
         await self._do(self._fill, fields)
 
     async def keys(self, text: str) -> None:
-        """Press keys where the focus is."""
+        """Press keys at the focus."""
         await self._do(lambda: self.driver.switch_to.active_element.send_keys(text))
 
     async def size(self, width: int, height: int) -> None:
-        """Another size of the page, in CSS pixels; also smaller than windows can be."""
+        """Set the size of the page, in CSS pixels; also smaller than the minimum of windows."""
         wanted = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self._do(self.driver.execute_cdp_cmd, "Emulation.setDeviceMetricsOverride", wanted)
 
@@ -120,13 +120,13 @@ class Chromium:
         )
 
     async def language(self, wanted: str) -> None:
-        """What it asks for from now on, as "zh-CN"; its own, if that is empty."""
+        """Set the requested language, such as "zh-CN"; the browser's own, if it is empty."""
         agent = await self.run("return navigator.userAgent")
         given = {"userAgent": agent, "acceptLanguage": wanted}
         await self._do(self.driver.execute_cdp_cmd, "Emulation.setUserAgentOverride", given)
 
     async def scripts(self, *, run: bool) -> None:
-        """Whether pages that are opened from now on run script."""
+        """Set whether pages that are opened from now on run scripts."""
         await self._do(
             self.driver.execute_cdp_cmd,
             "Emulation.setScriptExecutionDisabled",
@@ -136,15 +136,15 @@ class Chromium:
     # what there is to be seen -----------------------------------------------------------------
 
     async def text(self, selector: str = "body") -> str:
-        """What a person reads of the first such element."""
+        """Return the visible text of the first such element."""
         return await self._do(lambda: self.driver.find_element(By.CSS_SELECTOR, selector).text)
 
     async def run(self, script: str, *given: object) -> Any:
-        """What a script returns."""
+        """Return the result of a script."""
         return await self._do(self.driver.execute_script, script, *given)
 
     async def until(self, condition: Callable[[str], bool], selector: str = "body") -> str:
-        """The text of an element once it is so."""
+        """Return the text of an element once the condition holds."""
 
         def found(driver: Any) -> str | bool:
             text: str = driver.find_element(By.CSS_SELECTOR, selector).text
@@ -153,23 +153,25 @@ class Chromium:
         return await self._do(lambda: str(self._wait.until(found)))
 
     async def until_true(self, script: str) -> None:
-        """Return when a script does with something true."""
+        """Return when the result of a script is true."""
         await self._do(self._wait.until, lambda driver: driver.execute_script(script))
 
     async def violations(self, *, contrast_only: bool = False) -> list[str]:
-        """What axe-core finds that keeps people from the page: rule, and the first places."""
+        """Return axe-core's accessibility violations: the rule, and the first places."""
         return await self._do(self._violations, _CONTRAST if contrast_only else _RULES)
 
     async def complaints(self) -> list[str]:
-        """What the browser's console has said since: refused by the policy, not found, thrown."""
+        """Return the new messages of the browser's console: policy violations, errors, missing
+        files.
+        """
         return [entry["message"] for entry in await self._do(self._log, "browser")]
 
     async def hosts(self) -> set[str]:
-        """The hosts that have been asked since a page was opened; counts the bytes that came."""
+        """Return the requested hosts since a page was opened; count the received bytes."""
         return await self._do(self._hosts)
 
     async def picture(self, path: Path) -> None:
-        """Save what is seen as PNG."""
+        """Save a screenshot as PNG."""
         await self._do(self.driver.save_screenshot, str(path))
 
     # ------------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ class Chromium:
         self._wait.until(lambda d: d.execute_script(ready))
 
     def _click(self, text: str) -> None:
-        """Parts of a page may be replaced by newer ones while they are looked through."""
+        """Parts of a page may be replaced during the iteration."""
 
         def clicked(driver: Any) -> bool:
             try:
@@ -263,7 +265,9 @@ def _is_gone(element: WebElement) -> bool:
 
 
 def _was_replaced(error: WebDriverException) -> bool:
-    """Whether an element is of a page that is no more: in the very moment in which its page is
-    replaced, the driver has another error for that."""
+    """Return whether an element is of a replaced page.
+
+    At the moment of the replacement the driver has another error for it.
+    """
     stale = isinstance(error, StaleElementReferenceException)
     return stale or "does not belong to the document" in str(error)

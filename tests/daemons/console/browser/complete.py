@@ -1,16 +1,16 @@
-"""What a page that is complete has."""
+"""The checks of a complete page."""
 
 from tests.daemons.console.browser.chromium import Chromium
 
-# Wider than the page: it would have to be scrolled sideways. Tables and code may be, by themselves.
+# Wider than the page: it would have a horizontal scroll bar. Tables and code may have their own.
 _OVERFLOWS = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
-# What the texts of `filled` would have made of a page that takes them for more than text.
+# The effects that the texts of `filled` would have if a page did not escape them.
 _TAKEN = "return document.querySelectorAll('img[src=x], main script:not([src])').length"
 MOST_BYTES = 200 * 1024
 
 
 async def complete(chromium: Chromium, origin: str) -> list[str]:
-    """The same without what axe knows, which takes long."""
+    """The same without the checks of axe, which take long."""
     found = []
     await chromium.size(320, 640)
     if await chromium.run(_OVERFLOWS):

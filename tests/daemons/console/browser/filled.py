@@ -1,4 +1,4 @@
-"""A cluster with something of everything, hostile texts among it."""
+"""A cluster with data of every kind, hostile texts among it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ TOPIC, DELAYED, OPEN = "Orders", "Later", "Paid"
 GROUP, LETTERS = "billing", "failing"
 COUNT = 40
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-#: Text that would do something if a page took it for more than text.
+# Text with an effect if a page did not escape it.
 HOSTILE = (
     '"><img src=x onerror=alert(1)>',
     "<script>alert(2)</script>",
@@ -40,7 +40,7 @@ HOSTILE = (
 
 
 class Seen(Protocol):
-    """A console and the cluster that it shows."""
+    """A console and its cluster."""
 
     @property
     def here(self) -> Cluster: ...
@@ -58,8 +58,9 @@ async def filled(pair: Standalone) -> AsyncIterator[Session]:
 async def filled_at(
     name_server: str, broker: str, broker_name: str, instance: str = HOSTILE[0]
 ) -> AsyncIterator[Session]:
-    """Messages with tags, keys, properties and hostile texts; a group that is behind, with a member
-    that is connected; dead letters; a delayed message and an open transaction."""
+    """Send messages with tags, keys, properties and hostile texts; create a group with a lag and a
+    connected member; dead letters; a delayed message and an open transaction.
+    """
 
     async def unknown(question: TransactionCheck) -> TransactionState:
         return TransactionState.UNKNOWN
@@ -103,7 +104,7 @@ def _message(number: int) -> Message:
 
 
 async def _give_up(session: Session, broker_name: str, count: int) -> None:
-    """Have a group give up some messages: they become its dead letters."""
+    """Let a group fail on some messages: they become its dead letters."""
     consumer = PullConsumer(session)
     queue = MessageQueue(TOPIC, broker_name, 0)
     async for message in consumer.read(queue, 0):
@@ -115,7 +116,7 @@ async def _give_up(session: Session, broker_name: str, count: int) -> None:
 
 
 async def all_seen(site: "Seen") -> None:
-    """Return when the console knows of all that."""
+    """Wait until the console has all that data."""
     letters = dead_letter_topic(LETTERS)
     await seen(
         site.here.collector,

@@ -1,4 +1,4 @@
-"""Every page that links lead to, of a cluster whose texts are hostile."""
+"""Every page that links lead to, in a cluster with hostile texts."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,8 +17,9 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def chromium() -> Iterator[Chromium]:
-    """A browser that keeps no page alive behind the next one, for nobody goes back here; and that
-    compiles no script well, for each page brings axe anew, and has run it by then."""
+    """A browser without a page cache, which is not needed here, and without script optimization:
+    each page loads axe again, and has finished it by then.
+    """
     no_compilers = "--js-flags=--no-turbofan --no-maglev"
     browser = Chromium("--disable-features=BackForwardCache", no_compilers)
     try:
@@ -51,7 +52,7 @@ def test_pages_are_complete_accessible_and_ask_nobody_else(
 
 
 async def looked_at(chromium: Chromium, origin: str) -> list[str]:
-    """What is wrong with the page that is open."""
+    """Return the violations of the open page."""
     found = [f"axe, light: {x}" for x in await chromium.violations()]
     await chromium.prefer(prefers_color_scheme="dark")
     found += [f"axe, dark: {x}" for x in await chromium.violations(contrast_only=True)]

@@ -1,4 +1,4 @@
-"""What people come to a console for, done in a browser as they do it."""
+"""The tasks of users in a console, done in a browser."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +45,7 @@ def travel(
     broker: Mapping[str, str] | None = None,
 ) -> None:
     async def scenario() -> None:
-        # Filled before the console begins: what comes behind its first look it sees in ten seconds.
+        # Filled before the console starts: later data is visible only after ten seconds.
         async with (
             Standalone(name_server_port=0, broker_port=0, properties=broker) as pair,
             filled(pair) as session,
@@ -70,19 +70,19 @@ def test_a_topic_is_created_sent_to_searched_and_deleted(
         assert "Lamps" in await chromium.text("main")
         await chromium.run("document.querySelector('main details').open = true")
         assert "UPDATE_AND_CREATE_TOPIC" in await chromium.text("main")
-        await chromium.follow("Do it")
+        await chromium.follow("Run")
         assert "done" in await chromium.text("main")
         await seen(site.here.collector, lambda s: any(x.name == "Lamps" for x in s.topics))
         await chromium.open(f"{site.origin}/c/test/send/Lamps")
         await chromium.fill({"tag": "desk", "keys": "lamp-1", "body": '{"watt": 40}'})
         await chromium.follow("Preview")
-        await chromium.follow("Do it")
+        await chromium.follow("Run")
         await chromium.open(f"{site.origin}/c/test/messages/Lamps?key=lamp-1")
         assert '{"watt": 40}' in await chromium.text("main table")
         await chromium.open(f"{site.origin}/c/test/topics/Lamps/delete")
         await chromium.follow("Preview")
         await chromium.fill({"typed": "Lamps"})
-        await chromium.follow("Do it")
+        await chromium.follow("Run")
         topics = await Admin(session).topic_list()
         assert "Lamps" not in topics.topic_list
 
@@ -95,7 +95,7 @@ def test_a_reset_brings_about_what_its_preview_shows(console: Consoles, chromium
         await chromium.fill({"topic": TOPIC, "to": "earliest"})
         await chromium.follow("Preview")
         assert "again" in await chromium.text("main")
-        await chromium.follow("Do it")
+        await chromium.follow("Run")
         assert "done" in await chromium.text("main")
 
     travel(console, chromium, journey)
@@ -107,9 +107,9 @@ def test_dead_letters_go_back_one_by_one_and_once(console: Consoles, chromium: C
         await chromium.follow(LETTERS)
         await chromium.run("document.querySelectorAll('main input[type=checkbox]')[0].click()")
         await chromium.run("document.querySelectorAll('main input[type=checkbox]')[1].click()")
-        await chromium.follow("Resend the chosen ones")
-        await chromium.follow("Do it")
-        assert "2 sent, 0 sent before, 0 failed" in await chromium.text("main")
+        await chromium.follow("Resend the selected ones")
+        await chromium.follow("Run")
+        assert "2 resent, 0 resent earlier, 0 failed" in await chromium.text("main")
 
     travel(console, chromium, journey)
 
@@ -211,29 +211,29 @@ def test_a_group_is_paused_goes_on_and_is_deleted(console: Consoles, chromium: C
     async def journey(site: Site, session: Session) -> None:
         address = f"{site.origin}/c/test/groups/{LETTERS}"
         for button, line, after in (
-            ("Pause", "gets no more messages; its offsets stay", False),
-            ("Go on", "goes on where it stopped", True),
+            ("Pause", "receives no more messages; its offsets stay", False),
+            ("Continue", "continues where it stopped", True),
         ):
             await chromium.open(address)
             await chromium.follow(button)
             await chromium.follow("Preview")
             assert line in await chromium.text("main")
             assert await enabled(session, site) is not after  # a preview changes nothing
-            await chromium.follow("Do it")
+            await chromium.follow("Run")
             assert "done" in await chromium.text("main")
             assert await enabled(session, site) is after
         await chromium.open(address)
         await chromium.follow("Delete")
         await chromium.follow("Preview")
         await chromium.fill({"typed": "another"})
-        await chromium.follow("Do it")
+        await chromium.follow("Run")
         assert f"Type {LETTERS} to confirm." in await chromium.text("main")
         assert await enabled(session, site) is True
         await chromium.open(f"{address}/delete")
         await chromium.follow("Preview")
         assert f"messages of %DLQ%{LETTERS} are lost" in await chromium.text("main")
         await chromium.fill({"typed": LETTERS})
-        await chromium.follow("Do it")
+        await chromium.follow("Run")
         assert "done" in await chromium.text("main")
         assert await enabled(session, site) is None
         assert f"%DLQ%{LETTERS}" not in (await Admin(session).topic_list()).topic_list
@@ -251,8 +251,8 @@ def test_the_settings_of_a_topic_are_changed_as_previewed(
         await chromium.follow("Preview")
         text = await chromium.text("main")
         assert "readQueueNums 2 1" in text and "perm RW- R--" in text
-        assert "Queues that are not read any more keep what waits in them" in text
-        await chromium.follow("Do it")
+        assert "Queues that are no longer read keep their unconsumed messages" in text
+        await chromium.follow("Run")
         configs = await Admin(session).topic_configs(site.pair.broker.address)
         config = configs.topic_config_table[TOPIC]
         assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 2, 4)
@@ -283,8 +283,9 @@ def test_a_message_is_looked_at_sent_again_consumed_and_traced(
         await chromium.until(lambda text: "Send again" in text, "main")
         await chromium.follow("Send again")
         await chromium.follow("Preview")
-        assert "a new message, which every group of the topic gets" in await chromium.text("main")
-        await chromium.follow("Do it")
+        text = await chromium.text("main")
+        assert "a new message, which every group of the topic receives" in text
+        await chromium.follow("Run")
         assert "SEND_OK" in await chromium.text("main")
 
         async def both() -> bool:
@@ -298,8 +299,8 @@ def test_a_message_is_looked_at_sent_again_consumed_and_traced(
         await chromium.follow("Let a consumer consume it")
         await chromium.fill({"group": GROUP, "client_id": "nobody"})
         await chromium.follow("Preview")
-        assert "whether or not the group had it before" in await chromium.text("main")
-        await chromium.follow("Do it")
+        assert "even if the group consumed it before" in await chromium.text("main")
+        await chromium.follow("Run")
         assert "failed" in await chromium.text("main")  # that client is not there
         assert "nobody" in await chromium.text("main")
 
@@ -333,10 +334,11 @@ def test_accounts_of_a_secured_broker_are_made_and_deleted_and_secrets_stay_unse
             await chromium.follow("Preview")
             assert "secretKey set" in await chromium.text("main")
             pages.append(await chromium.run(_SOURCE))
-            await chromium.follow("Do it")
+            await chromium.follow("Run")
             assert "done" in await chromium.text("main")
             pages.append(await chromium.run(_SOURCE))
-            await chromium.run("history.go(-2)")  # to the form: it is asked for anew, or empty
+            # to the form: its value is entered again, or empty
+            await chromium.run("history.go(-2)")
             await chromium.until_true(_IS_BACK)
             pages.append(await chromium.run(_SOURCE))
             await chromium.open(f"{site.origin}/c/test/accounts")
@@ -345,7 +347,7 @@ def test_accounts_of_a_secured_broker_are_made_and_deleted_and_secrets_stay_unse
             await chromium.open(f"{site.origin}/c/test/accounts/delete?access_key=clerk-one")
             await chromium.follow("Preview")
             await chromium.fill({"typed": "clerk-one"})
-            await chromium.follow("Do it")
+            await chromium.follow("Run")
             assert "done" in await chromium.text("main")
             written = site.console.settings.console.audit_path.read_text()
             for text in (*pages, written):

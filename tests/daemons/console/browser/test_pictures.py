@@ -1,4 +1,4 @@
-"""The pictures of docs/jobs/console.md: `make pictures` writes them anew."""
+"""The pictures of docs/jobs/console.md: `make pictures` writes them."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ def test_pictures_can_be_taken(console: Consoles, chromium: Chromium, tmp_path: 
 
 
 def _make_a_past(site: Site) -> None:
-    """An hour of figures, so that charts have something to show."""
+    """Record an hour of metrics for the charts."""
     history = site.here.history._history
     now = clock.milliseconds() // 1000
     for back in range(360):

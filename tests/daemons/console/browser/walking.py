@@ -23,8 +23,9 @@ def menu() -> list[str]:
 
 
 async def walk(site: Browser, chromium: Chromium, each: int = 1) -> AsyncIterator[str]:
-    """Open pages of each kind that links lead to from the first one; gives the path below the
-    cluster of each, while it is open."""
+    """Open a page of each kind that links lead to from the first one; yield the path of each below
+    the cluster, while it is open.
+    """
     patterns = [(kind, re.compile(_pattern(kind))) for kind in kinds()]
     start = f"{site.prefix}/c/{site.cluster}"
     todo, seen = [f"{site.origin}{start}/"], set[str]()
@@ -39,7 +40,7 @@ async def walk(site: Browser, chromium: Chromium, each: int = 1) -> AsyncIterato
         await chromium.open(address)
         for link in await chromium.run(_LINKS):
             found = urldefrag(urljoin(address, link))[0]
-            # Downloads are no pages, and sorting and paging lead to the same one.
+            # Downloads are not pages, and sorting and paging lead to the same one.
             if found not in seen and found.startswith(site.origin) and "format=" not in found:
                 seen.add(found)
                 todo.append(found)

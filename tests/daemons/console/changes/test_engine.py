@@ -1,4 +1,4 @@
-"""Previews and confirmations: what is made is what was looked at, once, by who looked."""
+"""Previews and confirmations: the previewed change is made, once, for the user of the preview."""
 
 import asyncio
 from dataclasses import replace
@@ -147,8 +147,8 @@ def test_a_form_that_is_wrong_is_shown_again_with_what_was_written(console: Cons
 
 
 def test_the_shelf_keeps_few_of_a_user_and_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "MOST_OF_USER", 2)
-    monkeypatch.setattr(pending, "MOST", 3)
+    monkeypatch.setattr(pending, "MAX_PER_USER", 2)
+    monkeypatch.setattr(pending, "MAX_ENTRIES", 3)
     shelf = pending.PendingStore()
 
     def result(name: str, user: str) -> pending.Result:
@@ -188,7 +188,7 @@ def test_a_secret_is_in_no_page_and_in_no_audit(console: Consoles) -> None:
 
 
 def creating(begun: asyncio.Event, go_on: asyncio.Event, turns: list[str]) -> Change:
-    """A change that makes two topics, and stops between them when it is made."""
+    """A change that creates two topics, and fails between them."""
 
     async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
         turns.append("turn")
@@ -220,7 +220,7 @@ def test_a_role_that_is_lost_meanwhile_ends_a_change(console: Consoles) -> None:
             assert [one for one in await topics(site) if one in ("First", "Second")] == ["First"]
             last = [e for e in site.audit if e["what"] == "change"][-1]
             assert (last["user"], last["state"]) == ("ann", "failed")
-            assert "this user may not any more" in last["results"][0]["text"]
+            assert "this user is no longer allowed" in last["results"][0]["text"]
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""Charts say their unit, show gaps as gaps, and are text whatever the names in them are."""
+"""Charts have a unit, show gaps as gaps, and escape all names."""
 
 import math
 import re
@@ -18,7 +18,7 @@ from mq.daemons.console.charts.chart import (
     step,
     thinned,
 )
-from mq.daemons.console.charts.svg import MOST_LINES, svg
+from mq.daemons.console.charts.svg import MAX_LINES, svg
 from mq.daemons.console.history.points import Point
 
 NOON = 1_790_000_000
@@ -36,7 +36,7 @@ def test_a_picture_has_a_title_a_description_and_its_unit() -> None:
     root = ElementTree.fromstring(svg(_chart(Line("orders", _points(1, 5, 3)))))
     texts = ["".join(node.itertext()) for node in root]
     assert texts[0] == "Lag"
-    assert texts[1].endswith("in messages. orders: 3 last, 5 at most.")
+    assert texts[1].endswith("in messages. orders: last 3, at most 5.")
     assert "messages" in texts
     assert root.get("role") == "img"
     ids = (root.get("aria-labelledby") or "").split()
@@ -79,8 +79,8 @@ def test_the_table_has_each_time_once_and_unknown_is_none() -> None:
 
 
 def test_lines_beyond_the_limit_are_said_to_be_in_the_table() -> None:
-    chart = _chart(*(Line(f"g{i}", _points(1, 2)) for i in range(MOST_LINES + 3)))
-    assert "3 more are in the table only." in svg(chart)
+    chart = _chart(*(Line(f"g{i}", _points(1, 2)) for i in range(MAX_LINES + 3)))
+    assert "3 more lines are in the table only." in svg(chart)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_marks_of_time_are_round_and_few() -> None:
 def test_an_empty_chart_is_drawn_too() -> None:
     chart = _chart(Line("orders", ()))
     assert chart.empty
-    assert "orders: nothing known." in svg(chart)
+    assert "orders: no data." in svg(chart)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Name servers and brokers of which only some is there."""
+"""Scripted name servers and brokers."""
 
 import asyncio
 from collections import Counter
@@ -22,7 +22,7 @@ from tests.client.scripted import scripted
 
 @asynccontextmanager
 async def hung() -> AsyncIterator[str]:
-    """A peer that takes connections and never answers."""
+    """A server that accepts connections and never answers."""
     release = asyncio.Event()
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +38,7 @@ async def hung() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def name_server(brokers: dict[str, dict[int, str]]) -> AsyncIterator[str]:
-    """One that says that there are these."""
+    """One with these brokers."""
     info = ClusterInfo(
         broker_addr_table={
             name: BrokerData(cluster="C", broker_name=name, broker_addrs=addresses)
@@ -58,7 +58,7 @@ async def name_server(brokers: dict[str, dict[int, str]]) -> AsyncIterator[str]:
 async def counting_broker(
     topics: int, groups: int
 ) -> AsyncIterator[tuple[str, Counter[int], list[float]]]:
-    """One that counts what it is asked; of groups and topics it has nothing to tell."""
+    """One that counts its requests, without groups and topics."""
     asked: Counter[int] = Counter()
     times: list[float] = []
     configs = TopicConfigSerializeWrapper(

@@ -1,4 +1,4 @@
-"""Brokers that come back elsewhere, or that others would take the place of, are found again."""
+"""Brokers with a new address, or a new master, are found again."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A collector keeps going whatever one of its peers does, asks little, and changes nothing."""
+"""A collector survives failures of servers, sends few requests, and changes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ async def pair() -> AsyncIterator[Standalone]:
 
 
 async def checked_up(collector: Collector) -> tuple[Finding, ...]:
-    """What the first check-up has found: it is told as a new snapshot."""
+    """Wait for the first findings: a new snapshot reports them."""
     await seen(collector, lambda _: collector.findings is not None)
     assert collector.findings is not None
     return collector.findings
@@ -103,7 +103,7 @@ async def test_what_a_name_server_may_name_is_bounded_and_what_is_left_out_is_sa
         async with Collector(naming, timeout=TIMEOUT, limits=limits) as collector:
             found = await seen(collector, lambda s: s.brokers and s.problems)
             assert len(found.brokers) == 7
-            assert any("43 of its brokers are left out" in one.text for one in found.problems)
+            assert any("43 of its brokers are ignored" in one.text for one in found.problems)
 
 
 @in_loop
@@ -122,7 +122,7 @@ async def test_a_checkup_connects_to_no_more_brokers_than_are_watched() -> None:
         async with Collector(naming, timeout=TIMEOUT, limits=limits) as collector:
             findings = await checked_up(collector)
     assert len(connected) == 3
-    assert any("it is not watched" in one.detail for one in findings)
+    assert any("it is not polled" in one.detail for one in findings)
     for server in servers:
         server.close()
 
@@ -144,7 +144,7 @@ async def test_nobody_is_connected_to_outside_the_networks_that_brokers_have_to_
         async with Collector(naming, timeout=TIMEOUT, limits=limits) as collector:
             found = await seen(collector, lambda s: any(b.problem for b in s.brokers))
             assert [one.name for one in found.brokers] == ["inside"]
-            assert any("2 of its brokers are left out" in one.text for one in found.problems)
+            assert any("2 of its brokers are ignored" in one.text for one in found.problems)
             await checked_up(collector)
     assert connected == 0
     server.close()
@@ -160,7 +160,8 @@ async def test_a_broker_is_asked_no_more_than_the_pace_allows_and_only_to_read()
         found = await seen(collector, lambda s: sum(one.seen is not None for one in s.groups) > 400)
         assert len(found.topics) == 3000
         passed = times[-1] - times[0]
-        # Its own turns, those of the check-up (4 a second), and those that were waiting at the end.
+        # Its own requests, those of the check-up (4 per second), and those that were pending at the
+        # end.
         assert len(times) <= (200 + 4) * passed + 5
         assert asked[C.GET_CONSUME_STATS] > 400
         assert not asked[C.GET_BROKER_CONSUME_STATS]
@@ -191,8 +192,8 @@ async def test_lists_of_a_broker_are_bounded() -> None:
         found = await seen(collector, lambda s: s.topics and s.groups)
         assert (len(found.topics), len(found.groups)) == (10, 5)
         texts = [one.text for one in found.problems]
-        assert "left out beyond the limits: 290 topics" in texts
-        assert "left out beyond the limits: 295 groups" in texts
+        assert "over the limits, not shown: 290 topics" in texts
+        assert "over the limits, not shown: 295 groups" in texts
 
 
 @in_loop

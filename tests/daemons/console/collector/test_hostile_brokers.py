@@ -1,4 +1,4 @@
-"""Whatever a broker tells, the rest of its cluster is looked at, shown and written down."""
+"""Hostile data of a broker does not affect the rest of its cluster."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -152,7 +152,7 @@ async def test_runtime_and_lists_are_asked_for_in_time_however_many_looks_are_wa
     ):
         await seen(collector, lambda s: asked[C.GET_ALL_TOPIC_CONFIG] > 2)
         assert asked[C.GET_BROKER_RUNTIME_INFO] > 2
-        assert asked.total() < 3000  # with those first that had waited for longer: 7,000
+        assert asked.total() < 3000  # with those first that had waited longer: 7,000
 
 
 @in_loop
@@ -167,7 +167,7 @@ async def test_names_that_come_and_go_leave_nothing_behind() -> None:
             book.set_groups({f"g{number}": GroupSettings(True, 16)})
             for what in ("rate", "kept"):
                 await watch._do(Poll(what, f"t{number}"))
-                await watch._do(Poll(what, f"t{number - 1}"))  # was due when it went
+                await watch._do(Poll(what, f"t{number - 1}"))  # was due when it was removed
             for what in ("progress", "members"):
                 await watch._do(Poll(what, f"g{number}"))
                 await watch._do(Poll(what, f"g{number - 1}"))
@@ -197,7 +197,7 @@ async def test_a_group_with_more_members_than_there_is_room_for_is_online_and_sa
         watch = BrokerWatch(
             collector._session, watch_book, Limits(clients=4), 5.0, lambda _: True, lambda _: None
         )
-        await watch._do(Poll("members", "g"))  # its own clients do not take its room
+        await watch._do(Poll("members", "g"))  # its own clients do not use its share
         assert len(watch_book.members["g"].clients) == before
 
 

@@ -1,4 +1,4 @@
-"""Offsets are found by a pattern, and by the decoder where an answer looks otherwise."""
+"""Offsets are found by a pattern, or by the decoder if an answer has another form."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Two looks at a group give rates, and how long something has waited at most."""
+"""Two polls of a group give rates, and the maximum age of waiting messages."""
 
 from mq.daemons.console.collector.offsets_text import QueueProgress
 from mq.daemons.console.collector.progress import GroupProgress, progressed
@@ -31,7 +31,7 @@ def test_a_topic_that_was_made_again_and_a_group_that_was_reset_give_no_rates() 
     second = _look(first, 160, (10, 5, 1))
     assert second.topics["T"].in_rate is None
     assert second.topics["T"].consume_rate is None
-    third = _look(first, 160, (1000, 900, 1), (5, 0, 0))  # a queue more
+    third = _look(first, 160, (1000, 900, 1), (5, 0, 0))  # one more queue
     assert third.topics["T"].in_rate is None
 
 

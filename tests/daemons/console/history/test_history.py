@@ -30,7 +30,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Iterator["Time"]:
 
 
 class Time:
-    """The time of day, in s, and what has passed."""
+    """The time of day, in s, and the elapsed time."""
 
     now = float(NOON)
     passed = 0.0
@@ -145,18 +145,18 @@ async def test_more_series_than_there_is_room_for_are_left_out_and_said(tmp_path
         await history.keep(NOON + 60)
         assert len(history) == 2
         assert history.problem is not None
-        assert "no more than 2 series are kept: 2 points" in history.problem
+        assert "the limit of 2 series is reached: 2 points" in history.problem
 
 
 @pytest.mark.parametrize(
     "damage", [b"no database at all" * 100, b"SQLite format 3\x00" + b"x" * 5000]
 )
 @in_loop
-async def test_a_damaged_file_is_put_aside_and_said(tmp_path: Path, damage: bytes) -> None:
+async def test_a_damaged_file_is_quarantined_and_said(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "history.sqlite").write_bytes(damage)
     async with opened(tmp_path) as history:
         assert history.problem is not None
-        assert "put aside as history.sqlite.damaged-" in history.problem
+        assert "quarantined as history.sqlite.damaged-" in history.problem
         history.add(LAG, 3.0, NOON)
     aside = [p for p in tmp_path.iterdir() if ".damaged-" in p.name]
     assert [p.read_bytes() for p in aside] == [damage]
@@ -185,7 +185,7 @@ async def test_a_file_that_is_damaged_while_it_is_used_begins_anew_with_the_hour
         await history._run(spoil)
         history.add(LAG, 4.0, NOON + 61)
         await history.keep(NOON + 120)
-        assert "put aside" in (history.problem or "")
+        assert "quarantined" in (history.problem or "")
         await history.keep(NOON + 180)
         assert history.problem is None
     async with opened(tmp_path) as history:
@@ -210,7 +210,7 @@ async def test_points_wait_in_memory_while_the_disk_is_full(tmp_path: Path) -> N
 
 
 @in_loop
-async def test_what_was_put_aside_stays_while_the_next_file_cannot_be_begun(
+async def test_what_was_quarantined_stays_while_the_next_file_cannot_be_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as history:
@@ -222,7 +222,7 @@ async def test_what_was_put_aside_stays_while_the_next_file_cannot_be_begun(
 
         with monkeypatch.context() as full:
             full.setattr(history._file, "open", fail)
-            await history._begin_anew(Damaged("spoiled"))
+            await history._recreate(Damaged("spoiled"))
             (aside,) = tmp_path.glob("*.damaged-*")
             history.add(LAG, 4.0, NOON + 60)
             for minute in (2, 3):
@@ -307,7 +307,7 @@ async def test_a_clock_that_jumps_ahead_takes_nothing_away_for_an_hour(
 @in_loop
 async def test_a_second_console_is_told_that_another_has_the_file(tmp_path: Path) -> None:
     async with opened(tmp_path):
-        with pytest.raises(InUse, match="another console has it"):
+        with pytest.raises(InUse, match="another console uses it"):
             async with opened(tmp_path):
                 pass
 

@@ -1,4 +1,4 @@
-"""What a snapshot says is written down once, and what it does not say leaves a gap."""
+"""A snapshot is recorded once, and missing data leaves a gap."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from mq.daemons.console.history.points import Key
 from mq.daemons.console.history.recording import Recorder
 from tests.daemons.tube.loops import in_loop
 
-NOON = int(clock.time()) - 3600  # within the last day, of which each point is kept
+NOON = int(clock.time()) - 3600  # within the last day, with all points
 GROUP = GroupRow("orders", lag=7, consume_rate=None)
 TOPIC = TopicRow("orders", "normal", 8, 8, ("a",), 6, in_rate=0.0)
 BROKER = BrokerRow("C", "a", 0, "a:1", "master", seen=1, in_rate=0.0)
@@ -30,7 +30,7 @@ async def test_a_row_is_written_once_for_each_answer_and_unknown_metrics_are_gap
         recorder = Recorder("prod", Collector("127.0.0.1:1"), history)
         first = Snapshot(NOON * 1000, groups=(GROUP,), topics=(TOPIC,), brokers=(BROKER,))
         recorder.record(first)
-        recorder.record(replace(first, at=(NOON + 10) * 1000))  # nobody has answered
+        recorder.record(replace(first, at=(NOON + 10) * 1000))  # no server has answered
         silent = replace(GROUP, lag=9, problem="no answer from a")
         recorder.record(Snapshot((NOON + 20) * 1000, groups=(silent,)))
         recorder.record(Snapshot((NOON + 30) * 1000, groups=(replace(GROUP, lag=0),)))

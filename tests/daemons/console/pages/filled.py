@@ -1,4 +1,4 @@
-"""Consoles whose cluster has messages: some plain, some that try to be more than text."""
+"""Consoles whose cluster has messages: plain and hostile ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -37,7 +37,7 @@ HOSTILE = (
 
 @dataclass
 class Filled:
-    """A console, and what its cluster is filled through."""
+    """A console, and the client that fills its cluster."""
 
     site: Site
     session: Session
@@ -93,7 +93,7 @@ def hostile_messages(topic: str = TOPIC) -> list[Message]:
 
 
 def assert_harmless(page: BeautifulSoup) -> None:
-    """Nothing of what was sent has become an element, an attribute that acts, or a template."""
+    """Check that hostile text has not become an element, an active attribute, or a template."""
     main = page.main
     assert main is not None
     assert main.find_all("img") == [] and main.find_all("script") == []
@@ -107,7 +107,7 @@ def assert_harmless(page: BeautifulSoup) -> None:
 
 
 def call_of(site: Site, user: User, path: Mapping[str, str], query: Mapping[str, Any]) -> Call:
-    """A call as the frame makes it for this user."""
+    """Return a call as the frame does for this user."""
     now = clock.milliseconds()
     return Call(site.here, path, query, user, locale.texts("en"), now)
 
@@ -126,5 +126,5 @@ def run(console: Consoles, test: Test, **broker: str) -> None:
 
 
 def no_query() -> dict[str, Any]:
-    """The query of a search that asks for nothing special."""
+    """Return the query of a search without conditions."""
     return {item.name: item.default for item in QUERY}

@@ -1,5 +1,4 @@
-"""What a console knows of the cluster beside it, asked once: pages have it without waiting for the
-collector."""
+"""The data of a console, collected once: pages have it without waiting for the collector."""
 
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ AT = 1_700_000_000_000
 
 @dataclass
 class Known:
-    """Stands where the collector is: a snapshot that a test has made."""
+    """Replaces the collector with a snapshot of a test."""
 
     snapshot: Snapshot
 
@@ -38,7 +37,7 @@ def kind_of(name: str) -> str:
 
 
 async def look(site: Site) -> Snapshot:
-    """Ask the broker beside the console for all it has, and give the console that."""
+    """Query the broker of the console, and set its snapshot."""
     admin = Admin(site.here.session)
     broker = site.pair.broker
     name, cluster = broker.settings.broker.broker_name, broker.settings.broker.broker_cluster_name
@@ -94,18 +93,18 @@ async def look(site: Site) -> Snapshot:
 
 
 def unguarded(site: Site) -> Session:
-    """The cluster as a test may change it, over the console's own connections."""
+    """The cluster for changes of a test, with the console's own connections."""
     return site.here.changing(LOCAL, Permission.ADMINISTER, lambda address, command: None)
 
 
 def put(site: Site, snapshot: Snapshot) -> Snapshot:
-    """Give the console a snapshot."""
+    """Set the console's snapshot."""
     site.here.collector = Known(snapshot)
     return snapshot
 
 
 def add(site: Site, **rows: tuple[object, ...]) -> Snapshot:
-    """Add rows to what it knows, in their order."""
+    """Add rows to the snapshot, in their order."""
     now = site.here.snapshot
     changed = {
         name: tuple(sorted([*getattr(now, name), *more], key=lambda row: getattr(row, "name", "")))

@@ -1,4 +1,4 @@
-"""Waits for what a console's collector finds."""
+"""Waits for snapshots of a console's collector."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from mq.daemons.console.collector.snapshot import Snapshot
 
 
 async def seen(collector: Collector, condition: Callable[[Snapshot], object]) -> Snapshot:
-    """The first snapshot for which the condition holds."""
+    """Return the first snapshot for which the condition holds."""
     async with asyncio.timeout(60):
         snapshot = collector.snapshot
         while not condition(snapshot):

@@ -1,4 +1,4 @@
-"""Pages of accounts: a real broker with the accounts of 4.9, and one that speaks as 5.x does."""
+"""Pages of accounts: a real broker with the accounts of 4.9, and a scripted one of 5.x."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def known(site: Site, **brokers: str) -> None:
 
 
 class Keeper:
-    """A broker of 4.9 that keeps accounts, and tells secrets as 4.9.7 does."""
+    """A broker of 4.9 with accounts that returns secrets, as 4.9.7 does."""
 
     def __init__(self, *accounts: PlainAccessConfig, white: tuple[str, ...] = ()) -> None:
         self.accounts = {one.access_key: one for one in accounts}
@@ -59,7 +59,7 @@ class Keeper:
 
 
 def refusing(request: Command, channel: Channel) -> Command:
-    """As PlainPermissionManager does, with the secret in its words."""
+    """As PlainPermissionManager, with the secret in its text."""
     remark = f"The secretKey={request.fields['secretKey']} value length should longer than 6"
     return request.reply(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, remark=remark)
 
@@ -187,7 +187,7 @@ def test_an_account_is_made_at_each_broker_and_its_secret_stays_unseen(console: 
             preview = await site.submit(form, {"topic_perms": "A=SUB"})
             assert SECRET not in preview.text
             result = await site.submit(preview)
-            assert keeper.changes[1]["secretKey"] == SECRET  # 4.9.7 wants it with each change
+            assert keeper.changes[1]["secretKey"] == SECRET  # 4.9.7 requires it in each change
             assert SECRET not in result.text + json.dumps(site.audit)
             assert keeper.changes[0]["topicPerms"] == "A=PUB,B=DENY"
             assert "another-secret" not in json.dumps(site.audit)

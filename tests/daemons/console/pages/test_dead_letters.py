@@ -30,7 +30,7 @@ GROUP = "billing"
 
 
 async def bury(made: Filled, *messages: Message, group: str = GROUP, topic: str = TOPIC) -> None:
-    """Send messages that a group then gives up."""
+    """Send messages that become dead letters of a group."""
     await Admin(made.session).update_subscription_group(
         made.site.pair.broker.address, SubscriptionGroupConfig(group_name=group)
     )
@@ -49,7 +49,7 @@ def letters(*bodies: str) -> list[Message]:
 
 def test_groups_are_listed_with_counts_and_causes(console: Consoles) -> None:
     async def test(made: Filled) -> None:
-        put(made.site, Snapshot())  # brokers are asked where nothing has been collected yet
+        put(made.site, Snapshot())  # brokers are queried before the first snapshot
         assert "No group has dead letters" in (await made.site.get("/dead-letters")).text
         await bury(made, *letters("1", "2"))
         await bury(made, *letters("3"), group="other")
@@ -77,7 +77,7 @@ def test_letters_are_resent_once_with_a_result_for_each(console: Consoles) -> No
         assert await stored(made) == 3  # a preview sends nothing
         done = await made.site.submit(preview)
         assert [row[1:] for row in done.tables()[0]] == [
-            ["done", "2 sent, 0 sent before, 0 failed"],
+            ["done", "2 resent, 0 resent earlier, 0 failed"],
             ["done", f"sent to {TOPIC}"],
             ["done", f"sent to {TOPIC}"],
         ]
@@ -87,10 +87,10 @@ def test_letters_are_resent_once_with_a_result_for_each(console: Consoles) -> No
         )
         done = await made.site.submit(again)
         texts = [row[2] for row in done.tables()[0]]
-        assert texts[0] == "1 sent, 2 sent before, 0 failed"
+        assert texts[0] == "1 resent, 2 resent earlier, 0 failed"
         assert sorted(texts[1:]) == [
-            f"before: it was sent to {TOPIC} already",
-            f"before: it was sent to {TOPIC} already",
+            f"resent earlier: it was already sent to {TOPIC}",
+            f"resent earlier: it was already sent to {TOPIC}",
             f"sent to {TOPIC}",
         ]
         assert await stored(made) == 6
@@ -101,7 +101,7 @@ def test_letters_are_resent_once_with_a_result_for_each(console: Consoles) -> No
 
 
 async def stored(made: Filled, topic: str = TOPIC) -> int:
-    """How many messages the topic has."""
+    """Return the number of messages of the topic."""
     consumer = PullConsumer(made.session)
     return sum([await consumer.max_offset(queue) for queue in await consumer.queues(topic)])
 
@@ -111,8 +111,8 @@ def test_what_is_chosen_wrongly_says_so(console: Consoles) -> None:
         await bury(made, *letters("a"))
         form = await made.site.get(f"/dead-letters/{GROUP}/resend")
         for fields, line in (
-            ({}, "Choose some letters"),
-            ({"ids": "x", "everything": "on"}, "Choose some letters"),
+            ({}, "Select dead letters"),
+            ({"ids": "x", "everything": "on"}, "Select dead letters"),
             ({"ids": "nothing"}, "no dead letter has the id nothing"),
             ({"everything": "on", "limit": "0"}, "limit: 1 to 500"),
         ):
@@ -196,9 +196,9 @@ def test_a_letter_of_a_topic_that_is_not_theirs_fails_by_itself(console: Console
         assert preview.status == 200 and TOPIC not in preview.text, preview.text
         done = await made.site.submit(preview)
         texts = [row[2] for row in done.tables()[0]]
-        assert texts[0] == "1 sent, 0 sent before, 1 failed"
+        assert texts[0] == "1 resent, 0 resent earlier, 1 failed"
         assert sorted(texts[1:]) == [
-            "It comes from a topic that you may not send to.",
+            "It comes from a topic to which you may not send.",
             "sent to Mine",
         ]
         assert (await stored(made), await stored(made, "Mine")) == (1, 2)
@@ -230,7 +230,7 @@ def test_large_letters_are_listed_and_saved_in_little_memory(console: Consoles) 
         assert [item.message.size for item in page.data.letters] == [size] * count
         assert length > size * count
         assert listed < size * count / 4
-        # One body at a time, as lines of JSON write it: six characters for each NUL, twice.
+        # One body at a time, as in JSON lines: six characters for each NUL, twice.
         assert saved < size * count
 
     run(console, test)
@@ -245,7 +245,7 @@ def test_a_letter_that_came_after_the_preview_is_not_resent_by_it(console: Conso
         before = await stored(made)
         done = await made.site.submit(preview)
         texts = [row[2] for row in done.tables()[0]]
-        assert texts[0] == "1 sent, 0 sent before, 1 failed"
+        assert texts[0] == "1 resent, 0 resent earlier, 1 failed"
         assert texts[1] == f"sent to {TOPIC}"
         assert "was not in the preview" in texts[2]
         assert await stored(made) == before + 1

@@ -1,4 +1,4 @@
-"""What is said of a deletion that is lost with the group."""
+"""The description of the losses in a deletion of a group."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -15,7 +15,7 @@ from tests.daemons.tube.loops import in_loop
     ("stored", "line"),
     [
         (7, "7 messages of %DLQ%g are lost."),
-        (None, "All messages of %DLQ%g are lost: how many is not known yet."),
+        (None, "All messages of %DLQ%g are lost; their number is not known yet."),
         (0, None),
     ],
 )

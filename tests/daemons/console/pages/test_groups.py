@@ -50,7 +50,7 @@ async def administrator(site: Site, group: str | None = "g") -> Admin:
 
 @asynccontextmanager
 async def member(site: Site, tags: str = "*") -> AsyncIterator[str]:
-    """A member of group g that is found; its client id."""
+    """Wait for the member of group g; return its client id."""
 
     async def listen(message: StoredMessage) -> None:
         pass
@@ -79,7 +79,7 @@ def test_the_list_shows_what_is_unknown_as_such_and_never_as_0(console: Consoles
             (table,) = (await site.get("/groups?q=&sort=lag&order=desc")).tables()
             rows = {row[0].split()[0]: row for row in table}
             assert rows["a"][1:7] == [
-                *("online", "2", "7", "1\u00a0min\u00a01\u00a0s", "?", "↗ falls behind by 1.5/s")
+                *("online", "2", "7", "1\u00a0min\u00a01\u00a0s", "?", "↗ grows by 1.5/s")
             ]
             assert rows["b"][2:7] == ["?"] * 5
             assert "c" not in rows
@@ -109,7 +109,7 @@ def test_a_group_shows_who_holds_each_queue_and_what_waits(console: Consoles) ->
                         await asyncio.sleep(0.05)
                 (one,) = data["members"]
                 assert one["clientId"] == client_id
-                assert one["queues"] == 3  # two of the topic, one of its retries
+                assert one["queues"] == 3  # two of the topic, one of its retry topic
                 assert data["disagreements"] == []
                 assert data["messageModel"] == "CLUSTERING"
                 assert {row["topic"] for row in data["subscriptions"]} >= {"Orders"}
@@ -134,7 +134,7 @@ def test_members_that_disagree_are_named_line_by_line(console: Consoles) -> None
                     while len((data := (await site.api("/groups/g")).json)["disagreements"]) < 2:  # noqa: ASYNC110
                         await asyncio.sleep(0.05)
             assert sorted(data["disagreements"]) == sorted(
-                [f"Orders: {one} wants TagA", f"Orders: {other} wants TagB"]
+                [f"Orders: {one} subscribes to TagA", f"Orders: {other} subscribes to TagB"]
             )
 
     asyncio.run(main())
@@ -218,7 +218,7 @@ def test_a_delete_stays_in_the_cluster_that_is_chosen(console: Consoles) -> None
 
 
 def lying_broker(group: str, client: str) -> dict[int, object]:
-    """A broker and members whose every word is hostile."""
+    """A broker and members with hostile texts only."""
 
     def answer(body: bytes) -> object:
         return lambda request, channel: request.reply(0, None, body)

@@ -1,4 +1,4 @@
-"""What a user who may see some topics and groups alone finds on the pages of all."""
+"""The pages for a user who may see only some topics and groups."""
 
 import asyncio
 from dataclasses import replace

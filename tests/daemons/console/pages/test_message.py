@@ -78,10 +78,10 @@ def test_large_bodies_are_cut_and_downloaded_whole(console: Consoles) -> None:
         body = b"0123456789abcdef" * (4 * 1024 * 1024 // 16)
         await made.send(Message(TOPIC, body))
         page = await made.site.get(FIRST)
-        assert "Cut: its first 64.0\u00a0KB are shown." in page.soup.get_text()
+        assert "Truncated: the first 64.0\u00a0KB are shown." in page.soup.get_text()
         assert "stored zlib" in page.soup.get_text() and len(page.body) < 200_000
         hexed = await made.site.get(f"{FIRST}?as=hex")
-        assert "Cut" in hexed.soup.get_text() and len(hexed.body) < 200_000
+        assert "Truncated" in hexed.soup.get_text() and len(hexed.body) < 200_000
         whole = await made.site.get(f"{FIRST}/body")
         assert whole.body == body
         assert whole.header("content-type") == "application/octet-stream"
@@ -99,7 +99,7 @@ def test_a_bomb_is_shown_as_it_is_stored_and_not_sent_again(console: Consoles) -
         assert "larger than 67108864 bytes when decompressed" in page.soup.get_text()
         assert (await made.site.get(f"{FIRST}/body")).body == packed
         found = await made.site.get(f"/messages/{TOPIC}?text=x")
-        assert found.status == 200 and "Looked at 1 of 1" in found.soup.get_text()
+        assert found.status == 200 and "Searched 1 of 1" in found.soup.get_text()
         refused = await made.site.submit(await made.site.get(f"{FIRST}/resend"))
         assert "is not sent again: the zlib body is larger" in refused.soup.get_text()
         assert (await made.site.get(f"/messages/{TOPIC}/broker-a/0/1")).status == 404
@@ -111,7 +111,7 @@ def test_who_consumed_it_is_said_by_group(console: Consoles) -> None:
     async def test(made: Filled) -> None:
         await made.send(Message(TOPIC, b"x"))
         empty = await made.site.get(f"{FIRST}?view=consumers")
-        assert "No consumer group knows this topic" in empty.text
+        assert "knows no consumer group of it" in empty.text
         consumed = asyncio.Event()
 
         async def listen(_: StoredMessage) -> None:
@@ -128,7 +128,7 @@ def test_who_consumed_it_is_said_by_group(console: Consoles) -> None:
             await consumed.wait()
 
             async def is_said() -> bool:
-                await consumer.commit()  # by itself it does so each five seconds
+                await consumer.commit()  # it does so only every five seconds
                 answer = (await made.site.api(f"{FIRST}?view=consumers")).json
                 return [item["type"] for item in answer["consumers"] or ()] == ["CONSUMED"]
 
@@ -295,7 +295,7 @@ def test_no_other_message_is_sent_than_the_one_that_was_previewed(console: Conso
             return True
 
         await eventually(sent)
-        assert "another one" in (await site.get(FIRST)).text  # at the same place
+        assert "another one" in (await site.get(FIRST)).text  # at the same position
         done = await site.submit(previews[1])
         ((row,),) = done.tables()
         assert row[1] == "failed" and "was not in the preview" in row[2]

@@ -45,7 +45,7 @@ def test_the_newest_messages_come_first_and_pages_repeat_nothing(console: Consol
             page = await made.site.get(str(link["href"]))
         assert sorted(seen) == sorted(f"body {number}" for number in range(50))
         assert seen[0] in ("body 49", "body 48")
-        assert "Looked at 50 of 50 messages." in page.text.replace("\u202f", "")
+        assert "Searched 50 of 50 messages." in page.text.replace("\u202f", "")
 
     run(console, test)
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_searched_for_says_why(console: Consoles) -> None:
             ("sql=a%20%3E", "SQL92"),
             ("property=x", "name=value"),
             ("after=nonsense", "not a position of a search"),
-            ("offset=3", "An offset is one of a queue"),
+            ("offset=3", "An offset belongs to a queue"),
             ("tag=a&sql=b%20%3D%201", "tags and sql"),
             ("from=-1h&to=-2h", "is not before"),
             ("size=7", "expected one of"),
@@ -145,11 +145,11 @@ def test_what_cannot_be_searched_for_says_why(console: Consoles) -> None:
 
 def test_empty_results_say_why(console: Consoles) -> None:
     async def test(made: Filled) -> None:
-        assert "holds no messages" in (await made.site.get(f"/messages/{TOPIC}")).text
+        assert "has no messages" in (await made.site.get(f"/messages/{TOPIC}")).text
         await made.send(Message(TOPIC, b"x"))
-        assert "of this time" in (await made.site.get(f"/messages/{TOPIC}?queue=1")).text
-        assert "Leave a part" in (await made.site.get(f"/messages/{TOPIC}?text=y")).text
-        assert "compared whole" in (await made.site.get(f"/messages/{TOPIC}?key=y")).text
+        assert "in this time" in (await made.site.get(f"/messages/{TOPIC}?queue=1")).text
+        assert "Remove a search" in (await made.site.get(f"/messages/{TOPIC}?text=y")).text
+        assert "must match exactly" in (await made.site.get(f"/messages/{TOPIC}?key=y")).text
 
     run(console, test)
 
@@ -162,7 +162,7 @@ def test_a_spent_budget_is_shown_and_can_be_gone_on_from(
     async def test(made: Filled) -> None:
         await made.send(Message(TOPIC, b"needle"), *[Message(TOPIC, b"hay")] * 100)
         page = await made.site.get(f"/messages/{TOPIC}?text=needle")
-        assert "Nothing was found so far" in page.text and "used up its messages" in page.text
+        assert "Nothing found so far" in page.text and "reached its limit of messages" in page.text
         for _ in range(20):
             if bodies(page):
                 break
@@ -308,7 +308,7 @@ def test_a_search_for_an_id_says_how_many_topics_it_has_not_looked_into(
         monkeypatch.setattr(messages, "REACH", Reach(requests=1))
         page = await made.site.get(f"/messages?id={wanted}")
         assert [row[1] for row in page.tables()[0]] == ["Afirst"]
-        assert "topics were not looked into" in page.text
+        assert "topics were not searched" in page.text
         missing = await made.site.get("/messages?id=nothing")
         assert missing.status == 404
         assert "not searched: " in missing.text

@@ -1,4 +1,4 @@
-"""What pages say, held against what the commands say at the same moment."""
+"""The data of pages, compared with the output of commands at the same time."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from tests.daemons.console.browser.filled import (
 )
 from tests.daemons.console.site import Consoles
 
-# What a page has in a form of its own, or asks for when it is wanted.
+# Fields with another form in pages, or that pages request separately.
 _OTHERS = ("properties", "consumers")
 _TIMES = ("lastUpdated", "lastConsumed", "storeTime", "bornTime", "oldest", "newest")
 
 
 def _alike(rows: list[dict[str, Any]], told: list[dict[str, Any]], where: str) -> None:
-    """Each row of a command is a row of the page, as far as both have a field."""
+    """Each row of a command is a row of the page, for their common fields."""
     assert len(rows) == len(told), where
     for row, other in zip(rows, told, strict=True):
         common = {name for name in row.keys() & other.keys() if name not in _OTHERS}

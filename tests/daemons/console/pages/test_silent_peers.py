@@ -1,4 +1,4 @@
-"""A page waits for a peer that hangs no longer than for all of them together."""
+"""A page has one time limit for all silent servers."""
 
 import asyncio
 from types import SimpleNamespace

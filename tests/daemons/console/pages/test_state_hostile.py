@@ -1,4 +1,4 @@
-"""Names of topics, groups, clients and brokers, and what brokers say, are text on every page."""
+"""Names of topics, groups, clients and brokers, and texts of brokers, are escaped on every page."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -52,7 +52,7 @@ def _snapshot(bad: str) -> Snapshot:
 
 
 def _collector(bad: str) -> Any:
-    """What stands for one that has been told all of it."""
+    """Return the text for one of which all is known."""
     found = Finding("lag", Severity.CRITICAL, bad, bad, bad)
     return SimpleNamespace(snapshot=_snapshot(bad), findings=(found,), findings_at=1)
 
@@ -72,7 +72,7 @@ async def _pages(site: Site, bad: str) -> None:
         for link in page.soup.find_all("a", href=True):
             assert str(link["href"]).startswith(("/", "#")), path
         assert "49{% raw" not in page.text
-        # What a person has typed comes back as it was: the values of fields.
+        # The values of fields contain the input unchanged.
         said = [page.soup.get_text()]
         said += [str(v) for tag in tags for key, v in tag.attrs.items() if key != "value"]
         assert not [text for text in said if "\x00" in text or "\u202e" in text]

@@ -1,4 +1,4 @@
-"""Overview, brokers, name servers and clients, as a browser and a program see them."""
+"""Overview, brokers, name servers and clients, for a browser and a program."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ async def test_the_overview_says_what_there_is_and_how_old_it_is(console: Consol
         snapshot = await seen(site.here.collector, lambda s: s.topics and s.groups)
         page = await site.get("/")
         assert page.status == 200
-        assert "Figures of" in page.text
+        assert "Data as of" in page.text
         assert [h.text for h in page.soup.find_all("h1")] == ["Cluster test"]
         data = (await site.api("/")).json
         assert data["counts"]["brokers"] == 1
@@ -90,7 +90,7 @@ async def test_a_setting_is_changed_after_a_preview_of_old_and_new(console: Cons
         assert f"fileReservedTime of broker broker-a (0): {before} → 33" in preview.text
         assert site.pair.broker.settings.store.file_reserved_time == before
         result = await site.submit(preview)
-        assert "fileReservedTime is changed" in result.text
+        assert "fileReservedTime changed" in result.text
         assert site.pair.broker.settings.store.file_reserved_time == 33
 
 
@@ -187,7 +187,7 @@ async def test_history_is_shown_as_charts_and_as_csv(console: Consoles) -> None:
         assert len(page.soup.find_all("figure", class_="chart")) == 6
         (drawn,) = page.soup.find_all("svg", class_="chart")  # the others have nothing yet
         assert drawn.select("title")[0].text and drawn.select("desc")[0].text
-        assert "25 last, 25 at most" in page.text
+        assert "last 25, at most 25" in page.text
         csv = (await site.get("/history/broker/broker-a:0?format=csv")).text.splitlines()
         assert csv[0].split(",")[4] == "Disk used (%)"
         assert [line.split(",")[4] for line in csv[1:101]] == ["25.0"] * 100

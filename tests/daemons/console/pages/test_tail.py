@@ -15,7 +15,7 @@ from tests.daemons.console.site import Consoles, EventReader
 
 
 async def messages_of(reader: EventReader, count: int) -> list[dict[str, str]]:
-    """What comes, until so many have matched."""
+    """Return the events, until enough have matched."""
     found: list[dict[str, str]] = []
     async with asyncio.timeout(30):
         while True:

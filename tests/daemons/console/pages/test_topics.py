@@ -149,7 +149,7 @@ def test_a_topic_is_created_changed_and_deleted(console: Consoles) -> None:
             form = await site.get("/topics/Orders/settings")
             preview = await site.submit(form, {"read_queues": "2", "perm": "4"})
             text = preview.soup.get_text(" ")
-            assert "Queues that are not read any more" in text
+            assert "Queues that are no longer read" in text
             broker = site.pair.broker.settings.broker.broker_name
             assert [broker, "readQueueNums", "3", "2"] in preview.tables()[0]
             assert [broker, "perm", "RW-", "R--"] in preview.tables()[0]
@@ -284,7 +284,7 @@ def test_hostile_names_are_text(console: Consoles) -> None:
 
 
 def lying_broker(said: str) -> dict[int, Handler]:
-    """A broker that says the same wherever it can say something."""
+    """A broker with the same text wherever possible."""
 
     def answer(body: bytes) -> Handler:
         return lambda request, channel: request.reply(0, None, body)

@@ -49,11 +49,11 @@ def test_a_trace_is_a_table_and_a_picture(console: Consoles) -> None:
 
 def test_why_there_is_none_is_said(console: Consoles) -> None:
     async def test(made: Filled) -> None:
-        assert "Write the id" in (await made.site.get("/traces")).text
+        assert "Enter the id" in (await made.site.get("/traces")).text
         page = await made.site.get("/traces?id=none")
         assert "No broker has the topic RMQ_SYS_TRACE_TOPIC" in page.soup.get_text()
         page = await made.site.get(f"/traces?id=none&topic={TOPIC}")
-        assert "There is no trace of it" in page.text
+        assert "No trace of it" in page.text
 
     run(console, test)
 

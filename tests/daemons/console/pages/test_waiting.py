@@ -10,7 +10,7 @@ def test_where_nothing_waits_it_says_so(console: Consoles) -> None:
     async def test(made: Filled) -> None:
         page = await made.site.get("/waiting")
         assert page.status == 200
-        assert "has had a delayed message" in page.text and "a time of its own" in page.text
+        assert "has had a delayed message" in page.text and "a timed message" in page.text
         page = await made.site.get("/transactions")
         assert page.tables() == [[["broker-a", "0", "none is open", "0"]]]
 

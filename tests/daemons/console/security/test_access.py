@@ -1,4 +1,4 @@
-"""Who gets in, and what they may: each attack is tried against a running console."""
+"""Authentication and permissions: each attack is tried against a running console."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ SOURCES = [ClusterSource("test", "127.0.0.1:9", ClientOptions())]
 
 
 async def refusal(folder: Path, **settings: str) -> str:
-    """Why a console does not start."""
+    """Return the error of a console's start."""
     given = {"listenPort": "0", "dataPath": str(folder)} | settings
     try:
         async with Console(ConsoleSettings.load(None, given), SOURCES):
@@ -71,7 +71,7 @@ def test_two_consoles_never_share_a_folder(console: Consoles) -> None:
     async def main() -> None:
         async with console() as site:
             assert site.console.url
-            # Locks are between processes: this asks from another one.
+            # Locks are between processes: this checks from another one.
             code = (
                 "import asyncio, sys; from pathlib import Path\n"
                 "from tests.daemons.console.security.test_access import refusal\n"
@@ -83,7 +83,7 @@ def test_two_consoles_never_share_a_folder(console: Consoles) -> None:
                 sys.executable, "-c", code, str(console.folder / "console"), stdout=-1
             )
             out, _ = await process.communicate()
-            assert b"another console is running" in out
+            assert b"another console uses this directory" in out
 
     asyncio.run(main())
 
@@ -96,7 +96,8 @@ def test_nobody_sees_a_page_without_logging_in(console: Consoles) -> None:
                 assert answer.status == 303, path
                 assert answer.header("location").startswith("/login?next=%2Fc%2Ftest%2F")
                 assert (await site.api(path)).status == 401
-            assert (await site.get("/c/other/")).status == 303  # not told whether it is there
+            # without disclosing whether it exists
+            assert (await site.get("/c/other/")).status == 303
             page = await site.log_in("ann", wanted="/c/test/named/x?page=2")
             assert page.url == "/c/test/named/x?page=2"
 
@@ -166,7 +167,7 @@ def test_a_change_of_the_account_ends_its_sessions(console: Consoles) -> None:
             with accounts.changing(path) as found:
                 found.users.clear()
             site.console.reload()
-            # Nobody becomes an administrator because there are no accounts any more.
+            # A missing file of accounts makes no visitor an administrator.
             assert (await other.get("/")).status == 303
             path.unlink()
             site.console.reload()
@@ -226,7 +227,7 @@ def test_a_token_is_for_programs_until_it_expires(console: Consoles) -> None:
             for wrong in (old, kept, token[:-1], ""):
                 assert (await site.api("/", token=wrong)).status == 401
             pages = await site.get("/", Authorization=f"Bearer {token}")
-            assert pages.status == 303  # pages are for people
+            assert pages.status == 303  # pages are for users
 
     asyncio.run(main())
 
@@ -272,7 +273,7 @@ def test_patterns_hold_at_the_route_and_in_the_session(console: Consoles) -> Non
             assert (await site.get("/topics-of/other")).status == 403
             assert (await site.get("/topics-of/%25DLQ%25mine-g")).status == 200
             assert (await site.get("/topics-of/%25DLQ%25other")).status == 403
-            # The route names no topic: the session has to refuse what the form says.
+            # The route names no topic: the session has to refuse the values of the form.
             address = site.pair.broker.address
             page = await site.get(f"/create/{address}")
             assert (await site.submit(page, {"topic": "mine-2"})).status == 200
@@ -310,7 +311,7 @@ def test_strangers_do_not_fill_the_disk_with_refusals(
             site.console.access._minute -= 60.0
             await site.api("/")
             assert site.audit[-1]["untold"] == 7
-            # What is done is always written down.
+            # Changes are always recorded.
             await site.log_in("ann")
             assert site.audit[-1]["what"] == "login"
 
@@ -353,7 +354,7 @@ def test_a_file_of_accounts_that_becomes_usable_is_read_then(
                 del found.users["ann"]
             path.chmod(0o644)
             assert (await site.get("/")).status == 200
-            path.chmod(0o600)  # as the log says; neither its time nor its size change
+            path.chmod(0o600)  # as in the log; neither its time nor its size change
             assert (await site.get("/")).status == 303
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""What every request passes, and what every answer has."""
+"""The checks of every request, and the headers of every response."""
 
 import asyncio
 import json
@@ -112,7 +112,7 @@ def test_a_form_of_another_site_changes_nothing(console: Consoles, headers: dict
             )
             assert answer.status == 403
             assert [e["what"] for e in site.audit] == ["refused"]
-            # The same from our own page goes.
+            # The same from our own page is accepted.
             assert (await site.submit(preview)).status == 200
 
     asyncio.run(main())
@@ -144,7 +144,7 @@ def test_a_form_needs_the_token_of_its_visitor(console: Consoles) -> None:
                 answer = await site.post(path, {"topic": "Orders", "csrf": token})
                 assert answer.status == 403, token
             tokens = set()
-            for _ in range(3):  # it never looks the same: compressed pages tell nothing of it
+            for _ in range(3):  # it differs each time: compressed pages do not reveal it
                 field = (await site.get(path)).form().find("input", attrs={"name": "csrf"})
                 assert field is not None
                 tokens.add(str(field["value"]))
@@ -178,7 +178,7 @@ def test_what_is_too_large_is_refused(console: Consoles) -> None:
             assert many.status == 400
             assert (await site.submit(page, {"topic": "x" * 101})).status == 400
             assert (await site.submit(page, {"topic": "x", "perm": "7"})).status == 400
-            # Chunks do not say how large they are together.
+            # Chunks do not state their total size.
             head = (
                 f"POST /api/v1/clusters/test{path} HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n"
                 "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -189,7 +189,7 @@ def test_what_is_too_large_is_refused(console: Consoles) -> None:
             except ConnectionError:
                 answer = b""
             assert b" 200 " not in answer.split(b"\r\n")[0]
-            # A header without an end is not waited for for ever.
+            # A header without an end has a time limit.
             answer = await site.exchange(b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)
             assert answer.startswith(b"HTTP/1.1 4")
 
@@ -239,7 +239,7 @@ def test_only_trusted_proxies_say_who_asks(console: Consoles) -> None:
             assert form is not None
             fields = {"csrf": str(form["value"]), "name": "ann", "password": "wrong"}
             await site.post("/login", fields, headers={"Origin": site.headers["Origin"]})
-            # The nearest that is not trusted: what stands before it the client may have written.
+            # The nearest untrusted one: the client may have written the ones before it.
             assert site.audit[-1]["address"] == "198.51.100.7"
 
     asyncio.run(main())
