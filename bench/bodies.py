@@ -1,7 +1,7 @@
-"""What commands cost that print messages whose bodies are small on the wire and large when they are
-decompressed: wall time and the peak of memory of each, as a process of its own.
+"""The cost of commands that print messages whose bodies are small on the wire and large when
+decompressed: wall time and peak memory, each command in a process of its own.
 
-    python -m bench.bodies [WORD...]      only the rows that have one of the words
+    python -m bench.bodies [WORD...]      only the rows that contain one of the words
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from tests.cli.peaks import peak_of
 from tests.client.scripted import routed
 
 MB = 1_000_000
-SECONDS = 120  # after which a command is given up
+SECONDS = 120  # limit for a command
 
-# How many messages there are, and how large.
+# Number and size of messages.
 LOADS = ((1, 60 * MB), (32, 20 * MB))
 
 COMMANDS = (
@@ -74,7 +74,7 @@ COMMANDS = (
 
 
 async def _store(pair: Standalone, topic: str, count: int, size: int, group: str) -> None:
-    """Store zeros under a topic, and among the dead letters of a group."""
+    """Store zeros in a topic, and as dead letters of a group."""
     async with Session(pair.name_server_address) as session:
         admin = Admin(session)
         config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=6)

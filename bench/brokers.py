@@ -1,4 +1,4 @@
-"""The brokers and name servers that are compared: started, watched and ended as processes."""
+"""The brokers and name servers that are compared: starts, observes and ends their processes."""
 
 import os
 import re
@@ -19,17 +19,17 @@ RELEASE = "4.9.7"
 START_SECONDS = 120.0
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
-# Any request that any daemon answers, if only to refuse it.
+# A request that any daemon answers, if only with an error.
 _PING = b'{"code":106,"flag":0,"language":"OTHER","opaque":1,"version":409}'
 
 
 def stop_on_sigterm() -> None:
-    """Have SIGTERM end this program as Ctrl-C does: with its daemons."""
+    """Make SIGTERM end this program and its daemons, as Ctrl-C does."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 class Daemon:
-    """One process under measurement, listening on ``port``."""
+    """One measured process, listening on ``port``."""
 
     def __init__(self, name: str, command: list[str], home: Path, port: int) -> None:
         self.name = name
@@ -52,10 +52,10 @@ class Daemon:
         self.kill()
 
     def start(self) -> float:
-        """Start it; returns the seconds from exec until it has answered a request."""
+        """Start it; returns the seconds from exec until the first answer to a request."""
         self._home.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "HOME": str(self._home), "ROCKETMQ_HOME": str(self._home)}
-        # Compiled modules are kept, as they are wherever mq is installed.
+        # Compiled modules are kept, as in an installation of mq.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self._home / "output", "ab") as output:
             started = time.perf_counter()
@@ -86,7 +86,7 @@ class Daemon:
 
     @property
     def process(self) -> int:
-        """The number of the process."""
+        """The process id."""
         assert self._process is not None
         return self._process.pid
 
@@ -96,7 +96,7 @@ class Daemon:
         return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
     def private_megabytes(self) -> float:
-        """Memory that is its own: neither files nor shared (RssAnon)."""
+        """Return its private memory: neither files nor shared (RssAnon)."""
         found = re.search(r"^RssAnon:\s+(\d+) kB$", self._proc("status"), re.M)
         assert found is not None
         return int(found[1]) / 1024
@@ -140,7 +140,7 @@ def our_broker(folder: Path, settings: dict[str, object]) -> Daemon:
 
 
 def store_of(folder: Path, broker: Daemon) -> Path:
-    """The commit log's folder of a broker made here."""
+    """Return the commit log's folder of a broker created here."""
     name = "mq-broker" if broker.name == "mq" else "java-broker"
     return folder / name / "store" / "commitlog"
 

@@ -1,4 +1,6 @@
-"""What commands cost: wall time of each, beside the Java mqadmin, and the rates of long ones."""
+"""The cost of commands: wall time of each, compared with the Java mqadmin, and the rates of long
+ones.
+"""
 
 import json
 import os
@@ -23,7 +25,7 @@ EXPORTED_MESSAGES = 500_000
 SETTLE_SECONDS = 3.0
 TOPIC = "BenchCommands"
 
-# Commands that ask the name server or one broker, in words of both tools.
+# Commands that query the name server or one broker, in words of both tools.
 READS = (
     ("topicList",),
     ("topicRoute", "-t", TOPIC),
@@ -37,7 +39,9 @@ LOCAL = (("--version",), ("--help",))
 
 
 def rows() -> list[list[str]]:
-    """Milliseconds of each command, then what many brokers and many messages take."""
+    """Return the milliseconds of each command, then the times for many brokers and many
+    messages.
+    """
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     try:
         with _cluster(folder, 1) as (name_server, daemons):
@@ -59,7 +63,7 @@ def rows() -> list[list[str]]:
 
 @contextmanager
 def _cluster(folder: Path, count: int) -> Iterator[tuple[str, list[Daemon]]]:
-    """Our name server with so many of our brokers."""
+    """Run our name server with this number of our brokers."""
     with ExitStack() as running:
         name_server = running.enter_context(brokers.our_name_server(folder))
         daemons = []
@@ -76,7 +80,7 @@ def _local_row(words: tuple[str, ...]) -> list[str]:
 
 
 def _row(name_server: str, broker: str, words: tuple[str, ...]) -> list[str]:
-    """A command that mqadmin has too."""
+    """Measure a command that mqadmin has, too."""
     arguments = [word.format(broker=broker) for word in words]
     ours = _median(name_server, arguments, RUNS) * 1e3
     times = []
@@ -98,7 +102,7 @@ def _median(name_server: str, arguments: list[str], runs: int) -> float:
 
 
 def _rates(folder: Path, name_server: str) -> list[list[str]]:
-    """Messages a second that `mq bench` sends, and that `mq message export` writes."""
+    """Return the messages per second of `mq bench` sends and of `mq message export`."""
     shown = _mq(name_server, *("bench", "produce", "-t", TOPIC, "-d", "5", "-o", "json"))
     sent = json.loads(shown)["data"][0]["messagesPerSecond"]
     target = folder / "exported.jsonl"
@@ -115,7 +119,7 @@ def _rates(folder: Path, name_server: str) -> list[list[str]]:
 
 
 def _mq(name_server: str, *arguments: str) -> str:
-    """Run a command as a shell would; returns what it printed. Compiled modules are kept."""
+    """Run a command as a shell would; returns its output. Compiled modules are kept."""
     environment = {**os.environ, "NAMESRV_ADDR": name_server, "MQ_CONFIG_DIR": "/nonexistent"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [str(Path(sys.executable).with_name("mq")), *arguments]

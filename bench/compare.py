@@ -1,11 +1,10 @@
-"""This broker beside the Java one: the same loads in turn, on the same machine, in one run.
+"""This broker compared with the Java one: the same loads in turn, on the same machine, in one run.
 
     make bench [ARGS='--rounds 5 --only send,pull']
 
-Both brokers run at the same time and idle while the other is measured, so that each load meets
-both within seconds of each other: the machine is noisy and only ratios mean something. Progress
-goes to standard error, the tables (Markdown) to standard output. bench/README.md says how to read
-them.
+Both brokers run at the same time, and one is idle while the other is measured, so that each load
+reaches both within seconds: the machine is noisy and only ratios are meaningful. Progress goes to
+standard error, the tables (Markdown) to standard output. bench/README.md explains how to read them.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from bench import brokers, commands, driver, latency, overload, replication, sca
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
-REAL = ("properties=2",)  # as a Java producer's messages have
+REAL = ("properties=2",)  # as in a Java producer's messages
 SEND = [
     Load("send 8 x 128", "send", 8, 128, REAL),
     Load("send 64 x 1", "send", 64, 1, REAL),
@@ -36,7 +35,7 @@ SEND = [
     Load("send batches of 32, 8 x 4", "send", 8, 4, (*REAL, "messages=32")),
 ]
 PULL = [Load("pull 32, 4 x 1", "pull", 4)]
-# A pull waits at the end of each queue while so many messages a second are sent, or all that go.
+# A pull waits at the end of each queue while messages are sent at this rate, or at full speed.
 FOLLOW = [
     Load("pull behind 20,000/s", "follow", 8, 2048, (*REAL, "rate=20000")),
     Load("pull behind sends 8 x 128", "follow", 8, 128, REAL),
@@ -72,7 +71,7 @@ PARTS = (
 IDLE_CONNECTIONS = 1000
 RESTART_GIGABYTES = 3
 SETTLE_SECONDS = 5.0
-# Java's compilers have seen a path often enough after about so long.
+# Time after which Java's compilers have optimized a code path.
 WARM_UP_SECONDS = 15
 
 
@@ -90,7 +89,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def both_brokers(**settings: object) -> Iterator[tuple[Path, Daemon, Daemon]]:
-    """Java's and ours, on stores of their own that go when the measurement ends."""
+    """Run Java's broker and ours, on stores of their own that are deleted after the measurement."""
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     java = brokers.java_broker(folder, settings)
     ours = brokers.our_broker(folder, settings)
@@ -102,7 +101,7 @@ def both_brokers(**settings: object) -> Iterator[tuple[Path, Daemon, Daemon]]:
 
 
 def measure(pair: tuple[Daemon, Daemon], load: Load, options: Options) -> list[Figures]:
-    """The median round of each broker, by messages a second."""
+    """Return the median round of each broker, by messages per second."""
     runs: list[list[Figures]] = [[], []]
     for number in range(options.rounds):
         for broker, figures in zip(pair, runs, strict=True):
@@ -142,14 +141,14 @@ def load_rows(
 
 
 def warm_up(pair: tuple[Daemon, Daemon], load: Load) -> None:
-    """Have Java's compilers see the code: brokers that have just been started are another thing."""
+    """Let Java's compilers optimize the code: a fresh broker is not representative."""
     for broker in pair:
         figures = driver.run(broker, load, WARM_UP_SECONDS, 0)
         say(f"{load.name}, not warm yet: {broker.name} {figures.per_second:,.0f}/s")
 
 
 def start_rows(options: Options) -> list[list[str]]:
-    """Seconds from exec to the first answer, and private memory a few seconds later."""
+    """Return the seconds from exec to the first answer, and private memory a few seconds later."""
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     rows = []
     try:
@@ -187,7 +186,7 @@ def idle_row(pair: tuple[Daemon, Daemon]) -> list[str]:
 
 
 def client_rows(options: Options) -> Iterator[list[str]]:
-    """What the Java client makes of each broker; it finds them by name servers, both ours."""
+    """Measure each broker with the Java client, which finds it by one of our name servers."""
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     try:
         with ExitStack() as daemons:
@@ -210,7 +209,7 @@ def client_rows(options: Options) -> Iterator[list[str]]:
 
 
 def filter_rows(options: Options) -> list[list[str]]:
-    """Pulls whose filter the broker evaluates on the properties of a million messages."""
+    """Measure pulls whose filter the broker evaluates on the properties of a million messages."""
     fill = Load("fill", "send", 8, 128, ("properties=1", "size=100"))
     with both_brokers(enablePropertyFilter="true") as (_, java, ours):
         for broker in (java, ours):
@@ -221,7 +220,9 @@ def filter_rows(options: Options) -> list[list[str]]:
 
 
 def restart_row(options: Options) -> list[str]:
-    """Seconds to the first answer after SIGKILL with so many gigabytes in the log."""
+    """Measure the seconds to the first answer after SIGKILL with this number of gigabytes in the
+    log.
+    """
     with both_brokers() as (folder, *pair):
         seconds = []
         for broker in pair:

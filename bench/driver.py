@@ -1,4 +1,4 @@
-"""Runs the loads that every broker gets: Driver.java, and RealClient.java with the Java client."""
+"""Runs the loads for all brokers: Driver.java, and RealClient.java with the Java client."""
 
 import hashlib
 import json
@@ -19,8 +19,9 @@ CLIENT_RELEASE = "4.9.8"
 
 @dataclass(frozen=True)
 class Load:
-    """What the driver does. ``window`` is what each connection keeps in flight, ``options`` are
-    further ones of the driver's."""
+    """A load of the driver. ``window`` is the number of requests that each connection keeps in
+    flight, ``options`` are further options of the driver.
+    """
 
     name: str
     mode: str
@@ -40,7 +41,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one run measured; latencies in milliseconds. ``total`` counts the warm-up too."""
+    """The result of one run; latencies in milliseconds. ``total`` includes the warm-up."""
 
     total: int
     per_second: float
@@ -49,14 +50,12 @@ class Figures:
     p999: float
     cpu_per_million: float
     errors: dict[str, int]
-    client_cores: (
-        float  # processors that the driver, or the client, was busy on, its start included
-    )
-    sent_per_second: float = 0.0  # beside what is counted: while others are pulled
+    client_cores: float  # processors that the driver, or the client, used, including its start
+    sent_per_second: float = 0.0  # in addition to the counted messages, while others are pulled
 
 
 def run(broker: Daemon, load: Load, seconds: int, warm: int) -> Figures:
-    """Drive a broker and watch what it costs."""
+    """Run a load on a broker and measure its cost."""
     command = [*_command(), load.mode, broker.address, *load.arguments(seconds, warm)]
     return _watched(broker, command, seconds + warm)
 
@@ -64,7 +63,7 @@ def run(broker: Daemon, load: Load, seconds: int, warm: int) -> Figures:
 def run_client(
     broker: Daemon, name_server: Daemon, options: tuple[str, ...], seconds: int, warm: int
 ) -> Figures:
-    """Drive a broker by the Java client, which finds it by its name server."""
+    """Run a load by the Java client, which finds the broker by its name server."""
     folder = jars(f"client-{CLIENT_RELEASE}")
     path = os.pathsep.join((str(compiled(CLIENT_RELEASE, folder, CLIENT)), f"{folder}/*"))
     with tempfile.TemporaryDirectory() as home:
@@ -97,7 +96,7 @@ def _children_seconds() -> float:
 
 
 def memory_with_connections(broker: Daemon, connections: int) -> float:
-    """Private megabytes of a broker that holds so many producers which do nothing."""
+    """Return the private megabytes of a broker with this number of idle producers."""
     command = [*_command(), "idle", broker.address, f"connections={connections}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -109,7 +108,7 @@ def memory_with_connections(broker: Daemon, connections: int) -> float:
 
 
 def _command() -> list[str]:
-    # The driver lives for seconds: the quick compiler and the small collector suit it.
+    # The driver runs for seconds: the quick compiler and the small collector suit it.
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
     return ["java", *flags, "-cp", str(_compiled()), "Driver"]
 

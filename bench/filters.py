@@ -1,10 +1,10 @@
-"""How many messages a second a filter class is asked about, on one core.
+"""The number of messages per second that a filter class can evaluate, on one core.
 
     python -m bench.filters [--seconds 5] [--size 1024]
 
-What a filter server does with the messages of a pull, again and again: find the records, hand them
-to the sandbox, which decodes each and asks the class, and take out those that it lets through. Both
-processes are bound to one core, the same. What a pull costs its broker is not in it.
+Repeats the work of a filter server on the messages of a pull: find the records, send them to the
+sandbox, which decodes each and calls the class, and extract those that match. Both processes are
+bound to the same core. The cost of a pull for its broker is not included.
 """
 
 import argparse
@@ -18,17 +18,17 @@ from mq.daemons.filtersrv.sandbox.process import Sandbox
 from mq.protocol.record_codec import encode_record
 from mq.protocol.stored_message import StoredMessage
 
-# One comparison each: of the body, of a property, and of the tag; all let half of them through.
+# One comparison each: of the body, of a property, and of the tag; half of the messages match.
 CLASSES = {
     "body": "return message.body[0] == 48",
     "tag": "return message.tags == 'a'",
     "number": "return int(message.properties['amount']) > 100",
 }
-BATCHES = (32, 256)  # messages of a pull: Java's default, and one that is set to
+BATCHES = (32, 256)  # messages of a pull: Java's default, and a configured size
 
 
 def records(count: int, size: int) -> bytes:
-    """Messages as a pull brings them, every other one to be let through."""
+    """Return messages as in a pull; every other one matches."""
     return b"".join(
         encode_record(
             StoredMessage(
@@ -43,7 +43,7 @@ def records(count: int, size: int) -> bytes:
 
 
 async def measure(name: str, batch: int, size: int, seconds: float) -> float:
-    """Messages a second."""
+    """Return messages per second."""
     source = f"class F:\n    def match(self, message):\n        {CLASSES[name]}\n".encode()
     data, writer = records(batch, size), Writer(8192, 5)
     sandbox = Sandbox(SandboxConfig().limits, name)
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024)
     given = parser.parse_args()
     core = min(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core})  # the sandbox has it from this process
+    os.sched_setaffinity(0, {core})  # the sandbox inherits it from this process
     for batch in BATCHES:
         for name in CLASSES:
             rate = asyncio.run(measure(name, batch, given.size, given.seconds))

@@ -1,4 +1,4 @@
-"""Latencies at rates that a broker can hold; no coordinated omission: frames are due on a clock."""
+"""Latencies at rates that a broker can sustain; no coordinated omission: frames follow a clock."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,7 +8,7 @@ from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
 PARTS_OF_PEAK = (0.1, 0.5, 0.8)
-# Frames that wait because a broker stands still must not wait for a free place in the driver.
+# Frames that wait for a stalled broker must not also wait for a free slot in the driver.
 WINDOW = 2048
 WARM_SECONDS = 2
 
@@ -16,9 +16,9 @@ WARM_SECONDS = 2
 def runs(
     pair: tuple[Daemon, Daemon], load: Load, seconds: int, say: Callable[[str], None]
 ) -> Iterator[tuple[str, Figures, Figures]]:
-    """Both brokers at parts of the slower one's peak, then each at parts of its own.
+    """Run both brokers at fractions of the slower one's peak, then each at fractions of its own.
 
-    Gives the name of each row, and what each broker did. `load` is the one of the peak.
+    Yields the name of each row, and the result of each broker. `load` is that of the peak.
     """
     peaks = [driver.run(broker, load, seconds, WARM_SECONDS).per_second for broker in pair]
     say(f"peaks: {', '.join(f'{peak:,.0f}/s' for peak in peaks)}")

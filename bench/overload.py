@@ -1,4 +1,4 @@
-"""More than a broker can hold: what it acknowledges, and how late, at three times its peak."""
+"""Overload: what a broker acknowledges, and how late, at three times its peak."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,8 +8,8 @@ from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
 TIMES = 3
-# Connections, and what each may have in flight: a frame that is due and finds no place is given up,
-# as by producers that time out or have their own limits.
+# Connections, and the window of each: a due frame without a free slot is dropped, as with producers
+# that time out or limit themselves.
 SHAPES = ((8, 2048), (64, 256), (256, 256))
 WARM_SECONDS = 2
 
@@ -17,9 +17,9 @@ WARM_SECONDS = 2
 def runs(
     brokers: tuple[Daemon, ...], load: Load, seconds: int, say: Callable[[str], None]
 ) -> Iterator[tuple[str, list[Figures]]]:
-    """Each broker at three times its own peak, over few connections and many.
+    """Run each broker at three times its own peak, over few connections and many.
 
-    Gives the name of each row, and what each broker did. `load` is the one of the peak.
+    Yields the name of each row, and the result of each broker. `load` is that of the peak.
     """
     peaks = [driver.run(broker, load, seconds, WARM_SECONDS).per_second for broker in brokers]
     say(f"peaks: {', '.join(f'{peak:,.0f}/s' for peak in peaks)}")

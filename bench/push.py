@@ -1,8 +1,9 @@
-"""How soon a snode pushes: `python -m bench.push --rate 10000 --seconds 10`.
+"""The latency of a snode's pushes: `python -m bench.push --rate 10000 --seconds 10`.
 
-Starts `mq namesrv`, `mq broker` and `mq snode`, a producer and a consumer, a process each, sends at
-an even rate through the snode, and prints how long after a send began, and after the producer had
-its answer, the listener had the message. The broker's acknowledgement lies between these two.
+Starts `mq namesrv`, `mq broker` and `mq snode`, a producer and a consumer in processes of their
+own, sends at a constant rate through the snode, and prints the time until the listener had the
+message: since the start of the send, and since the producer had its response. The broker's
+acknowledgement is between these two.
 """
 
 import argparse
@@ -22,18 +23,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 TOPIC = "Pushed"
-_STAMP = struct.Struct(">qq")  # number, when the send began (monotonic, ns)
+_STAMP = struct.Struct(">qq")  # number, start of the send (monotonic, ns)
 
 
 def percentiles(values: list[int]) -> dict[str, float]:
-    """In ms, of values in ns."""
+    """Return percentiles in ms, of values in ns."""
     values.sort()
     at = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
     return {name: values[int(part * (len(values) - 1))] / 1e6 for name, part in at.items()}
 
 
 async def produce(namesrv: str, rate: int, seconds: float, size: int) -> dict[int, tuple[int, int]]:
-    """Sends; returns when each began and was answered, by number."""
+    """Send messages; returns the time of each send and its response, by number."""
     from mq.client import Producer
     from mq.protocol.message import Message
 
@@ -66,7 +67,7 @@ async def produce(namesrv: str, rate: int, seconds: float, size: int) -> dict[in
 
 
 async def consume(namesrv: str, pipe: Connection, pushed: bool) -> None:
-    """Consumes until the pipe says how many there are; sends back when each came, by number."""
+    """Consume until the pipe gives the total; sends back the arrival times, by number."""
     from mq.client import Consumer, PushConsumer
 
     came: dict[int, tuple[int, int]] = {}
@@ -101,7 +102,7 @@ def run_producer(namesrv: str, pipe: Connection, rate: int, seconds: float, size
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of processors so far."""
+    """Return the processor time that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -129,7 +130,9 @@ def start(
 
 
 def daemons(stack: ExitStack, folder: Path, pids: dict[str, int], queues: int) -> str:
-    """Start a name server, a broker with the topic, and a snode; the name server's address."""
+    """Start a name server, a broker with the topic, and a snode; returns the name server's
+    address.
+    """
     namesrv = start(
         *(stack, folder, pids, "namesrv", r"(127\.0\.0\.1:\d+)"),
         listenPort="0",
@@ -149,16 +152,16 @@ def daemons(stack: ExitStack, folder: Path, pids: dict[str, int], queues: int) -
 
 
 class Round(NamedTuple):
-    """What was seen of each message, by number: times of this machine in ns."""
+    """The measurements of each message, by number: times of this machine in ns."""
 
-    times: dict[int, tuple[int, int]]  # when its send began and was answered
-    came: dict[int, tuple[int, int]]  # when the listener had it, and how old it was
+    times: dict[int, tuple[int, int]]  # the start of its send and its response
+    came: dict[int, tuple[int, int]]  # its arrival at the listener, and its age then
     again: int
-    used: dict[str, float]  # seconds of processors by process
+    used: dict[str, float]  # processor seconds by process
 
 
 def measure(namesrv: str, pids: dict[str, int], options: argparse.Namespace) -> Round:
-    """Send from a process, consume in another one."""
+    """Send from one process, consume in another one."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     consumer = context.Process(
@@ -184,7 +187,7 @@ def measure(namesrv: str, pids: dict[str, int], options: argparse.Namespace) -> 
 
 
 def report(seen: Round, skip: int) -> dict[str, object]:
-    """What is printed; of the first so many messages, while all warms up, no times."""
+    """Return the output; without times of the first `skip` messages, during the warm-up."""
     times, came = seen.times, seen.came
     both = [(*times[n], came[n][0]) for n in times if n in came and n >= skip]
     ages = [age for n, (_, age) in came.items() if n >= skip]

@@ -1,4 +1,4 @@
-"""Masters with a slave each: what waiting for the slave costs, and that it keeps up."""
+"""Masters with a slave each: the cost of waiting for the slave, and whether it keeps up."""
 
 import shutil
 import tempfile
@@ -18,13 +18,13 @@ SYNC_LOADS = [
     Load("SYNC_MASTER, 1 x 1", "send", 1, 1, REAL),
 ]
 ASYNC_LOADS = [Load("ASYNC_MASTER with a slave, 8 x 128", "send", 8, 128, REAL)]
-# A slave of Java's says its first word five to six seconds after it has connected.
+# A slave of Java's sends its first report five to six seconds after it has connected.
 _FIRST_WORD_SECONDS = 9.0
 
 
 @contextmanager
 def both_pairs(role: str) -> Iterator[tuple[Daemon, Daemon]]:
-    """The masters, Java's and ours, each with a slave that replicates from it."""
+    """Run the masters, Java's and ours, each with a slave."""
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     settings: dict[str, object] = {"brokerRole": role}
     try:

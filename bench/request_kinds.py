@@ -1,4 +1,4 @@
-"""Requests as clients make them, for `bench.requests`."""
+"""Requests of all kinds as clients send them, for `bench.requests`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,13 +29,13 @@ def send(number: int, properties: str = "", sys_flag: int = 0) -> dict[str, str]
 
 
 def sends(count: int, properties: str = "", sys_flag: int = 0) -> list[Command]:
-    """As Java's producers send, with further properties."""
+    """Return sends as from Java's producers, with further properties."""
     code = RequestCode.SEND_MESSAGE_V2
     return [Command(code, send(n, properties, sys_flag), BODY) for n in range(count)]
 
 
 def in_words(count: int) -> list[Command]:
-    """The same with the first version of the header."""
+    """Return sends with the first version of the header."""
     words = {declared.name: declared.wire for declared in SendMessageRequestHeader.FIELDS}
     names = {one.wire: words.get(one.name, "") for one in SendMessageRequestHeaderV2.FIELDS}
     code = RequestCode.SEND_MESSAGE
@@ -44,7 +44,7 @@ def in_words(count: int) -> list[Command]:
 
 
 def in_binary(count: int) -> list[Command]:
-    """The same with headers in RocketMQ's binary form."""
+    """Return sends with headers in RocketMQ's binary form."""
     commands = sends(count)
     for command in commands:
         command.serialization = ROCKETMQ
@@ -52,7 +52,7 @@ def in_binary(count: int) -> list[Command]:
 
 
 def ends(halves: Replies) -> list[Command]:
-    """Commits of halves, by the replies to these."""
+    """Return commits of half messages, from the replies to their sends."""
     ends = []
     for half in halves:
         place = decode_offset_id(half.fields["msgId"]).offset
@@ -64,7 +64,9 @@ def ends(halves: Replies) -> list[Command]:
 
 
 def given_back(sent: Replies) -> list[Command]:
-    """Messages that a group could not consume, by the replies to their sends."""
+    """Return send-backs of messages that a group could not consume, from the replies to their
+    sends.
+    """
     common = {"group": GROUP, "delayLevel": "1", "originTopic": TOPIC, "unitMode": "false"}
     code = RequestCode.CONSUMER_SEND_MSG_BACK
     backs = []
@@ -76,7 +78,7 @@ def given_back(sent: Replies) -> list[Command]:
 
 
 def of_queues(code: int, count: int, more: Callable[[int], dict[str, str]]) -> list[Command]:
-    """Requests that name a topic and each of its queues in turn."""
+    """Return requests that name a topic and each of its queues in turn."""
     named = ({"topic": TOPIC, "queueId": str(n % QUEUES), **more(n)} for n in range(count))
     return [Command(code, fields) for fields in named]
 
@@ -88,7 +90,7 @@ def pull(number: int) -> dict[str, str]:
 
 
 def heartbeat(number: int) -> Command:
-    """Of one of fifty members, each the only one of a group."""
+    """Return a heartbeat of one of fifty members, each alone in its group."""
     topic = {"topic": TOPIC, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
     member = {
         "groupName": f"{GROUP}{number % 50}",
@@ -114,14 +116,14 @@ def at_time(number: int) -> dict[str, str]:
 
 
 def pop(most: int) -> Command:
-    """Up to so many messages, of any queue, hidden for a minute."""
+    """Return a pop of up to `most` messages of any queue, hidden for a minute."""
     fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": str(most)}
     fields |= {"invisibleTime": "60000", "pollTime": "0", "initMode": "0", "order": "false"}
     return Command(RequestCode.POP_MESSAGE, fields | {"bornTime": str(int(time.time() * 1000))})
 
 
 def acknowledgements(popped: Command, broker_name: str) -> list[Command]:
-    """One for each message of a reply, as Java's client makes them."""
+    """Return an acknowledgement for each message of a reply, as Java's client sends it."""
     fields = popped.fields
     names = ("popTime", "invisibleTime", "reviveQid")
     pop_time, invisible, revive_queue = (int(fields[name]) for name in names)

@@ -1,9 +1,10 @@
-"""What requests beside plain sends and pulls cost a broker: `python -m bench.requests`.
+"""The cost of requests other than plain sends and pulls for a broker: `python -m bench.requests`.
 
 Java's broker (4.9.7; 5.5.0 for pops, which 4.9 does not have) and ours get the same frames, over
-four connections with 32 in flight on each. A row is the broker's processor time for each request,
-with what it does later: a delayed message is delivered within the time that is measured. The driver
-is Python and takes more of the processor than either broker, so a rate would be its own.
+four connections with 32 in flight on each. A row is the broker's processor time per request,
+including its later work: a delayed message is delivered within the measured time. The driver is
+written in Python and uses more processor time than either broker, so rates would measure the
+driver.
 """
 
 import argparse
@@ -27,8 +28,8 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.frame import decode, encode
 
 CONNECTIONS, WINDOW = 4, 32
-WARM_ROUNDS = 3  # of plain sends: Java's compilers need them
-DELIVERY_SECONDS = 6.0  # a delay of one second, and some more
+WARM_ROUNDS = 3  # of plain sends, for Java's compilers
+DELIVERY_SECONDS = 6.0  # a delay of one second, and a margin
 POP_RELEASE = "5.5.0"
 POPS_AT_ONCE = 32
 
@@ -39,7 +40,9 @@ Script = Callable[["Measured"], Coroutine[None, None, None]]
 
 
 class Connection:
-    """Sends requests, so many in flight, and reads the replies; what the broker asks is dropped."""
+    """Sends requests with a limited window, and reads the replies; requests of the broker are
+    dropped.
+    """
 
     async def open(self, port: int) -> None:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
@@ -48,7 +51,7 @@ class Connection:
         self._writer.close()
 
     async def ask(self, requests: Sequence[Command]) -> list[Command]:
-        """The replies, in the order of the requests."""
+        """Return the replies, in the order of the requests."""
         places = asyncio.Semaphore(WINDOW)
         replies: dict[int, Command] = {}
 
@@ -70,7 +73,7 @@ class Connection:
 
 
 class Measured:
-    """A broker that is asked, and what each row has cost it, in us of its processor a request."""
+    """A measured broker, and the cost of each row in us of its processor per request."""
 
     def __init__(self, broker: Daemon, count: int) -> None:
         self.broker = broker
@@ -78,7 +81,7 @@ class Measured:
         self.rows: dict[str, float] = {}
 
     async def ask(self, requests: Sequence[Command]) -> list[Command]:
-        """What all connections get, in no order that means anything."""
+        """Send requests over all connections; returns the replies in arbitrary order."""
         connections = [Connection() for _ in range(CONNECTIONS)]
         for connection in connections:
             await connection.open(self.broker.port)
@@ -92,7 +95,7 @@ class Measured:
     async def row(
         self, name: str, requests: Sequence[Command], seconds_after: float = 0.0
     ) -> list[Command]:
-        """Measure one; returns what was answered with success."""
+        """Measure one row; returns the successful replies."""
         before = self.broker.cpu_seconds()
         replies = await self.ask(requests)
         await asyncio.sleep(seconds_after)
@@ -108,7 +111,7 @@ class Measured:
 
 
 async def requests_of_4(measured: Measured) -> None:
-    """All that 4.9 knows."""
+    """Measure all requests of 4.9."""
     count, row, of_queues = measured.count, measured.row, kinds.of_queues
     for _ in range(WARM_ROUNDS):
         await measured.ask(kinds.sends(count))
@@ -132,13 +135,13 @@ async def requests_of_4(measured: Measured) -> None:
 
 
 async def pops(measured: Measured) -> None:
-    """Messages that are popped, 32 at once, and acknowledged one by one: a row for each message."""
+    """Measure pops of 32 messages and single acknowledgements, per message."""
     for _ in range(2 + WARM_ROUNDS):  # more than is popped
         await measured.ask(kinds.sends(measured.count))
     connections = [Connection() for _ in range(CONNECTIONS)]
     for connection in connections:
         await connection.open(measured.broker.port)
-    await _consume(connections, measured.count)  # to be warm
+    await _consume(connections, measured.count)  # warm-up
     before = measured.broker.cpu_seconds()
     consumed = await _consume(connections, measured.count)
     cost = (measured.broker.cpu_seconds() - before) / consumed * 1e6
@@ -148,7 +151,7 @@ async def pops(measured: Measured) -> None:
 
 
 async def _consume(connections: list[Connection], count: int) -> int:
-    """Consume so many messages, and what was popped with the last; returns how many."""
+    """Consume at least this number of messages; returns how many."""
     consumed = 0
 
     async def consume(connection: Connection) -> None:
@@ -156,7 +159,7 @@ async def _consume(connections: list[Connection], count: int) -> int:
         while consumed < count:
             (popped,) = await connection.ask([kinds.pop(POPS_AT_ONCE)])
             if popped.code:
-                await asyncio.sleep(0.01)  # others pop just now
+                await asyncio.sleep(0.01)  # other connections are popping
                 continue
             acks = kinds.acknowledgements(popped, BROKER)
             consumed += len(acks)
@@ -173,7 +176,7 @@ def say(text: str) -> None:
 
 
 def run(make: Make, script: Script, count: int) -> Measured:
-    """Start a broker on a store of its own, and ask it."""
+    """Start a broker on a store of its own, and measure it."""
     settings: dict[str, object] = {"brokerName": BROKER, "defaultTopicQueueNums": kinds.QUEUES}
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     try:

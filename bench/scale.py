@@ -1,4 +1,4 @@
-"""What many topics and many connections cost our broker."""
+"""The cost of many topics and many connections for our broker."""
 
 import asyncio
 import shutil
@@ -20,7 +20,9 @@ _IN_FLIGHT = 200
 
 
 def rows() -> list[list[str]]:
-    """Start and memory with ten thousand topics, memory with five thousand idle connections."""
+    """Measure start and memory with ten thousand topics, memory with five thousand idle
+    connections.
+    """
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     try:
         broker = brokers.our_broker(folder, {})
@@ -45,7 +47,7 @@ def rows() -> list[list[str]]:
 
 
 async def _fill(broker: Daemon) -> None:
-    """A message for each queue; the broker makes the topics."""
+    """Send a message to each queue; the broker creates the topics."""
     gate = asyncio.Semaphore(_IN_FLIGHT)
 
     async def send(session: Session, topic: str, queue_id: int) -> None:

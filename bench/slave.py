@@ -1,4 +1,4 @@
-"""A slave behind a master at full speed, and an empty one that catches up."""
+"""A slave of a master at full speed, and an empty one that catches up."""
 
 import asyncio
 import shutil
@@ -17,11 +17,11 @@ from mq.client.admin import Admin
 from mq.client.errors import RemoteSystemError
 from mq.client.session import Session
 
-GIGABYTES = 10  # that an empty slave catches up with
+GIGABYTES = 10  # the log with which an empty slave catches up
 FULL_SPEED = Load("send 8 x 128", "send", 8, 128, ("properties=2",))
 FILLING = Load("send batches of 32, 8 x 4", "send", 8, 4, ("properties=2", "messages=32"))
 _FILLED_AT_ONCE = 5  # seconds
-_LOOKS_EVERY = 0.05
+_POLL_SECONDS = 0.05
 _CATCH_UP_SECONDS = 600.0
 
 Make = Callable[[Path, dict[str, object]], Daemon]
@@ -29,17 +29,19 @@ Make = Callable[[Path, dict[str, object]], Daemon]
 
 @dataclass
 class Found:
-    """What was measured of one master and its slave."""
+    """The measurements of one master and its slave."""
 
     alone: float  # CPU seconds of the master per million messages
     with_slave: float
-    rate: float  # messages a second with the slave
+    rate: float  # messages per second with the slave
     lags: list[float]  # ms
     caught_up: float  # MB/s
 
 
 def rows(seconds: int, say: Callable[[str], None]) -> list[list[str]]:
-    """Rows of single figures: the lag, what the slave costs the master, how fast one catches up."""
+    """Return rows of single figures: the lag, the cost of the slave for the master, the catch-up
+    rate.
+    """
     both = []
     for make in (brokers.java_broker, brokers.our_broker):
         found = measure(make, seconds)
@@ -64,7 +66,7 @@ def _median(values: list[float]) -> float:
 
 
 def measure(make: Make, seconds: int) -> Found:
-    """A master that is filled, warm by then; one slave catches up, and goes on behind it."""
+    """Fill a master, which also warms it up; one slave catches up, and then follows it."""
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
     try:
         with ExitStack() as running:
@@ -91,7 +93,7 @@ def measure(make: Make, seconds: int) -> Found:
 
 
 async def _catch_up(master: Daemon, slave: Daemon) -> float:
-    """MB/s from the first bytes of a slave to the end of its master's log."""
+    """Return the MB/s from the first bytes of a slave to the end of its master's log."""
     end = await _end_of_log(master)
     async with asyncio.timeout(_CATCH_UP_SECONDS):
         first = await _reached(slave, 1)
@@ -101,29 +103,29 @@ async def _catch_up(master: Daemon, slave: Daemon) -> float:
 
 
 async def _reached(broker: Daemon, offset: int) -> int:
-    """Where the log ends, as soon as that is no less than an offset."""
+    """Wait until the log reaches an offset; returns its end."""
     while True:
         end = await _end_of_log(broker)
         if end >= offset:
             return end
-        await asyncio.sleep(_LOOKS_EVERY)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _load_and_watch(
     master: Daemon, slave: Daemon, seconds: int
 ) -> tuple[list[float], driver.Figures]:
-    """The lags of a slave while its master is sent to, and the figures of the load."""
+    """Return the lags of a slave while its master is under load, and the figures of the load."""
     load = asyncio.create_task(asyncio.to_thread(driver.run, master, FULL_SPEED, seconds, 1))
     lags = []
     before, at = await _end_of_log(master), time.perf_counter()
     while not load.done():
-        await asyncio.sleep(_LOOKS_EVERY)
-        # The slave first: what comes meanwhile counts as lag.
-        behind = await _end_of_log(slave)
+        await asyncio.sleep(_POLL_SECONDS)
+        # Query the slave first: messages that arrive meanwhile count as lag.
+        replicated = await _end_of_log(slave)
         end, now = await _end_of_log(master), time.perf_counter()
-        if end > before:  # the driver sends by now
+        if end > before:  # the driver has started to send
             rate = (end - before) / (now - at)
-            lags.append(1000 * max(0, end - behind) / rate)
+            lags.append(1000 * max(0, end - replicated) / rate)
         before, at = end, now
     return lags, await load
 
@@ -132,6 +134,6 @@ async def _end_of_log(broker: Daemon) -> int:
     async with Session("127.0.0.1:1") as session:
         try:
             figures = await Admin(session).broker_runtime_info(broker.address)
-        except RemoteSystemError:  # a broker of Java's whose store is empty fails at it
+        except RemoteSystemError:  # a broker of Java's with an empty store fails at it
             return 0
     return int(figures["commitLogMaxOffset"])

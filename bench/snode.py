@@ -1,9 +1,9 @@
-"""What a snode costs: `python -m bench.snode --rounds 3 --seconds 4`.
+"""The cost of a snode: `python -m bench.snode --rounds 3 --seconds 4`.
 
-Starts `mq namesrv`, `mq broker` and `mq snode`, and sends by turns straight to the broker and
-through the snode: as fast as it goes (8 connections, 128 in flight), and at an even rate with one
-in flight, for the latency. The figures of a round are side by side, so that what else the machine
-does is in both.
+Starts `mq namesrv`, `mq broker` and `mq snode`, and sends alternately to the broker directly and
+through the snode: at full speed (8 connections, 128 in flight), and at a constant rate with one in
+flight, for the latency. The figures of a round are measured in succession, so that other load of
+the machine affects both.
 """
 
 import argparse
@@ -21,7 +21,7 @@ TOPIC = "Sent"
 
 
 def measure(name_server: str, seconds: float, *words: str) -> dict[str, float]:
-    """What `mq bench produce` says; a snode is the name server of who goes through it."""
+    """Return the output of `mq bench produce`; a snode is the name server of its clients."""
     command = [sys.executable, "-m", "mq", "bench", "produce", "-t", TOPIC, "-n", name_server]
     command += ["-d", str(seconds), "-p", "1", "-o", "json", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

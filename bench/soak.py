@@ -1,15 +1,15 @@
 """A mixed load for a given time, and the proof that nothing was lost: python -m bench.soak
 
-One broker process, ended with SIGKILL and SIGTERM in turn again and again, and a name server. Plain
+One broker process, ended repeatedly with SIGKILL and SIGTERM in turn, and a name server. Plain
 messages, delayed, timed and transactional ones are sent; members of consumer groups come and go. At
 the end:
 
-- every message that was acknowledged (for transactions: committed) was consumed, and by the group
-  with a filter exactly those that fit it;
+- every message that was acknowledged (for transactions: committed) was consumed, and the group with
+  a filter consumed exactly the matching ones;
 - nothing was consumed that was never sent, or was rolled back;
-- what was consumed twice came again for a reason that at-least-once delivery declares: the broker
-  was ended or the members of the group changed between the two, or the sender tried again;
-- the broker's own memory (RssAnon) does not grow from one of its lives to the next.
+- messages consumed twice were redelivered for a reason that at-least-once delivery declares: the
+  broker was ended or the members of the group changed between the two, or the sender retried;
+- the broker's own memory (RssAnon) does not grow from one run to the next.
 
 Exit status 0 if all of that holds, else 1; the figures are one JSON object on standard output.
 """
@@ -50,15 +50,17 @@ from tests.system.daemon import BrokerProcess
 
 KINDS = ("plain", "delayed", "timed", "transactional")
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-# An offset is committed every 5 s: so long before an event what was consumed may come again.
+# An offset is committed every 5 s: messages consumed within this time before an event may be
+# redelivered.
 COMMIT_SECONDS = 6.0
 DRAIN_SECONDS = 90.0
-MOST_GROWTH = 20.0  # MB of RssAnon from an early life of the broker to a late one
+MOST_GROWTH = 20.0  # MB of RssAnon from an early run of the broker to a late one
 SETTINGS = {
     "enablePropertyFilter": "true",
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "2000",
-    # Until its next heartbeat, up to 30 s after a kill, a producer cannot be asked, which counts.
+    # After a kill a producer cannot be queried until its next heartbeat, up to 30 s later, which
+    # counts as a check.
     "transactionCheckMax": "1000",
     "mappedFileSizeCommitLog": str(64 << 20),
 }
@@ -66,21 +68,21 @@ SETTINGS = {
 
 @dataclass
 class Ledger:
-    """Who sent what, what was acknowledged, and what came."""
+    """The messages sent, acknowledged and received."""
 
-    sent: dict[str, int] = field(default_factory=dict)  # tries by identity, a kind and a number
+    sent: dict[str, int] = field(default_factory=dict)  # attempts by identity, a kind and a number
     acknowledged: set[str] = field(default_factory=set)
     rolled_back: set[str] = field(default_factory=set)
-    # By group: identity -> (offset id, time) of each time that it came.
+    # By group: identity -> (offset id, time) of each delivery.
     received: dict[str, dict[str, list[tuple[str, float]]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
     kills: list[float] = field(default_factory=list)
     changes: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    memory: list[list[float]] = field(default_factory=list)  # MB, of each life of the broker
+    memory: list[list[float]] = field(default_factory=list)  # MB, of each run of the broker
 
     def due(self, group: str) -> set[str]:
-        """What a group has to have got."""
+        """Return the messages that a group must have received."""
         if group == "filtered":
             return {i for i in self.acknowledged if i.startswith("plain") and fits(i)}
         return set(self.acknowledged)
@@ -89,13 +91,13 @@ class Ledger:
         return self.due(group) - self.received[group].keys()
 
     def excuse(self, group: str, first: float, second: float) -> bool:
-        """Whether something happened that may make a message come again."""
+        """Whether an event occurred that may cause a redelivery."""
         events = (*self.kills, *self.changes[group])
         return any(first - COMMIT_SECONDS <= event <= second for event in events)
 
 
 def fits(identity: str) -> bool:
-    """Whether the filter of the filtering group takes a plain message."""
+    """Whether the filter of the filtering group matches a plain message."""
     return int(identity.rpartition("-")[2]) % 3 == 0
 
 
@@ -118,7 +120,7 @@ class Soak:
         self._ends: dict[str, TransactionState] = {}
 
     async def run(self) -> None:
-        """Load for the time given, then wait until everything has been consumed."""
+        """Run the load for the given time, then wait until everything has been consumed."""
         settings = NamesrvSettings.load(
             None, {"listenPort": "0", "kvConfigPath": str(self._folder / "kvConfig.json")}
         )
@@ -142,7 +144,7 @@ class Soak:
                 async with asyncio.TaskGroup() as load:
                     for kind in self._kinds:
                         ended = asyncio.Event()
-                        # It stays, to be asked how its transactions have ended.
+                        # It stays, to answer transaction checks.
                         tasks.create_task(self._send(kind, ended, done))
                         load.create_task(_until(ended))
                     load.create_task(self._kill())
@@ -203,13 +205,13 @@ class Soak:
                 await producer.send(message)
                 ledger.acknowledged.add(identity)
         except MQError:
-            pass  # not acknowledged: it may come or not
+            pass  # not acknowledged: it may be delivered or not
 
     async def _transaction(
         self, identity: str, message: Message, producer: TransactionProducer
     ) -> None:
         state = self._chance.choice((TransactionState.COMMIT, TransactionState.ROLLBACK))
-        unknown = self._chance.randrange(4) == 0  # the broker has to ask
+        unknown = self._chance.randrange(4) == 0  # the broker has to check
 
         async def execute(_: Message) -> TransactionState:
             self._ends[identity] = state
@@ -220,7 +222,7 @@ class Soak:
         await producer.send_in_transaction(message, execute)
 
     async def _check(self, question: TransactionCheck) -> TransactionState:
-        # A half message whose sender never learned of it was not decided on: it goes back.
+        # A half message whose sender never learned of it has no decision: roll it back.
         return self._ends.get(question.message.body.decode(), TransactionState.ROLLBACK)
 
     async def _kill(self) -> None:
@@ -229,7 +231,7 @@ class Soak:
                 async with asyncio.timeout(self._kill_every):
                     await self._stop.wait()
             except TimeoutError:
-                if len(self.ledger.kills) % 4 == 0:  # two times are noted for each end
+                if len(self.ledger.kills) % 4 == 0:  # each end has two times
                     self._broker.kill()
                 else:
                     await asyncio.to_thread(self._broker.stop)
@@ -258,12 +260,12 @@ class Soak:
                     self._name_server, group, subscriptions, listener=listener, consume_from=FIRST
                 ):
                     await done.wait()
-            except MQError:  # it cannot begin while the broker is dead
+            except MQError:  # it cannot start while the broker is down
                 await _wait(done, 0.2)
             changes.append(time.monotonic())
 
     async def _rebalance(self, done: asyncio.Event) -> None:
-        """A second member of the group that takes all comes and goes."""
+        """Let a second member of the group that subscribes to everything come and go."""
         while not done.is_set():
             leave = asyncio.Event()
             member = asyncio.create_task(
@@ -279,7 +281,7 @@ class Soak:
         deadline = time.monotonic() + DRAIN_SECONDS
         while any(self.ledger.missing(group) for group in ("all", "filtered")):
             if time.monotonic() > deadline:
-                return  # the report says what is missing
+                return  # the report has the missing messages
             await asyncio.sleep(0.2)
 
     async def _watch_memory(self, done: asyncio.Event) -> None:
@@ -308,7 +310,7 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 def anonymous_memory(pid: int) -> float:
-    """RssAnon of a process in MB; 0 for one that has just ended."""
+    """Return the RssAnon of a process in MB; 0 for one that has just ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -320,7 +322,7 @@ def anonymous_memory(pid: int) -> float:
 
 
 def report(ledger: Ledger) -> tuple[dict[str, object], list[str]]:
-    """The figures, and what is wrong: nothing in a run that has passed."""
+    """Return the figures, and the errors: none in a run that has passed."""
     wrong = []
     twice = declared = 0
     for group in ("all", "filtered"):

@@ -1,11 +1,12 @@
-"""The Spark source and sink beside Spark's own for Kafka: the same loads in turn, in one run.
+"""The Spark source and sink compared with Spark's own for Kafka: the same loads in turn, in one
+run.
 
     make bench-spark [ARGS='--rows 50000 --rounds 1']
 
-One Spark, local[2], reads a broker of ours and one of Kafka that run at the same time, and the
-files of our broker's store; beside them stands what the interface for Python sources costs by
-itself. Progress goes to standard error, the tables (Markdown) to standard output. bench/README.md
-says how to read them.
+One Spark, local[2], reads one of our brokers and one of Kafka's that run at the same time, and the
+files of our broker's store; for comparison the cost of the interface for Python sources alone is
+measured, too. Progress goes to standard error, the tables (Markdown) to standard output.
+bench/README.md explains how to read them.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from bench.compare import say
 
 TOPIC = "bench"  # Driver.java's
 SIDES = ("Kafka", "mq", "mq files", "ceiling")
-LOADS = {  # and who takes part
+LOADS = {  # with the sides that take part
     "sum": SIDES,
     "parquet": SIDES,
     "parquet all": ("mq", "mq files"),
@@ -48,7 +49,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Options:
-    """What is measured: so many rows of so many bytes, and how often."""
+    """The size of a measurement: rows, bytes per row, and rounds."""
 
     rows: int
     small_rows: int
@@ -104,7 +105,7 @@ def _connector() -> Path:
 
 
 def _fill(broker: Daemon, rows: int, size: int) -> int:
-    """Single sends, in the eight queues by turns, with properties as clients of Java give them."""
+    """Fill by single sends, to the eight queues in turn, with properties as from Java's clients."""
     load = driver.Load("fill", "send", 8, 128, ("properties=1", f"size={size}"))
     stored = 0
     while stored < rows:
@@ -113,7 +114,9 @@ def _fill(broker: Daemon, rows: int, size: int) -> int:
 
 
 def _warm_up(loads: list[str], rows: int, options: Options) -> list[tuple[str, str, int]]:
-    """What is not counted. Kafka's topic has been filled by a write of Spark's, ours was not."""
+    """Return the runs that are not counted. Kafka's topic was filled by a write of Spark's, ours
+    was not.
+    """
     plan = [(side, "sum", rows) for side in SIDES]
     if any(load.startswith("write") for load in loads):
         plan += [(side, "write", options.written) for side in LOADS["write"] if side != "Kafka"]
@@ -121,7 +124,7 @@ def _warm_up(loads: list[str], rows: int, options: Options) -> list[tuple[str, s
 
 
 def _plan(loads: list[str], rows: int, options: Options) -> list[tuple[str, str, int]]:
-    """Each load by each side in turn, round by round."""
+    """Return each load of each side in turn, round by round."""
     plan = []
     for load in loads:
         count = options.written if load.startswith("write") else rows
@@ -164,7 +167,7 @@ def _medians(results: Iterator[dict[str, Any]]) -> dict[Any, Figures]:
 
 
 def rows_of(figures: dict[Any, Figures], what: str) -> list[list[str]]:
-    """The lines of the table: one for each load."""
+    """Return the lines of the table, one for each load."""
     lines = []
     for load in LOADS:
         found = {side: figures[load, side] for side in SIDES if (load, side) in figures}

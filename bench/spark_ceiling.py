@@ -1,5 +1,6 @@
-"""The least that a Python data source can cost: record batches that are in memory already, and such
-as are thrown away."""
+"""The minimal cost of a Python data source: reads record batches that are in memory already, and
+discards written ones.
+"""
 
 from collections.abc import Iterator
 
@@ -69,7 +70,7 @@ class Reader(DataSourceReader):
 
 
 class Writer(DataSourceArrowWriter):
-    """Takes rows and does nothing with them."""
+    """Discards rows."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
@@ -78,7 +79,7 @@ class Writer(DataSourceArrowWriter):
 
 
 class StreamReader(DataSourceStreamReader):
-    """All of it in one micro-batch."""
+    """Everything in one micro-batch."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._rows = rows

@@ -1,10 +1,10 @@
-"""What Spark does under measurement; runs in the environment of the Spark that is measured.
+"""The measured loads in Spark; runs in the environment of the measured Spark.
 
     python -m bench.spark_loads FILE
 
-The file (JSON) says where the peers are and which loads to run in which order. Each result is a
-line of JSON on standard output: the load's name, whose it is, rows, seconds, the CPU seconds of the
-peer meanwhile, and the private memory (MB) of the largest Python worker.
+The file (JSON) has the addresses of the peers and the loads in order. Each result is a line of JSON
+on standard output: the load's name, its side, rows, seconds, the CPU seconds of the peer meanwhile,
+and the private memory (MB) of the largest Python worker.
 """
 
 import json
@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 import mq.pipeline
 from bench.spark_ceiling import CeilingDataSource
 
-# What both sides have: the body, and where and when a message was stored.
+# Columns of both sides: the body, and position and store time of a message.
 OURS = "keys string, body binary, topic string, queueId int, queueOffset bigint, "
 OURS += "storeTimestamp timestamp"
 KAFKA = ["key", "value", "topic", "partition", "offset", "timestamp"]
-# A master that has a message answers, as ours does, and larger batches: 40 % more than Kafka's
-# defaults. The two minutes for a delivery are too few where the machine is busy with other work.
+# Only the leader acknowledges, as with ours, and larger batches: 40 % more than Kafka's defaults.
+# The default delivery timeout of two minutes is too short on a busy machine.
 FASTEST = {
     "kafka.acks": "1",
     "kafka.linger.ms": "5",
@@ -39,7 +39,7 @@ SAMPLE_SECONDS = 0.1
 
 
 class Loads:
-    """The loads, each by the name that the file has; each returns the number of rows."""
+    """The loads by the names in the file; each returns the number of rows."""
 
     def __init__(self, spark: SparkSession, peers: dict[str, Any], folder: Path) -> None:
         self._spark = spark
@@ -129,7 +129,7 @@ def cpu_seconds(process: int) -> float:
 
 
 class WorkerMemory:
-    """The most private memory that one of Spark's Python workers has while this is open."""
+    """The maximum private memory of a Python worker of Spark while this is open."""
 
     def __init__(self) -> None:
         self.megabytes = 0.0

@@ -1,4 +1,6 @@
-"""What the Spark measurements need: Spark in an environment of its own, Kafka, and its broker."""
+"""The environment of the Spark measurements: Spark in an environment of its own, Kafka, and its
+broker.
+"""
 
 import fcntl
 import os
@@ -16,10 +18,10 @@ from tests.interop.jvm import require_java, write_properties
 from tests.interop.ports import free_port
 
 KAFKA = "4.3.1"
-# Kafka's connector is released with Spark; the newest that Maven Central has with all it needs.
+# Kafka's connector is released with Spark; the newest one on Maven Central with all dependencies.
 SPARK = "4.2.0"
 
-# ApiVersions, the request that any client begins with: length, key 18, version, id, no client id.
+# ApiVersions, the first request of any client: length, key 18, version, id, no client id.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 _HERE = Path(__file__).parent
@@ -28,7 +30,7 @@ _CACHE = _ROOT / ".cache" / "spark"
 
 
 def python() -> Path:
-    """The interpreter of an environment that has this Spark, and this checkout in place of mq."""
+    """Return the interpreter of an environment with this Spark and this checkout as mq."""
     folder = _CACHE / f"venv-{SPARK}"
     with _locked(folder):
         if not (folder / "installed").is_file():
@@ -42,7 +44,7 @@ def python() -> Path:
 
 
 def jars(name: str) -> Path:
-    """The folder of the jars that a pom beside this file names, brought by Maven once."""
+    """Return the folder of the jars of a pom in this folder, downloaded once by Maven."""
     require_java()
     folder = _CACHE / name
     with _locked(folder):
@@ -57,7 +59,7 @@ def jars(name: str) -> Path:
 
 
 def kafka(folder: Path) -> Daemon:
-    """A broker of Kafka that is its own controller; a new topic has eight partitions."""
+    """Start a Kafka broker that is its own controller; a new topic has eight partitions."""
     home, port = folder / "kafka", free_port()
     home.mkdir(parents=True)
     settings = {
@@ -75,7 +77,7 @@ def kafka(folder: Path) -> Daemon:
     file = home / "server.properties"
     write_properties(file, settings)
     path = f"{jars(f'kafka-{KAFKA}')}/*"
-    identity = "4L6g3nShT-eMCtK--X86sw"  # any: 16 bytes in URL-safe base 64
+    identity = "4L6g3nShT-eMCtK--X86sw"  # arbitrary: 16 bytes in URL-safe base 64
     form = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)]
     with open(home / "output", "ab") as output:
         subprocess.run(["java", "-cp", path, *form], check=True, stdout=output, stderr=output)
@@ -84,7 +86,7 @@ def kafka(folder: Path) -> Daemon:
 
 
 class KafkaDaemon(Daemon):
-    """Answers other requests than the brokers that this project is about."""
+    """Answers other requests than RocketMQ's brokers."""
 
     def _answers(self) -> bool:
         try:
@@ -104,7 +106,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """Of a process that runs Spark: its workers have to be of the same environment."""
+    """Return the environment of a process that runs Spark: its workers must use the same one."""
     own = {**os.environ, "PYSPARK_PYTHON": str(python())}
     own.pop("SPARK_HOME", None)
     return own

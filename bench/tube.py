@@ -1,7 +1,8 @@
-"""How fast a TubeMQ broker takes and gives messages: `python -m bench.tube [--size 1024]`.
+"""The rates at which a TubeMQ broker receives and delivers messages: `python -m bench.tube [--size
+1024]`.
 
-The broker runs in a process of its own; so do senders and readers, which speak raw RPC: what a
-client costs is not in these figures. CPU is that of each process, as the kernel counts it.
+The broker, the senders and the readers run in processes of their own. Senders and readers use raw
+RPC, so the cost of a client is not included. CPU is that of each process, from the kernel.
 """
 
 import argparse
@@ -34,11 +35,11 @@ from mq.protocol.tube.payload import checksum
 from mq.protocol.tube.rpc import decode_response, encode_request
 
 PARTITIONS = 8
-IN_FLIGHT = 64  # sends of a connection
+IN_FLIGHT = 64  # sends per connection
 
 
 def broker(pipe: Pipe, folder: str, mode: str) -> None:
-    """A broker until told to end; says its port, then how much CPU it has used."""
+    """Run a broker until "end" is received; sends its port, then its CPU seconds on request."""
 
     async def main() -> None:
         overrides = {
@@ -57,12 +58,12 @@ def broker(pipe: Pipe, folder: str, mode: str) -> None:
                     return
                 pipe.send(sum(os.times()[:2]))
 
-    gc.set_threshold(*GC_THRESHOLDS)  # as a daemon has it
+    gc.set_threshold(*GC_THRESHOLDS)  # as in a daemon
     uvloop.run(main())
 
 
 class Sender(asyncio.Protocol):
-    """A connection that always has so many sends in flight."""
+    """A connection that always has a constant number of sends in flight."""
 
     def __init__(self, frames: list[bytes], end: float) -> None:
         self._frames = frames
@@ -177,7 +178,7 @@ def readers(pipe: Pipe, port: int, partitions: int) -> None:
 
 
 def timed(pipe: Pipe, work: Any, *arguments: Any) -> tuple[Any, float]:
-    """What a process sends back, and the CPU of the broker meanwhile."""
+    """Return the result of a process, and the CPU of the broker meanwhile."""
     here, there = mp.Pipe()
     pipe.send("cpu")
     before = pipe.recv()

@@ -1,8 +1,8 @@
-"""TubeMQ's clients against our master and broker: `python -m bench.tube_clients [--rounds 3]`.
+"""TubeMQ's clients with our master and broker: `python -m bench.tube_clients [--rounds 3]`.
 
-Java's producer (1.7.0) and ours send messages of 1 KB, and our consumer reads what they have sent
-from its begin. Every process has what it has used of the processors beside its rate: on two cores
-they share them.
+Java's producer (1.7.0) and ours send messages of 1 KB, and our consumer reads them from the
+beginning. The processor time of every process is printed next to its rate, because the processes
+share two cores.
 """
 
 import argparse
@@ -24,19 +24,19 @@ from tests.interop.tube.servers import cluster
 TOPIC = "bench"
 PARTITIONS = 8
 SIZE = 1024
-PRODUCERS = 8  # of ours: each has a connection
+PRODUCERS = 8  # of ours, with a connection each
 IN_FLIGHT = 64
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def used(pid: int) -> float:
-    """Seconds of the processors that a process has used."""
+    """Return the processor seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 async def send(master: str, count: int) -> float:
-    """Seconds that our producers take."""
+    """Return the seconds that our producers take."""
     body = bytes(SIZE)
     async with asyncio.TaskGroup() as opening:
         producers = [TubeProducer(master, TOPIC) for _ in range(PRODUCERS)]
@@ -59,7 +59,7 @@ async def send(master: str, count: int) -> float:
 
 
 async def read(master: str, count: int) -> float:
-    """Seconds that our consumer takes from the first message to the last."""
+    """Return the seconds that our consumer takes from the first message to the last."""
     options = {"consume_from": ConsumeFrom.FIRST, "heartbeat_interval": 0.5, "prefetch": 2}
     async with TubeConsumer(master, f"readers{time.time_ns()}", TOPIC, **options) as consumer:  # type: ignore[arg-type]
         got, began = 0, 0.0
@@ -78,7 +78,9 @@ def _client(kind: str, master: str, count: int, results: "mp.Queue[tuple[float, 
 
 
 def ours(kind: str, master: str, count: int) -> tuple[float, float]:
-    """Seconds, and those of the processor, of one of our clients in a process of its own."""
+    """Return the seconds and the processor seconds of one of our clients in a process of its
+    own.
+    """
     context = mp.get_context("spawn")
     results: mp.Queue[tuple[float, float]] = context.Queue()
     process = context.Process(target=_client, args=(kind, master, count, results))
@@ -104,7 +106,7 @@ def main() -> None:
         ):
             master.create_topic(TOPIC, PARTITIONS)
             java("publish", "p", TOPIC)
-            java.send(TOPIC, count // 4, size=SIZE)  # its compilers need that
+            java.send(TOPIC, count // 4, size=SIZE)  # warms up Java's compilers
 
             def row(what: str, seconds: float, client: float, server: float) -> None:
                 print(

@@ -1,10 +1,10 @@
-"""The main job on real input: every line of a text file becomes a message and comes back.
+"""The main use case with real input: every line of a text file is sent as a message and consumed.
 
     python docs/tour.py [FILE …]
 
 It starts `mq standalone` as a process of its own, does what an administrator and an application
 would do, and shows each command with its output. By default the input is this project's own
-documents.
+documentation.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ def say(text: str) -> None:
 
 
 def mq(*arguments: str) -> None:
-    """Run the command `mq` as anyone would, and show what it prints."""
+    """Run the command `mq` as a user would, and show its output."""
     print(f"$ mq {' '.join(arguments)}", flush=True)
     command = [sys.executable, "-m", "mq", *arguments]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    print(output.rstrip(), flush=True)  # some commands of mqadmin end without a line end
+    print(output.rstrip(), flush=True)  # some commands of mqadmin end without a line feed
 
 
 def start_standalone() -> tuple[subprocess.Popen[str], str]:
@@ -56,7 +56,7 @@ def start_standalone() -> tuple[subprocess.Popen[str], str]:
 
 
 def read_lines(paths: list[Path]) -> list[tuple[str, str]]:
-    """(key, text) of every line of the files that is not blank; the key is FILE:NUMBER."""
+    """Return (key, text) of every non-blank line of the files; the key is FILE:NUMBER."""
     lines = []
     for path in paths:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -81,7 +81,7 @@ async def send(name_server: str, lines: list[tuple[str, str]]) -> list[SendResul
 
 
 async def consume(name_server: str, count: int) -> set[tuple[str, str]]:
-    """Read as a member of a group until so many different messages have come."""
+    """Consume as a member of a group until `count` different messages have arrived."""
     found: set[tuple[str, str]] = set()
     complete = asyncio.Event()
 
@@ -106,7 +106,7 @@ def main() -> None:
             raise SystemExit(f"{path} is not a file: name a text file, make run FILE=notes.txt")
     lines = read_lines(paths)
     if not lines:
-        raise SystemExit("there is no line with text in what was named")
+        raise SystemExit("the given files have no line with text")
     began = time.monotonic()
     say("1. A name server and a broker in one process, with a temporary store")
     process, name_server = start_standalone()
@@ -119,7 +119,7 @@ def main() -> None:
         print(f"sent {len(results)} messages, the last as {results[-1].offset_message_id}")
         say(f"4. The group {GROUP} reads them")
         found = asyncio.run(consume(name_server, len(set(lines))))
-        assert found == set(lines), "what came back is not what was sent"
+        assert found == set(lines), "the consumed messages differ from the sent ones"
         print(f"consumed {len(found)} messages, each as it was sent")
         say("5. One of them, by key and by id")
         key = lines[len(lines) // 2][0]

@@ -1,17 +1,17 @@
-"""An outbox: an order and its message are written both, or neither, whatever is killed when.
+"""An outbox: an order and its message are both written, or neither, even if processes are killed.
 
     python outbox.py < orders.txt       lines of an order and its price: order-1 40
 
-The message is sent first, and kept back by the broker; then the order is written to a database,
-ORDERS_DB; then the message is let go. A program that dies in between leaves a message whose end
-the broker does not know. It asks any producer of the group, and `check` finds the answer in the
-database: the next run settles what this one left. There is no table of messages to be sent, and no
-job that reads one.
+The message is sent first, and held back by the broker; then the order is written to a database,
+ORDERS_DB; then the message is committed. If the program dies in between, the broker does not know
+the outcome of the message. It asks any producer of the group, and `check` finds the answer in the
+database: the next run settles the messages of this one. This needs neither a table of messages to
+send, nor a job that reads one.
 
-That run must not be long in coming. A broker asks transactionCheckMax times, once each
-transactionCheckInterval, whether anybody is there to answer or not: 15 minutes by default. Then it
-puts the message into TRANS_CHECK_MAX_TIME_TOPIC and logs it. Where a shop may stand still for
-longer, set them higher.
+The next run must not be long in coming. A broker asks transactionCheckMax times, once each
+transactionCheckInterval, even if no producer can answer: 15 minutes by default. Then it moves the
+message to TRANS_CHECK_MAX_TIME_TOPIC and logs it. If a shop may be down for longer, raise these
+settings.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from mq.client import (
 
 NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 DATABASE = Path(os.environ.get("ORDERS_DB", "orders.db"))
-LONGEST_WRITE = 60.0  # seconds; an order that is not there after so long was never written
+LONGEST_WRITE = 60.0  # seconds; an order that is absent after this time was never written
 
 
 class Orders:
@@ -48,14 +48,14 @@ class Orders:
         )
 
     def has(self, order: str, transaction_id: str) -> bool:
-        """Whether this very transaction has written the order: another may have, before it."""
+        """Whether this transaction has written the order; another one may have done so before."""
         found = self._database.execute(
             "SELECT 1 FROM orders WHERE id = ? AND transaction_id = ?", [order, transaction_id]
         )
         return found.fetchone() is not None
 
     def add(self, order: str, euro: int, transaction_id: str | None) -> None:
-        """Raises sqlite3.IntegrityError if there is such an order."""
+        """Raises sqlite3.IntegrityError if the order exists."""
         with self._database:
             self._database.execute(
                 "INSERT INTO orders VALUES (?, ?, ?)", [order, euro, transaction_id]
@@ -66,15 +66,15 @@ class Orders:
 
 
 class Outbox:
-    """Places orders, and says of those that were cut short whether they were placed."""
+    """Places orders, and answers whether orders of interrupted runs were placed."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
 
     async def place(self, producer: TransactionProducer, order: str, euro: int) -> bool:
-        """Whether the order was placed; not if there is one of that name.
+        """Place an order; returns False if an order of that name exists.
 
-        Raises MQError where the message could not be stored: then the order is not written, either.
+        Raises MQError if the message could not be stored: then the order is not written, either.
         """
 
         async def write(message: Message) -> TransactionState:
@@ -91,7 +91,7 @@ class Outbox:
         return result.state is TransactionState.COMMIT
 
     async def check(self, question: TransactionCheck) -> TransactionState:
-        """What the broker asks of a message whose end it does not know."""
+        """Answer the broker's question about a message whose outcome it does not know."""
         (order,) = question.message.keys
         if self._orders.has(order, question.transaction_id):
             return TransactionState.COMMIT
@@ -107,7 +107,7 @@ async def main() -> int:
     failed = 0
     try:
         async with TransactionProducer(NAME_SERVERS, "shop", outbox.check) as producer:
-            # In a thread: while no line comes, the broker's questions are answered.
+            # In a thread, so that the broker's questions are answered while no line arrives.
             while line := await asyncio.to_thread(sys.stdin.readline):
                 try:
                     order, euro = line.split()

@@ -1,13 +1,14 @@
-"""A web service: takes orders over HTTP, sends them as messages, and knows which have been billed.
+"""A web service: accepts orders over HTTP, sends them as messages, and shows which have been
+billed.
 
-    uvicorn service:app                 NAMESRV_ADDR says where the name servers are
+    uvicorn service:app                 NAMESRV_ADDR has the name servers
 
     POST /orders {"id": "order-1", "euro": 40}
     GET /orders/order-1
 
-One producer and one consumer live as long as the service: each request uses them, none makes its
-own. What the service shows is what it has read of the topics Orders and Bills. Each process keeps a
-view of its own, read from the beginning, in memory; one with more orders than fit keeps a database.
+One producer and one consumer live as long as the service: all requests share them. The service
+shows what it has read from the topics Orders and Bills. Each process keeps its own view in memory,
+read from the beginning; a service with more orders than fit in memory needs a database.
 """
 
 import json
@@ -29,21 +30,21 @@ NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
 
 class Order(BaseModel):
-    """What is ordered."""
+    """A request body with an order."""
 
     id: str = Field(pattern=r"^[\w.-]{1,64}$")
     euro: int = Field(gt=0)
 
 
 class View:
-    """Which orders there are, and which are billed, as far as messages have told."""
+    """The orders and the billed ones, according to the messages so far."""
 
     def __init__(self) -> None:
         self._euro: dict[str, int] = {}
         self._billed: set[str] = set()
 
     async def take(self, message: StoredMessage) -> None:
-        """The listener. Messages of two topics come in any order, and may come twice."""
+        """The listener. Messages of two topics arrive in any order, and may arrive twice."""
         try:
             content = json.loads(message.body)
             if message.topic == "Orders":
@@ -51,10 +52,10 @@ class View:
             else:
                 self._billed.add(str(content["order"]))
         except (ValueError, TypeError, KeyError) as error:
-            log.error("%s of %s passed over: %s", message.message_id, message.topic, error)
+            log.error("skipping %s of %s: %s", message.message_id, message.topic, error)
 
     def status(self, order: str) -> str | None:
-        """`ordered` or `billed`; None if no message has told of it yet."""
+        """Return `ordered` or `billed`; None if no message about the order has arrived yet."""
         if order in self._billed:
             return "billed"
         return "ordered" if order in self._euro else None
@@ -63,7 +64,7 @@ class View:
 @asynccontextmanager
 async def lifespan(service: FastAPI) -> AsyncIterator[None]:
     view = View()
-    with TemporaryDirectory() as offsets:  # they end with the view that was read up to them
+    with TemporaryDirectory() as offsets:  # the offsets are deleted together with the view
         async with (
             Producer(NAME_SERVERS, "order-service") as producer,
             Consumer(
@@ -86,7 +87,7 @@ app = FastAPI(title="Orders", lifespan=lifespan)
 
 @app.post("/orders", status_code=202)
 async def place(order: Order, request: Request, response: Response) -> dict[str, str]:
-    """Send an order. 202: the broker has it. 503: try again; it may be there already."""
+    """Send an order. 202: the broker has stored it. 503: retry; it may be stored already."""
     body = order.model_dump_json().encode()
     try:
         sent = await request.app.state.producer.send(Message("Orders", body, keys=order.id))
@@ -101,7 +102,7 @@ async def place(order: Order, request: Request, response: Response) -> dict[str,
 
 @app.get("/orders/{order}")
 async def status(order: str, request: Request) -> dict[str, str]:
-    """How far an order is."""
+    """Return the status of an order."""
     found = request.app.state.view.status(order)
     if found is None:
         raise HTTPException(404, f"no order {order}")

@@ -1,11 +1,11 @@
-"""A worker: bills each order once, puts off what cannot be done now, and stops when it is told to.
+"""A worker: bills each order once, retries later what cannot be done now, and stops on request.
 
-    python worker.py                    NAMESRV_ADDR says where the name servers are
+    python worker.py                    NAMESRV_ADDR has the name servers
 
-Run as many as there is work for: they share the queues of the topic Orders among them. The bills
-go to the topic Bills. A message may come more than once (behind a crash, or after a rebalance), so
-what has been billed is kept in a database, BILLS_DB, and looked up first. Where two workers get one
-order at the same moment, or one is killed amid its work, there may be two bills with one key.
+Run as many as needed: they share the queues of the topic Orders. The bills go to the topic Bills. A
+message may be redelivered (after a crash, or after a rebalance), so billed orders are stored in a
+database, BILLS_DB, which is checked first. If two workers get one order at the same moment, or one
+is killed in the middle of its work, there may be two bills with one key.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ DEAD_LETTER = -1
 
 
 class Ledger:
-    """What has been billed, in SQLite."""
+    """The billed orders, in SQLite."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path)
@@ -47,7 +47,7 @@ class Ledger:
 
 
 class Worker:
-    """What is done with an order."""
+    """Handles orders."""
 
     def __init__(self, producer: Producer, ledger: Ledger) -> None:
         self._producer = producer
@@ -55,15 +55,16 @@ class Worker:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def bill(self, message: StoredMessage) -> None:
-        """The listener: a message is done when it returns, and comes again when it raises."""
+        """The listener: a message is done when it returns, and is redelivered when it raises."""
         try:
             order = json.loads(message.body)
             name, euro = str(order["id"]), int(order["euro"])
         except (ValueError, TypeError, KeyError) as error:
-            # It will never be readable. Sixteen more tries would only keep others waiting.
-            log.error("%s is no order: %s", message.message_id, error)
+            # It will never be readable. Sixteen retries would only delay others.
+            log.error("%s is not an order: %s", message.message_id, error)
             raise RetryLater(DEAD_LETTER) from error
-        # Messages are worked on side by side: one of the same order waits until this one is billed.
+        # Messages are handled concurrently: another one of the same order waits until this one is
+        # billed.
         async with self._locks.setdefault(name, asyncio.Lock()):
             await self._bill_once(name, euro)
 
@@ -71,11 +72,11 @@ class Worker:
         if self._ledger.has(name):
             log.info("%s: billed before", name)
             return
-        # SQLite is quick enough for the loop. What takes longer is for a listener that is a plain
-        # function: each call gets a thread.
+        # SQLite is quick enough for the loop. For slower work use a plain function as listener:
+        # each call gets a thread.
         #
-        # First the bill, then the note that it was sent: a crash between them sends it twice, with
-        # one key. The other way round it would be sent never.
+        # First send the bill, then record it: a crash in between sends it twice, with one key. The
+        # other way round it might never be sent.
         body = json.dumps({"order": name, "euro": euro}).encode()
         await self._producer.send(Message("Bills", body, keys=name))
         self._ledger.add(name, euro)
@@ -102,7 +103,7 @@ async def main() -> None:
             log.info("ready")
             await asyncio.wait([ended])
             if not ended.cancelled():
-                ended.result()  # raises what has ended the consumer
+                ended.result()  # raises the error that has ended the consumer
     finally:
         ledger.close()
     log.info("stopped: the queues are other members' now")

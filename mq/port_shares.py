@@ -1,7 +1,7 @@
-"""Shares of ports: what two processes find free at the same moment both would take.
+"""Shares of ports: otherwise two processes could find the same port free and both try to use it.
 
-A process has a number that no other one of this user has as long as it lives, of whatever test run
-on this machine, and takes ports of that share only.
+A process has a number that is unique among this user's running processes on this machine, across
+test runs, and uses only ports of that share.
 """
 
 import fcntl
@@ -11,20 +11,20 @@ import random
 import tempfile
 from pathlib import Path
 
-#: With all of them taken, two processes have one.
+#: If all are in use, two processes share one.
 SHARES = 48
 
 
 def share() -> int:
-    """The number of this process, from 0 to SHARES - 1."""
-    return _share_of(os.getpid())  # a process that was forked off is another one
+    """Return the number of this process, from 0 to SHARES - 1."""
+    return _share_of(os.getpid())  # a forked process gets its own
 
 
 @functools.cache
 def _share_of(process: int) -> int:
     folder = Path(tempfile.gettempdir()) / f"mq-test-ports-{os.getuid()}"
     folder.mkdir(exist_ok=True)
-    # A seed would have processes side by side try the same ones.
+    # With a seed, concurrent processes would try the same ones.
     order = random.SystemRandom().sample(range(SHARES), SHARES)
     for number in order:
         file = os.open(folder / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,6 +1,6 @@
-"""A pytest plugin: a broker of its own for each test that asks for one, in a fraction of a second.
+"""A pytest plugin: a broker for each test that requests one, in a fraction of a second.
 
-Installing mq is enough, pytest finds the plugin. A test asks for a fixture:
+pytest finds the plugin if mq is installed. A test requests a fixture:
 
     def test_orders_are_announced(mq_broker):
         announce(order, name_server=mq_broker.name_server)
@@ -8,11 +8,12 @@ Installing mq is enough, pytest finds the plugin. A test asks for a fixture:
         assert message.body == b"..."
 
 - `mq_broker`: a name server and a broker for this test alone, with an empty store.
-- `mq_session_broker`: one for the whole run; tests keep apart by their topics.
+- `mq_session_broker`: one for the whole run; tests separate themselves by their topics.
 - `mq_topic`: the name of a topic on it that no other test has.
 - `mq_tube`: a TubeMQ master and broker for this test alone.
 
-The setting `mq_broker_settings` (a list of name=value lines in the ini file) is for all of them.
+The setting `mq_broker_settings` (a list of name=value lines in the ini file) applies to all of
+them.
 """
 
 import asyncio
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SETTINGS = "mq_broker_settings"
-_PAUSE = 0.01  # seconds between two looks at what a test waits for
+_PAUSE = 0.01  # seconds between two polls of a condition
 _START_SECONDS = 30.0
 _PORTS = range(12_000, 20_000, 5)
-_given: dict[int, None] = {}  # the first of each that this process was given, the oldest first
+_given: dict[int, None] = {}  # the first port of each pair given by this process, the oldest first
 _giving = threading.Lock()
 
 
@@ -51,7 +52,7 @@ class _InThread:
     """Daemons in a thread of this process: a context manager."""
 
     def start(self) -> None:
-        """Start them; back when they serve."""
+        """Start them; returns when they serve."""
         self._take_ports()
         self._loop = _event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mq", daemon=True)
@@ -63,7 +64,7 @@ class _InThread:
             raise
 
     def stop(self) -> None:
-        """Stop them; what they have stored stays in the folder. Safe to call again."""
+        """Stop them; their data stays in the folder. Safe to call again."""
         if self._loop.is_closed():
             return
         try:
@@ -72,7 +73,7 @@ class _InThread:
             self._end()
 
     def restart(self) -> None:
-        """Stop them and start them on the same ports and store, as clients see it in a release."""
+        """Stop them and start them on the same ports and store, like an upgrade."""
         self.stop()
         self.start()
 
@@ -98,7 +99,7 @@ class _InThread:
         self._loop.close()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
-        """Do something in the thread of the daemons."""
+        """Run a coroutine in the thread of the daemons."""
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(timeout)
 
 
@@ -111,7 +112,7 @@ class RunningBroker(_InThread):
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         """Keep messages in ``folder``. `settings` are the broker's, by their names in broker.conf.
 
-        Entering raises what keeps a broker from starting: OSError, ConfigError for a setting.
+        Entering raises the error that prevents the start: OSError, ConfigError for a setting.
         """
         self.folder = folder
         self._settings = dict(settings or {})
@@ -121,7 +122,7 @@ class RunningBroker(_InThread):
 
     @property
     def name_server(self) -> str:
-        """host:port of the name server: all that a client needs."""
+        """host:port of the name server, the only address that clients need."""
         return self._pair.name_server_address
 
     @property
@@ -130,7 +131,7 @@ class RunningBroker(_InThread):
         return self._pair.broker.address
 
     def create_topic(self, name: str, queues: int = 4) -> None:
-        """Make a topic, or change its number of queues."""
+        """Create a topic, or change its number of queues."""
         from mq.protocol.bodies import TopicConfig
 
         config = TopicConfig(
@@ -147,7 +148,7 @@ class RunningBroker(_InThread):
         keys: tuple[str, ...] = (),
         properties: Mapping[str, str] | None = None,
     ) -> "SendResult":
-        """Put a message into a topic, which is made if it is not there."""
+        """Send a message to a topic, which is created if it is absent."""
         from mq.client import Producer
         from mq.protocol.message import Message
 
@@ -160,15 +161,17 @@ class RunningBroker(_InThread):
         return self._run(work)
 
     def messages(self, topic: str) -> list["StoredMessage"]:
-        """Every message of a topic, in the order they were stored; none if there is no topic."""
+        """Return all messages of a topic, in the order in which they were stored; none if it is
+        absent.
+        """
         return self._run(lambda: self._read(topic))
 
     def wait_for_messages(
         self, topic: str, count: int, timeout: float = 10.0
     ) -> list["StoredMessage"]:
-        """The messages of a topic, as soon as there are so many.
+        """Wait until a topic has `count` messages, and return them.
 
-        Raises TimeoutError after so many seconds; it says how many there were.
+        Raises TimeoutError after `timeout` seconds, with the number of messages found.
         """
         found: list[StoredMessage] = []
 
@@ -183,14 +186,14 @@ class RunningBroker(_InThread):
         return found
 
     def lag(self, group: str, topic: str) -> int:
-        """How many messages of a topic a consumer group has not committed yet."""
+        """Return the number of messages of a topic that a consumer group has not committed yet."""
         return self._run(lambda: self._lag(group, topic))
 
     def wait_until_consumed(self, group: str, topic: str, timeout: float = 10.0) -> None:
-        """Wait until a group has committed all of a topic. Consumers commit every 5 s and at their
-        end.
+        """Wait until a group has committed all of a topic. Consumers commit every 5 s and when they
+        close.
 
-        Raises TimeoutError after so many seconds; it says how many messages are left.
+        Raises TimeoutError after `timeout` seconds, with the number of messages left.
         """
         left = 0
 
@@ -204,7 +207,7 @@ class RunningBroker(_InThread):
                 f"group {group} has {left} messages of topic {topic} left after {timeout:g} s"
             )
 
-    # its life -------------------------------------------------------------------------------------
+    # lifecycle -----------------------------------------------------------------------------------
 
     def _take_ports(self) -> None:
         self._ports = self._ports or free_ports()
@@ -228,7 +231,7 @@ class RunningBroker(_InThread):
         await self._session.close()
         await self._pair.__aexit__()
 
-    # what is asked --------------------------------------------------------------------------------
+    # queries -------------------------------------------------------------------------------------
 
     def _admin(self) -> "Admin":
         from mq.client.admin import Admin
@@ -236,7 +239,7 @@ class RunningBroker(_InThread):
         return Admin(self._session)
 
     async def _queues(self, topic: str) -> list[tuple["MessageQueue", int, int]]:
-        """Each queue of a topic with its first offset and the one behind its last."""
+        """Return each queue of a topic with its first offset and its end."""
         from mq.client.errors import RouteNotFound, TopicNotExist
 
         try:
@@ -284,7 +287,7 @@ class RunningTube(_InThread):
 
     @property
     def master(self) -> str:
-        """host:port of the master: all that a client needs."""
+        """host:port of the master, the only address that clients need."""
         return self._pair.master_address
 
     @property
@@ -293,7 +296,7 @@ class RunningTube(_InThread):
         return f"http://127.0.0.1:{self._pair.master.web_port}/webapi.htm"
 
     def create_topic(self, name: str, partitions: int = 3) -> None:
-        """Make a topic; back when it can be sent to and consumed."""
+        """Create a topic; returns when it can be sent to and consumed."""
         self._run(lambda: self._pair.create_topic(name, partitions))
 
     def _take_ports(self) -> None:
@@ -327,11 +330,13 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def free_ports() -> tuple[int, int]:
-    """Ports of a name server and a broker, which listens two below and one above its own, too.
+    """Return ports for a name server and a broker, which also listens two ports below and one above
+    its own.
 
-    Not of those that the system gives to outgoing connections, which might take one in a restart.
-    Processes have shares of their own: what two find free both would take. So it is within a
-    process, where threads start daemons: what was given lately is given last.
+    Ports from the system's range of outgoing connections are not used, because such a connection
+    might occupy one during a restart. Each process has its own share of ports, so that two
+    processes do not choose the same one. Within a process, where threads start daemons, recently
+    given ports are given last.
     """
     firsts = list(_PORTS[share() :: SHARES])
     random.SystemRandom().shuffle(firsts)
@@ -346,7 +351,7 @@ def free_ports() -> tuple[int, int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody has this TCP port of loopback."""
+    """Whether this TCP port of loopback is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,1 +1,1 @@
-"""Runs the commands that the documents show, and compares what they print with what is shown."""
+"""Runs the commands in the documents, and compares their output with the documented output."""

@@ -1,9 +1,9 @@
-"""Run the commands of the documents again, and write what they print now where it is otherwise.
+"""Run the commands of the documents, and update their output in the documents.
 
     python -m docs.runner [--check] [PAGE …]
 
-Without pages: all that show commands. With --check nothing is written; the status is 1 where a page
-shows something else than is printed.
+Without pages: all that show commands. With --check nothing is written; the status is 1 if the
+output of a page is outdated.
 """
 
 import sys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pages() -> list[Path]:
-    """The documents that show commands with their output."""
+    """Return the documents that show commands with their output."""
     candidates = [ROOT / "README.md", ROOT / "examples/README.md"]
     candidates += sorted((ROOT / "docs").rglob("*.md"))
     return [path for path in candidates if read(path).steps]

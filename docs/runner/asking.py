@@ -1,10 +1,10 @@
 """Asks a `Forker` for a program, and ends as it does: python -I -S asking.py SOCKET PROGRAM WORD …
 
-A page's command is this process until then, so what is to end the command ends this one. It imports
-next to nothing, and is there in a hundredth of a second.
+Until then a page's command is this process, so a signal to the command goes to this process. It
+imports almost nothing, and starts within a hundredth of a second.
 """
 
-import _signal  # type: ignore[import-not-found]  # all but the names of `signal`, which take long
+import _signal  # type: ignore[import-not-found]  # without the names of `signal`, which take long
 import marshal
 import os
 import sys
@@ -18,10 +18,10 @@ _ANSWER_BYTES = 100
 def ask(
     path: str, words: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
 ) -> socket:
-    """Have a program started in this folder, with these three files for its standard streams.
+    """Have a program started in this folder, with these three files as its standard streams.
 
-    What is returned tells numbers (`told`): its process id, and when it has ended its status, as
-    waitpid() has it. A program ends when that is closed.
+    The returned socket yields numbers (`received`): its process id, and later its status, as from
+    waitpid(). The program is killed when the socket is closed.
     """
     asked = marshal.dumps((list(words), dict(environment), os.getcwd()))
     passed = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
@@ -31,20 +31,20 @@ def ask(
     return line
 
 
-def told(line: socket) -> int:
-    """The next number. Raises EOFError where none comes any more."""
+def received(line: socket) -> int:
+    """Return the next number. Raises EOFError after the last one."""
     answer = line.recv(_ANSWER_BYTES)
     if not answer:
-        raise EOFError("whoever starts the programs of pages has ended")
+        raise EOFError("the process that starts the programs of pages has ended")
     return int(answer)
 
 
 def main() -> None:
     line = ask(sys.argv[1], sys.argv[2:], os.environ, (0, 1, 2))
-    process = told(line)
+    process = received(line)
     for number in _PASSED_ON:
         _signal.signal(number, lambda number, _: os.kill(process, number))
-    status = os.waitstatus_to_exitcode(told(line))
+    status = os.waitstatus_to_exitcode(received(line))
     os._exit(128 - status if status < 0 else status)
 
 

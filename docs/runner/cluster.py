@@ -1,10 +1,10 @@
-"""The name server and the brokers that a page talks to: real daemons on free ports of loopback.
+"""The name server and the brokers of a page: real daemons on free ports of loopback.
 
-A broker whose name stands in parentheses has a place, and is not started. `etcd` and `controller`
-are what their names say; the controller is not started either.
+A broker whose name is in parentheses has a configuration, but is not started. `etcd` and
+`controller` stand for an etcd and a controller; the controller is not started either.
 
-Pages show the usual ports and the places of docs/operations.md; `Cluster` puts those of this run
-into commands, and those of the pages into what is printed.
+Pages show the default ports and the paths of docs/operations.md; `Cluster` replaces them in
+commands by those of this run, and vice versa in output.
 """
 
 import os
@@ -29,13 +29,13 @@ _NAME_SERVER = "name server"
 _READY = re.compile(r"boot success|Talk to it")
 _RELOADS = "SIGHUP: reloading files"
 _STOP_SECONDS = 60
-# Some pages read whole logs, and copy them: a gigabyte, as by default, takes seconds each time.
+# Some pages read whole logs, and copy them: a gigabyte, the default, would take seconds each time.
 _LOG_FILE_BYTES = 16 << 20
 _UNITS = {"mq-namesrv": _NAME_SERVER, "mq-controller": "controller"}
 
 
 class Daemon:
-    """A process that runs until it is stopped. `start` returns what it says until it is ready."""
+    """A process that runs until it is stopped. `start` returns its output until it is ready."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Daemon:
         for line in process.stdout:
             lines.append(line.rstrip("\n"))
             if self._ready.search(line):
-                # What it says from now on is read away, so that it never waits for us.
+                # Its further output is read and dropped, so that it never blocks.
                 self._reader = threading.Thread(target=self._read_on, args=[process.stdout])
                 self._reader.start()
                 return lines
@@ -79,12 +79,12 @@ class Daemon:
                 self._reloads.set()
 
     def reload(self) -> None:
-        """Send it SIGHUP, and wait until it says that it is about to read its files again."""
+        """Send it SIGHUP, and wait until it reports that it reloads its files."""
         assert self._process is not None
         self._reloads.clear()
         self._process.send_signal(signal.SIGHUP)
         if not self._reloads.wait(_STOP_SECONDS):
-            raise RuntimeError(f"{self} does not heed SIGHUP")
+            raise RuntimeError(f"{self} does not react to SIGHUP")
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         process, self._process = self._process, None
@@ -102,7 +102,7 @@ class Daemon:
 
 
 class Etcd(Daemon):
-    """An etcd that is alone, where it is installed (Debian: etcd-server)."""
+    """A single etcd, if it is installed (Debian: etcd-server)."""
 
     def __init__(self, folder: Path, forker: Forker) -> None:
         self.port, peers = free_ports()
@@ -130,7 +130,7 @@ class Etcd(Daemon):
 
 
 class Cluster:
-    """A context manager: a folder for everything, a name server and brokers of these names."""
+    """A context manager: a folder for everything, a name server and brokers with these names."""
 
     def __init__(
         self, folder: Path, brokers: Sequence[str], settings: Mapping[str, str], forker: Forker
@@ -141,7 +141,7 @@ class Cluster:
         self._settings = dict(settings)
         self._brokers = list(brokers)
         self._daemons: dict[str, Daemon] = {}
-        self._ports: dict[int, int] = {}  # as pages show them: as they are
+        self._ports: dict[int, int] = {}  # from ports in pages to real ones
         self.environment = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
             "PATH": f"{folder / 'bin'}:{os.environ.get('PATH', os.defpath)}",
@@ -151,9 +151,9 @@ class Cluster:
             "MQ_STATE_DIR": str(folder / "state"),
             "PYTHONUTF8": "1",
             "TZ": "UTC",
-            "PYTEST_DEBUG_TEMPROOT": str(folder),  # its pytest tidies up where others are at work
+            "PYTEST_DEBUG_TEMPROOT": str(folder),  # its pytest cleans up while others are running
         }
-        # Outer folders come last: the first that fits is put in.
+        # Outer folders come last, because the first match is replaced.
         self._folders = {
             "/etc/mq": str(folder / "etc"),
             "/var/lib/mq": str(folder / "var"),
@@ -183,7 +183,7 @@ class Cluster:
             self._daemons[name].stop()
 
     def to_run(self, text: str) -> str:
-        """Text of a page with the ports and folders of this run."""
+        """Replace ports and folders of a page by those of this run."""
         for shown, real in self._ports.items():
             text = re.sub(rf"(?<=[:=]){shown}\b", str(real), text)
             text = text.replace(f"7F000001{shown:08X}", f"7F000001{real:08X}")
@@ -192,7 +192,7 @@ class Cluster:
         return text
 
     def to_show(self, text: str) -> str:
-        """What was printed, with the ports and folders of the pages."""
+        """Replace ports and folders of this run in output by those of the pages."""
         for shown_folder, folder in self._folders.items():
             text = text.replace(folder, shown_folder)
         for shown, real in self._ports.items():
@@ -201,10 +201,10 @@ class Cluster:
         return text
 
     def systemctl(self, verb: str, *units: str) -> None:
-        """What systemd would do with mq-namesrv, mq-controller, and with mq-broker@a, `a` for
+        """Do what systemd would do with mq-namesrv, mq-controller, and with mq-broker@a, `a` for
         broker-a.
 
-        `verb` is stop, start, restart, reload or kill, which is the end until `start`.
+        `verb` is stop, start, restart, reload or kill; a killed unit stays down until `start`.
         """
         for unit in units:
             if unit.startswith("-"):
@@ -221,7 +221,7 @@ class Cluster:
                 daemon.start()
 
     def standalone(self, *arguments: str) -> list[str]:
-        """Run `mq standalone` as a page's first command does; returns what it says."""
+        """Run `mq standalone` as a page's first command does; returns its output."""
         daemon = Daemon(["standalone", *arguments], self.environment, self._forker)
         lines = daemon.start("--namesrv-port", "0", "--broker-port", "0")
         self._daemons["standalone"] = daemon
@@ -238,7 +238,7 @@ class Cluster:
         server = Daemon(["namesrv", "-c", str(path)], self.environment, self._forker)
         self._daemons[_NAME_SERVER] = server
         own_port, _ = free_ports()
-        path.write_text(path.read_text() + f"listenPort={own_port}\n")  # a restart finds it again
+        path.write_text(path.read_text() + f"listenPort={own_port}\n")  # a restart reuses it
         address = server.start()[-1].split()[-1]
         self._ports[NAME_SERVER_PORT] = own_port
         self.environment["NAMESRV_ADDR"] = address
@@ -259,14 +259,16 @@ class Cluster:
                 self._daemons[name].start()
 
     def _free_ports(self) -> tuple[int, int]:
-        """Ports of a pair that nobody has, and no daemon of the page that has not started yet."""
+        """Return a pair of ports that are free, and not assigned to a daemon that has not started
+        yet.
+        """
         while True:
             found = free_ports()
             if set(found).isdisjoint(self._ports.values()):
                 return found
 
     def _place_broker(self, name: str, port: int, name_server: str) -> None:
-        self._ports[port] = own_port = self._free_ports()[1]  # a restart finds it again
+        self._ports[port] = own_port = self._free_ports()[1]  # a restart reuses it
         settings = {
             "brokerName": name,
             "brokerIP1": "127.0.0.1",

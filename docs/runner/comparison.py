@@ -1,16 +1,16 @@
-"""What is the same in two outputs of a command, although times, ids and rates differ."""
+"""The comparison of two outputs of a command, in which times, ids and rates may differ."""
 
 import re
 from collections.abc import Iterator
 
 LEFT_OUT = "..."
 
-# What one run prints and the next command may be given: found again in commands by its text.
+# Output of one run that a later command may use as input: it is replaced in commands.
 _COPIED = (
     ("ID", re.compile(r"\b[0-9A-F]{32,56}\b")),
     ("TIME", re.compile(r"\b\d{4}-\d\d-\d\d[T# ]\d\d:\d\d(?::\d\d(?:[.,:]\d+)?)?Z?")),
     ("MILLISECONDS", re.compile(r"\b1[6-9]\d{11}\b")),
-    ("FILE", re.compile(r"\b20\d{15}\b")),  # of the index, named by when it was made
+    ("FILE", re.compile(r"\b20\d{15}\b")),  # of the index, named by its creation time
 )
 _CANONICAL_PORTS = "2379|9876|9878|9557|10911|10921|10931"
 _MOVING = (
@@ -24,13 +24,13 @@ _MOVING = (
     ("TOOK", re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|µs)\b")),
     ("FIGURE", re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)")),
 )
-# Said of a broker that has just started: on a busy machine it has not by the time of a command.
+# Printed for a broker that has just started; on a busy machine more time passes until the command.
 _BY_SPEED = re.compile(r": it started \d+ s ago, ").search
 _DIGITS = re.compile(r"\d+")
 
 
 def shape(line: str, figures_vary: bool = False) -> str:
-    """A line without what differs from run to run, and with single blanks."""
+    """Return a line without the parts that vary between runs, and with single blanks."""
     for name, pattern in _MOVING:
         line = pattern.sub(name, line)
     if figures_vary:
@@ -39,12 +39,12 @@ def shape(line: str, figures_vary: bool = False) -> str:
 
 
 def is_by_speed(line: str) -> bool:
-    """Whether a line is printed on a fast machine only, and no page can show it."""
+    """Whether a line is printed only on a fast machine, so that no page can show it."""
     return _BY_SPEED(line) is not None
 
 
 def copied(line: str) -> Iterator[str]:
-    """The ids and times in a line, kind by kind."""
+    """Yield the ids and times in a line, kind by kind."""
     for _, pattern in _COPIED:
         yield from pattern.findall(line)
 
@@ -52,9 +52,9 @@ def copied(line: str) -> Iterator[str]:
 def matched(
     shown: list[str], printed: list[str], *, figures_vary: bool, order_varies: bool
 ) -> list[tuple[str, str]] | None:
-    """The lines shown, each with the one that was printed for it; None if they do not agree.
+    """Return the lines shown, each with the matching printed one; None if they differ.
 
-    Blank lines do not count. Between lines shown there may be others where `...` stands.
+    Blank lines are ignored. A line `...` matches any number of printed lines.
     """
     shown = [line for line in shown if line.strip()]
     printed = [line for line in printed if line.strip()]

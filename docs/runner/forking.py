@@ -1,6 +1,6 @@
 """The process that forks, for a `Forker`: python -m docs.runner.forking SOCKET
 
-It runs until its standard input ends, and nothing that it has started runs longer.
+It runs until its standard input ends, and kills all programs that it has started at that time.
 """
 
 import atexit
@@ -24,7 +24,8 @@ from typing import NamedTuple, NoReturn
 
 _SHOP = Path(__file__).with_name("shop.py")
 _ASKED_BYTES = 1 << 20
-# What pages start is made of these; where `mq` begins changes what a process does with signals.
+# The modules of the programs of pages; the entry module of `mq` changes signal handlers, so it is
+# not imported before the fork.
 _IMPORTED = ("mq.cli", "mq.client", "mq.protocol", "mq.daemons.broker", "mq.daemons.namesrv")
 _LEFT = "mq.cli.entry"
 
@@ -36,25 +37,27 @@ class Asked(NamedTuple):
 
 
 class Forking:
-    """Forks for each that asks. A line (`asking.py`) is told of a program, and closed behind it."""
+    """Forks for each request. A socket (`asking.py`) receives the data of its program, and is
+    closed after the program.
+    """
 
     def __init__(self, path: str) -> None:
         self._listening = socket(AF_UNIX, SOCK_SEQPACKET)
         self._listening.bind(path)
         self._listening.listen(100)
-        self._lines: dict[int, socket] = {}  # of programs that run, by their process ids
+        self._lines: dict[int, socket] = {}  # of running programs, by their process ids
         self._selector = selectors.DefaultSelector()
         self._read, self._write = os.pipe()
         for number in (self._read, self._write):
             os.set_blocking(number, False)
 
     def run(self) -> Asked | None:
-        """Returns in each fork, what it is to be; and None at the end."""
+        """Returns in each fork, with the program to run; and None at the end."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._selector.register(0, selectors.EVENT_READ)
-        self._selector.register(self._read, selectors.EVENT_READ, self._tell)
+        self._selector.register(self._read, selectors.EVENT_READ, self._report)
         self._selector.register(self._listening, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select():
@@ -83,7 +86,7 @@ class Forking:
         return None
 
     def _become(self, files: list[int]) -> None:
-        """Let go of all that is the parent's, and take the streams that were given."""
+        """Release everything of the parent, and take over the given streams."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,7 +99,7 @@ class Forking:
             os.close(number)
 
     def _gone(self, process: int) -> Callable[[], None]:
-        """What is to be done when nobody waits for a program any more."""
+        """Return a callback for the time when no caller waits for a program any more."""
 
         def end() -> None:
             self._selector.unregister(self._lines[process])
@@ -104,8 +107,8 @@ class Forking:
 
         return end
 
-    def _tell(self) -> None:
-        """Tell of all that have ended."""
+    def _report(self) -> None:
+        """Report all programs that have ended."""
         os.read(self._read, 4096)
         while self._lines:
             process, status = os.waitpid(-1, os.WNOHANG)
@@ -123,7 +126,7 @@ class Forking:
 
 
 def become(asked: Asked) -> NoReturn:
-    """Be the program: the end of what it does is that of the process."""
+    """Run the program, and end the process when it ends."""
     os.chdir(asked.folder)
     os.environ.clear()
     os.environ.update(asked.environment)
@@ -142,7 +145,7 @@ def become(asked: Asked) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         status = 1
-    # The rest of what Python does then is to free what takes longer to free than to leave.
+    # Skip the rest of Python's finalization, which only frees memory.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""The cells of a page: one Python runs them all, as the kernel of a notebook does."""
+"""The cells of a page: one Python process runs them all, like the kernel of a notebook."""
 
 import json
 import os
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-_CELL_SECONDS = 300  # the first one may start Spark, beside much else
+_CELL_SECONDS = 300  # the first one may start Spark, among others
 
-# Runs what comes as JSON, a line for each cell; what a cell prints goes back the same way.
+# Runs cells that arrive as lines of JSON; their output is sent back the same way.
 _KERNEL = """\
 import contextlib, io, json, sys, traceback
 answers, names = sys.stdout, {"__name__": "__main__"}
@@ -28,15 +28,15 @@ for line in sys.stdin:
 
 
 class SparkSetup(NamedTuple):
-    """Where cells take Spark from, what pip has installed if nothing is said, and its JVM."""
+    """The Spark of cells, by default the one that pip has installed, and its JVM options."""
 
     home: Path | None = None
-    # The first compiler alone takes a third of the time for what runs but once.
+    # The first compiler alone takes a third of the time for code that runs only once.
     jvm_options: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Notebook:
-    """A Python that is started for the first cell; a context manager."""
+    """A Python process that is started for the first cell; a context manager."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], spark: SparkSetup) -> None:
         self._home = folder / "home"
@@ -53,7 +53,7 @@ class Notebook:
         if process is None:
             return
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.close()  # which ends it
+        process.stdin.close()  # ends it
         try:
             process.wait(60)
         finally:
@@ -62,7 +62,7 @@ class Notebook:
             process.stdout.close()
 
     def run(self, code: str) -> tuple[int, str]:
-        """Run a cell; returns 0 and what it printed, or 1 and that with a trace."""
+        """Run a cell; returns 0 and its output, or 1 and the output with a trace."""
         process = self._process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         late = threading.Timer(_CELL_SECONDS, process.kill)
@@ -79,13 +79,14 @@ class Notebook:
         return status, printed
 
     def _start(self) -> "subprocess.Popen[str]":
-        # What a reader's Spark need not have: it is small, quiet and on loopback only.
+        # Settings that readers do not need: Spark is small, quiet and on loopback only.
         quiet = {
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m --conf spark.ui.enabled=false "
             f"--driver-java-options '{self._spark.jvm_options}' "
             "--conf spark.ui.showConsoleProgress=false "
-            # A Python worker has 15 s by default to call back, which a busy machine may take.
+            # By default a Python worker has 15 s to connect, which may be too short on a busy
+            # machine.
             f"--conf spark.python.authenticate.socketTimeout={_CELL_SECONDS}s pyspark-shell",
             "SPARK_LOCAL_IP": "127.0.0.1",
         }

@@ -1,18 +1,19 @@
-"""A document as its runner reads it: commands with the output shown under them, files, set-up.
+"""A document as its runner reads it: commands with their output, files, set-up.
 
-What stands in a page, and what it means:
+The parts of a page and their meaning:
 
-- A block of ```` ```console ````: each line `$ COMMAND` is run, what follows is what it prints.
-  A line `...` stands for lines that are left out.
+- A block of ```` ```console ````: each line `$ COMMAND` is run, and the lines after it are its
+  output. A line `...` stands for omitted lines.
 - A block of ```` ```python ```` that begins with `# [NUMBER]`: a cell of a notebook. The block of
-  ```` ```text ```` behind it is what it prints. All cells of a page run in one Python.
+  ```` ```text ```` after it is its output. All cells of a page run in one Python.
 - Another block whose first line is `# NAME.EXT`: a file, which is written before anything is run.
-- `<!-- cluster: broker-a broker-b -->`: the brokers that run, `broker-a` if nothing is said; none
-  are named: nothing runs. `(broker-b)` is to be started by a command. With `etcd` there is one, and
-  with `controller` a place for its settings, /etc/mq/controller.conf. Lines
-  `name=value` under them, before the `-->`, are their settings.
-- `<!-- setup` … `-->`: commands that a reader need not see. `shop` (shop.py) is an application.
-- `<!-- figures vary -->` or `<!-- order varies -->` before a block: so they do, from run to run.
+- `<!-- cluster: broker-a broker-b -->`: the brokers that run, `broker-a` by default; without names
+  nothing runs. `(broker-b)` is to be started by a command. `etcd` adds one, and `controller` a
+  place for its settings, /etc/mq/controller.conf. Lines `name=value` after them, before the `-->`,
+  are their settings.
+- `<!-- setup` … `-->`: commands that readers need not see. `shop` (shop.py) is an application.
+- `<!-- figures vary -->` or `<!-- order varies -->` before a block: figures or order of lines
+  differ between runs.
 """
 
 import re
@@ -26,9 +27,10 @@ _FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)$")
 
 
 class Step(NamedTuple):
-    """A command of a page, or a cell. `line` is where it stands, from 0; `shown` what is under it.
+    """A command of a page, or a cell. `line` is its line number, from 0; `shown` its documented
+    output.
 
-    Of a cell `output` is the line where its output begins, or None if there is no block for it.
+    For a cell `output` is the line where its output begins, or None if there is no block for it.
     """
 
     command: str
@@ -41,7 +43,7 @@ class Step(NamedTuple):
 
     @property
     def first(self) -> int | None:
-        """The line where the output begins, if it has a place."""
+        """The line where the output begins, if there is one."""
         return self.output if self.is_cell else self.line + 1 + self.command.count("\n")
 
 

@@ -1,4 +1,4 @@
-"""Runs a page: each command in its order, what it prints beside what the page shows."""
+"""Runs a page: each command in order, and compares its output with the page."""
 
 import difflib
 import shlex
@@ -20,7 +20,7 @@ HOW_TO_REWRITE = "is it right as it is now? `make docs` writes it into the page"
 
 @dataclass
 class Played:
-    """A command that was run. `same`: it printed what the page shows."""
+    """A command that was run. `same`: its output matches the page."""
 
     step: Step
     printed: list[str]
@@ -28,7 +28,7 @@ class Played:
 
 
 class Play:
-    """A run of a page. `problems` are the sentences that say what is not as it shows."""
+    """A run of a page. `problems` describe the differences from the page."""
 
     def __init__(
         self, page: Page, folder: Path, forker: Forker, spark: SparkSetup | None = None
@@ -36,14 +36,14 @@ class Play:
         self.problems: list[str] = []
         self.played: list[Played] = []
         self._page = page
-        self._copied: dict[str, str] = {}  # an id or a time of the page: what it is in this run
+        self._copied: dict[str, str] = {}  # from an id or a time of the page to that of this run
         self._status = 0
         with (
             Cluster(folder, page.brokers, page.settings, forker) as self._cluster,
             Notebook(folder, self._cluster.environment, spark or SparkSetup()) as self._notebook,
         ):
             self._write_files()
-            if page.path.parent.name == "examples":  # it shows the programs beside it
+            if page.path.parent.name == "examples":  # it shows the programs in its folder
                 (self._cluster.home / "examples").symlink_to(page.path.parent.resolve())
             following = [*page.steps[1:], None]
             for part in page.parts:
@@ -53,9 +53,9 @@ class Play:
                     self._step(part, following.pop(0))
 
     def rewritten(self) -> str:
-        """The page with what this run has printed, all of it, so that its ids and times agree.
+        """Return the page with all output of this run, so that its ids and times are consistent.
 
-        Output of which lines are left out stays where it is right, with the ids of this run.
+        Correct output with omitted lines is kept, with the ids of this run.
         """
         lines = [self._of_this_run(line) for line in self._page.lines]
         for played in reversed(self.played):
@@ -92,7 +92,7 @@ class Play:
         if step.is_cell:
             status, printed = self._run_cell(step.command)
         else:
-            # `$ echo $?` shows the status of the command before it.
+            # `$ echo $?` shows the status of the previous command.
             status, printed = self._run(f"(exit {self._status})\n{step.command}")
         pairs = matched(
             step.shown, printed, figures_vary=step.figures_vary, order_varies=step.order_varies
@@ -120,7 +120,7 @@ class Play:
             yield "    " + line
 
     def _run(self, command: str) -> tuple[int, list[str]]:
-        """Run something in bash; returns its status and its lines, as the page would show them."""
+        """Run a command in bash; returns its status and its lines, as the page would show them."""
         command = _replaced(command, self._copied)
         words = shlex.split(command.rpartition("\n")[2]) if "\n" in command else []
         if words[:2] == ["mq", "standalone"]:

@@ -2,11 +2,11 @@
 
     shop send TOPIC FIRST LAST [--tag TAG] [--trace] [--again]
     shop consume GROUP TOPIC COUNT [--tags EXPRESSION] [--fail KEY]
-        [--retries N] [--trace]
+                                   [--retries N] [--trace]
 
 Order n is a message with the key order-n, in queue n modulo the number of queues. `consume` ends
-when so many messages were handled, one that fails included; with a COUNT of 0 it goes on until it
-is stopped. With `--again` what cannot be sent is sent again.
+when COUNT messages were handled, including a failing one; with a COUNT of 0 it runs until it is
+stopped. With `--again` failed sends are retried.
 """
 
 import argparse
@@ -50,15 +50,15 @@ async def send(chosen: argparse.Namespace) -> None:
                     if not chosen.again:
                         raise
                 await asyncio.sleep(0.1)
-            # Each has a millisecond of its own, so that it can be told by its time.
+            # Each message has a millisecond of its own, so that its time identifies it.
             await asyncio.to_thread(time.sleep, 0.005)
 
 
 class OfWhatWasRead(OffsetStore):
-    """Offsets, but of no retry queue that nothing was read from.
+    """Offsets, without those of retry queues that were not read.
 
-    Whether a member gets its retry queues before it ends differs from run to run, and so would what
-    a page shows of the group.
+    Whether a member gets its retry queues before it ends differs between runs, and so would the
+    output about the group in a page.
     """
 
     def update(self, queue: MessageQueue, offset: int) -> None:
