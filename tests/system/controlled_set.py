@@ -1,4 +1,4 @@
-"""Brokers of one set, each a process, that controllers say the roles of; and who sends to them."""
+"""The brokers of a replica set, as processes, whose roles controllers assign; and their senders."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ def member(folder: Path, number: int, controllers: str, **settings: str) -> Brok
 
 
 def controller(folder: Path, number: int, etcd: str) -> ControllerProcess:
-    """One that is found again at its address when it is started again."""
+    """A broker that keeps its address when it is started again."""
     port = free_port()
     own = {"listenPort": str(port), "controllerAddress": f"127.0.0.1:{port}"}
     settings = {**own, "leaderLeaseSeconds": "2"}
@@ -41,21 +41,22 @@ def controller(folder: Path, number: int, etcd: str) -> ControllerProcess:
 
 
 async def leader_of(controllers: Sequence[str]) -> str:
-    """The address of the controller that leads."""
+    """The address of the leader of the controllers."""
     async with Session("127.0.0.1:1", timeout=2) as session:
         found = await Admin(session).controller_metadata(controllers[0])
         return found.controller_leader_address or ""
 
 
 def point_to(address_file: Path, address: str) -> None:
-    """Tell senders another address, whole or not at all."""
+    """Give senders another address, atomically."""
     written = address_file.with_suffix(".new")
     written.write_text(address)
     written.replace(address_file)
 
 
 async def until_more(sender: SenderProcess, count: int) -> None:
-    """Wait until so many messages more have been acknowledged; its file tells, and no event."""
+    """Wait until this many more messages are acknowledged, as their file shows; there is no
+    event."""
     wanted = sender.acknowledged + count
     async with asyncio.timeout(PATIENCE):
         while sender.acknowledged < wanted:  # noqa: ASYNC110
@@ -63,9 +64,10 @@ async def until_more(sender: SenderProcess, count: int) -> None:
 
 
 def until_all_show_the_same(addresses: Sequence[str]) -> None:
-    """Wait until slaves know the topic, and that the last messages are with all members: that the
-    master tells them a moment after it has answered the sender, and for topics Java's slaves ask
-    every ten seconds."""
+    """Wait until slaves know the topic, and all members have the last messages: the master reports
+    them a moment after it has answered the sender, and Java's slaves poll for topics every ten
+    seconds.
+    """
     deadline = time.monotonic() + PATIENCE
     while (
         len(ends := {asyncio.run(_ends_of(address)) for address in addresses}) > 1 or None in ends
@@ -75,7 +77,7 @@ def until_all_show_the_same(addresses: Sequence[str]) -> None:
 
 
 async def _ends_of(address: str) -> tuple[int, ...] | None:
-    """Where the queues of the topic end, None while that is not known at a member."""
+    """The ends of the topic's queues, None while they are unknown at a member."""
     async with Session("127.0.0.1:1", timeout=5) as session:
         admin = Admin(session)
         if TOPIC not in (await admin.topic_configs(address)).topic_config_table:

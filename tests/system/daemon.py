@@ -1,4 +1,4 @@
-"""Real daemons as processes of their own, for tests that kill them."""
+"""Real daemons as processes, for tests that kill them."""
 
 import os
 import re
@@ -50,7 +50,7 @@ class DaemonProcess:
         if self._preload is not None:
             environment["LD_PRELOAD"] = str(self._preload)
         limit = self._file_size_limit
-        if limit is not None:  # no compiled module is to be left that is cut off there
+        if limit is not None:  # no truncated compiled module must be left there
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
 
         def limit_files() -> None:
@@ -76,7 +76,7 @@ class DaemonProcess:
                 raise AssertionError(
                     f"mq {self.word} ended with {self._process.returncode}:\n{text}"
                 )
-            time.sleep(0.01)  # its log is a file, which nobody can wait for
+            time.sleep(0.01)  # its log is a file: there is no event
         raise AssertionError(f"mq {self.word} did not start in {_START_SECONDS} s:\n{text}")
 
     @property
@@ -89,15 +89,15 @@ class DaemonProcess:
         return self.log_path.read_text()
 
     def pause(self) -> None:
-        """Let it stand still (SIGSTOP): its machine goes on to acknowledge what arrives."""
+        """Suspend it (SIGSTOP): the kernel continues to acknowledge arriving data."""
         stand_still(self.pid)
 
     def go_on(self) -> None:
-        """Let it go on where it stood."""
+        """Resume it."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL: what `kill -9` and the out-of-memory killer do. Idempotent."""
+        """SIGKILL, as `kill -9` and the out-of-memory killer send it. Idempotent."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
@@ -120,10 +120,10 @@ class DaemonProcess:
 
 
 class BrokerProcess(DaemonProcess):
-    """`mq broker` on a store, on loopback and a port that stays its own while it is away.
+    """`mq broker` on a store, on loopback, with a port that is reserved while the broker is down.
 
-    With another port each time, some other test's broker might get the one that was left, and
-    acknowledge what senders still send there.
+    With another port after each start, the broker of another test might get the old one, and
+    acknowledge messages that senders still send there.
     """
 
     word = "broker"
@@ -190,7 +190,7 @@ class NameServerProcess(DaemonProcess):
 
 
 class SnodeProcess(DaemonProcess):
-    """`mq snode` before the brokers of a name server, on loopback."""
+    """`mq snode` on loopback, in front of the brokers of a name server."""
 
     word = "snode"
     ready = re.compile(r"The snode\[[^,]+, ([0-9.:]+)\] boot success")

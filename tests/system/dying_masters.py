@@ -1,8 +1,9 @@
-"""Rounds in each of which the master of a set dies (kill -9), while others send and a group reads.
+"""Rounds in each of which the master of a set is killed (kill -9), while others send and a group
+reads.
 
-What must hold, whatever the moment of the kill: what was acknowledged is at every member in the
-end, once, in the order of its sender's lane, and nothing else is; the group was given all of it,
-each message behind all that stand before it in its queue, and nothing that was cut later.
+Whatever the moment of the kill: in the end every member has the acknowledged messages, once, in the
+order of their senders' lanes, and nothing else; the group received all of them, each after all
+earlier ones of its queue, and no message that was truncated later.
 """
 
 import asyncio
@@ -24,14 +25,14 @@ from tests.system.controlled_set import PATIENCE, point_to, until_all_show_the_s
 from tests.system.ledger import TOPIC, Place, SenderProcess, audit, identity_of
 
 SENDERS = 2
-PAUSE = 0.05  # of each of their lanes: the set is to be busy, and the machine is not to be
+PAUSE = 0.05  # of each of their lanes: the set is to be busy, but not the machine
 MESSAGES = 100  # at least, from one kill to the next
 LOOK_SECONDS = 0.02
 GROUP = "ledger-readers"
 
 
 class Member(Protocol):
-    """A broker of the set, of ours or of Java."""
+    """A broker of the set, of this project or of Java."""
 
     address: str
 
@@ -42,7 +43,7 @@ class Member(Protocol):
 
 @dataclass
 class Readings:
-    """What the group was given, and what of it must not be."""
+    """The messages that the group received, and the errors in them."""
 
     given: dict[Place, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Readings:
 
 @dataclass
 class Figures:
-    """From each kill to the next message that was acknowledged, in seconds; and how many were."""
+    """Seconds from each kill to the next acknowledged message; and the number of messages."""
 
     gaps: list[float] = field(default_factory=list)
     messages: int = 0
@@ -77,7 +78,7 @@ class Figures:
 
 
 class Rounds:
-    """A set whose masters die. ``controllers`` are asked who is master of ``name``."""
+    """A set whose masters are killed. ``controllers`` report the master of ``name``."""
 
     def __init__(
         self, folder: Path, name: str, members: Sequence[Member], controllers: Sequence[str]
@@ -98,8 +99,9 @@ class Rounds:
     async def play(
         self, count: int, names: str, besides: Callable[[int], Awaitable[None]] | None = None
     ) -> None:
-        """Kill so many masters, one after the other, and look at what is there. ``besides`` is
-        called with the number of each round when its master is dead. Raises AssertionError."""
+        """Kill this many masters, one after the other, and check the messages. ``besides`` is
+        called with the number of each round when its master is dead. Raises AssertionError.
+        """
         began = time.monotonic()
         async with self._session:
             everybody = len(self._members)
@@ -140,7 +142,7 @@ class Rounds:
         await asyncio.to_thread(master.start)
 
     async def until(self, holds: Callable[[ReplicasInfo], bool]) -> ReplicasInfo:
-        """Ask the controllers until something holds of the set."""
+        """Ask the controllers until a condition on the set holds."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = await self._ask()
@@ -165,7 +167,7 @@ class Rounds:
         return sum(sender.acknowledged for sender in self._senders)
 
     async def _until_more(self, count: int) -> None:
-        """Wait until so many messages more have been acknowledged; files tell, and no event."""
+        """Wait until this many more messages are acknowledged, as files show; there is no event."""
         wanted = self.acknowledged + count
         async with asyncio.timeout(PATIENCE):
             while self.acknowledged < wanted:  # noqa: ASYNC110
@@ -192,7 +194,7 @@ class Rounds:
             intervals=Intervals(routes=1.0, heartbeats=2.0, offsets=0.5),
         )
 
-    # what is there ------------------------------------------------------------------------------
+    # stored messages ------------------------------------------------------------------------------
 
     async def _look(self) -> None:
         addresses = [one.address for one in self._members]

@@ -2,9 +2,9 @@
 
     python -m tests.system.hostile ADDRESS COUNT SECONDS
 
-Each of them does one kind of harm again and again, and connects again when it is closed. Prints how
-often each kind was done. It gives way to the other processes of the machine: what is measured is
-what its requests cost the broker, not what making them costs.
+Each of them repeats one kind of attack, and reconnects when it is closed. Prints the count of each
+kind. It runs at a low priority: the test measures the cost of its requests for the broker, not that
+of creating them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 
-PAUSE = 1.0  # between two harms of a connection, in seconds
+PAUSE = 1.0  # between two attacks of a connection, in seconds
 HELD = 1024 * 1024  # bytes of a half frame
 
 SEND = {
@@ -42,7 +42,7 @@ def half_frame(number: int) -> Iterator[bytes]:
 
 
 def giant_batch(number: int) -> Iterator[bytes]:
-    """Many messages that shall get large properties each."""
+    """Many messages that should get large properties each."""
     one = struct.pack(">iiiiih", 23, 0, 0, 0, 1, 0)
     batch = (one[:20] + b"x" + one[20:]) * 4000
     fields = {**SEND, "i": "p\x01" + 30_000 * "y"}
@@ -51,13 +51,13 @@ def giant_batch(number: int) -> Iterator[bytes]:
 
 
 def unread_pulls(number: int) -> Iterator[bytes]:
-    """Requests for very much, of which nothing is read."""
+    """Requests for very much data, none of which is read."""
     while True:
         yield encode(Command(RequestCode.PULL_MESSAGE, PULL)) * 100
 
 
 def deep_json(number: int) -> Iterator[bytes]:
-    """A header and bodies that are nested, and one that is no standard JSON."""
+    """A header and bodies that are nested, and one of nonstandard JSON."""
     deep = b"[" * 20_000
     while True:
         yield struct.pack(">iI", 4 + len(deep), len(deep)) + deep
@@ -97,10 +97,10 @@ KINDS: tuple[Callable[[int], Iterator[bytes]], ...] = (
 
 
 async def harm(host: str, port: int, number: int, counts: Counter[str]) -> None:
-    """Do one kind until cancelled."""
+    """Repeat one kind until cancelled."""
     kind = KINDS[number % len(KINDS)]
     while True:
-        with contextlib.suppress(OSError):  # TimeoutError is one
+        with contextlib.suppress(OSError):  # includes TimeoutError
             async with connected(host, port) as writer:
                 for data in kind(number):
                     if writer.transport.is_closing():
@@ -117,7 +117,7 @@ async def harm(host: str, port: int, number: int, counts: Counter[str]) -> None:
 
 @contextlib.asynccontextmanager
 async def connected(host: str, port: int) -> AsyncIterator[asyncio.StreamWriter]:
-    """A connection of which nothing is read beyond what the stream takes by itself."""
+    """A connection of which nothing is read beyond the stream's own buffer."""
     _, writer = await asyncio.open_connection(host, port, limit=1024)
     try:
         yield writer

@@ -1,10 +1,11 @@
-"""Who sent what and what was acknowledged: senders that can lose their broker, and the audit after.
+"""Ledgers of sent and acknowledged messages: senders that can lose their broker, and the final
+audit.
 
-Every attempt has an id of its own, which is the body's beginning; nothing is sent twice. So after
-any number of crashes each acknowledged id must be stored exactly once, an id that was sent and not
-acknowledged at most once, and nothing else may be there. A sender has lanes: what one of them sends
-goes to one queue, each message when the one before was answered or given up, and is stored there in
-that order.
+Every attempt has its own id, with which the body starts; nothing is sent twice. So after any number
+of crashes each acknowledged id must be stored exactly once, an id that was sent and not
+acknowledged at most once, and nothing else may exist. A sender has lanes: the messages of a lane go
+to one queue, each when the previous one was answered or given up, and are stored there in that
+order.
 """
 
 import asyncio
@@ -30,19 +31,19 @@ _LANES = 16
 
 
 class Place(NamedTuple):
-    """Where a message stands in the topic."""
+    """The place of a message in the topic."""
 
     queue: int
     offset: int
 
 
 def identity_of(body: bytes) -> str:
-    """Which message a body is of."""
+    """The id of a body."""
     return body.rstrip(b".").decode()
 
 
 def send_command(identity: str, queue_id: int, size: int) -> Command:
-    """A send whose body begins with an identity."""
+    """A send whose body starts with an id."""
     fields = {
         "a": "ledger",
         "b": TOPIC,
@@ -62,10 +63,10 @@ def send_command(identity: str, queue_id: int, size: int) -> Command:
 
 
 class SenderProcess:
-    """A process that sends until told to stop, to whatever address a file names.
+    """A process that sends, until stopped, to the address in a file.
 
     It writes a line "s ID" before each attempt and "a ID" after each acknowledgement. Each lane
-    pauses for so many seconds between two messages.
+    pauses for some seconds between two messages.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class SenderProcess:
 
     @property
     def acknowledged(self) -> int:
-        """How many messages, so far."""
+        """The number of messages so far."""
         if self.ledger.exists():
             with open(self.ledger, "rb") as book:
                 book.seek(self._read)
@@ -135,7 +136,7 @@ async def _send_until_stopped(
 
 @dataclass
 class Audit:
-    """What the ledgers say against what the broker has."""
+    """Compare the ledgers with the broker's messages."""
 
     sent: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
@@ -156,7 +157,7 @@ class Audit:
 
     @property
     def disordered(self) -> set[str]:
-        """What stands behind a later message of its lane."""
+        """The messages that are stored after a later one of their lane."""
         last: dict[str, str] = {}
         found = set()
         for _, identity in sorted(self.places.items()):
@@ -186,12 +187,12 @@ def audit(folder: Path, address: str) -> Audit:
 
 
 async def read_all(address: str) -> Counter[str]:
-    """The identity of every message of the topic, pulled as a consumer would."""
+    """The id of every message of the topic, pulled as by a consumer."""
     return Counter((await read_places(address)).values())
 
 
 async def read_places(address: str) -> dict[Place, str]:
-    """The same, by queue and offset."""
+    """The ids by queue and offset."""
     found: dict[Place, str] = {}
     async with Session("127.0.0.1:1", timeout=5) as session:
         for queue_id in range(QUEUES):

@@ -1,4 +1,4 @@
-"""Pairs of a master and a slave, as processes: whether the slave has what its master has."""
+"""Pairs of a master and a slave, as processes, and comparisons of their data."""
 
 import asyncio
 import time
@@ -14,9 +14,9 @@ PATIENCE = 60.0
 
 
 def max_offset(address: str) -> int | None:
-    """Where the log of a broker ends; None of one that does not tell.
+    """The end of a broker's log; None if it does not report it.
 
-    A Java broker refuses to tell of itself in its first second (StoreStatsService.getPutTps).
+    A Java broker refuses this request in its first second (StoreStatsService.getPutTps).
     """
 
     async def ask() -> int | None:
@@ -31,7 +31,7 @@ def max_offset(address: str) -> int | None:
 
 
 def caught_up(slave: str, master: str) -> None:
-    """Wait until a slave has all that its master has. No event tells."""
+    """Wait until a slave has everything that its master has. There is no event."""
     deadline = time.monotonic() + PATIENCE
     while True:
         found, wanted = max_offset(slave), max_offset(master)
@@ -42,7 +42,7 @@ def caught_up(slave: str, master: str) -> None:
 
 
 def assert_equal(one: Path, other: Path) -> None:
-    """The logs of two stores, byte for byte, and the queues of the topic."""
+    """Compare the logs of two stores byte for byte, and the queues of the topic."""
     logs = [sorted((store / "commitlog").iterdir()) for store in (one, other)]
     names = [[path.name for path in log if path.read_bytes().rstrip(b"\0")] for log in logs]
     assert names[0] == names[1]

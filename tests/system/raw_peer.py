@@ -60,7 +60,7 @@ class RawPeer:
         try:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # closed by the daemon already: what is read next says so
+            pass  # already closed by the daemon: the next read shows that
 
     def receive(self) -> Reply | None:
         """The next reply; None when the daemon has closed the connection."""

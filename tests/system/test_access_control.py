@@ -1,4 +1,4 @@
-"""A broker with access control: our client and the command, allowed and refused, on a real port."""
+"""A broker with access control: client and commands, allowed and refused, on a real port."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ APPLICATION = AccessKey("application", "application_secret")
 
 @asynccontextmanager
 async def broker(tmp_path: Path) -> AsyncIterator[Standalone]:
-    """With access control, and the topics Orders and Prices."""
+    """A broker with access control, and the topics Orders and Prices."""
     home(tmp_path, ACCOUNTS)
     properties = {"aclEnable": "true", "rocketmqHome": str(tmp_path)}
     async with Standalone(name_server_port=0, broker_port=0, properties=properties) as pair:
@@ -54,7 +54,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Standalone]:
         yield pair
 
 
-def test_who_signs_sends_and_consumes_what_its_permissions_allow(tmp_path: Path) -> None:
+def test_a_signing_client_sends_and_consumes_within_its_permissions(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker(tmp_path) as pair:
             servers = pair.name_server_address
@@ -84,7 +84,7 @@ def test_who_signs_sends_and_consumes_what_its_permissions_allow(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_who_does_not_sign_or_is_no_administrator_is_refused(tmp_path: Path) -> None:
+def test_a_client_that_does_not_sign_or_is_not_an_administrator_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker(tmp_path) as pair:
             address = pair.broker.address
@@ -99,7 +99,7 @@ def test_who_does_not_sign_or_is_no_administrator_is_refused(tmp_path: Path) -> 
                     reply = await session.invoke(address, request)
                 assert reply.code == ResponseCode.NO_PERMISSION
                 assert reply.remark is not None and reply.remark.startswith(remark)
-            # the fast listener and the binary form of headers have no way around
+            # the fast listener and the binary headers do not bypass it
             async with Peer(pair.broker.fast_listener.port) as peer:
                 fields = {"b": "Orders", "e": "0"}
                 for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.GET_BROKER_CONFIG):
@@ -108,7 +108,7 @@ def test_who_does_not_sign_or_is_no_administrator_is_refused(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_a_message_read_by_its_place_needs_the_right_to_its_topic(tmp_path: Path) -> None:
+def test_a_message_read_by_its_offset_needs_permission_for_its_topic(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker(tmp_path) as pair:
             address = pair.broker.address
@@ -127,8 +127,8 @@ def test_a_message_read_by_its_place_needs_the_right_to_its_topic(tmp_path: Path
                 with pytest.raises(BrokerError, match="No default permission for topic:Secrets"):
                     await Admin(session).view_message(address, places["Secrets"])
 
-                # A message of our own, in which there is what looks like a record of it that is
-                # longer than the message: it would show what is stored behind it.
+                # A message whose body contains a fake record of itself that is longer than the
+                # message: it would expose the following stored data.
                 async with Producer(session, "p") as producer:
                     record = (await session.invoke(address, _view(places["Orders"]))).body
                     forged = struct.pack(">i", len(record) + 400) + bytes(record)[4:]
@@ -223,7 +223,7 @@ def test_accounts_change_by_request_and_by_editing_the_file(
 
             home(tmp_path, ACCOUNTS + "  - {accessKey: new_account, secretKey: brand_new_secret}\n")
             async with asyncio.timeout(PATIENCE):
-                # the file is looked at twice a second, and nothing says when
+                # the file is checked twice a second, without an event
                 while (await ask(newcomer, RequestCode.GET_BROKER_RUNTIME_INFO)).code:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""What a broken or hostile peer sends, on raw sockets, to a real broker and a real name server.
+"""Input of broken or hostile peers, on raw sockets, to a real broker and a real name server.
 
 Each bad input gets its defined response or a closed connection; the daemon stays up, serves others
 meanwhile, writes nothing outside its folder and at most one line a second about one peer.
@@ -39,7 +39,7 @@ MAX_FRAME = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon under test: a process of its own."""
+    """A tested daemon process."""
 
     kind: str
     address: str
@@ -48,7 +48,7 @@ class Daemon:
     log: Path
 
     def assert_serves(self) -> None:
-        """It is the same process, and a new connection is served at once."""
+        """Check that it is the same process, and a new connection is served at once."""
         assert Path(f"/proc/{self.pid}").exists()
         begin = time.monotonic()
         with RawPeer(self.address) as peer:
@@ -61,7 +61,7 @@ class Daemon:
 
 
 def _folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
-    """A folder in one of its own, so that nobody but this daemon can write beside it."""
+    """A folder inside its own one, so that only this daemon can write next to it."""
     folder = tmp_path_factory.mktemp(name) / "daemon"
     folder.mkdir()
     return folder
@@ -100,7 +100,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         deadline = time.monotonic() + 60
         while (found := re.search(r"(127\.0\.0\.1:\d+)", log.read_text())) is None:
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.01)  # its log is a file, which nobody can wait for
+            time.sleep(0.01)  # its log is a file: there is no event
         yield Daemon("namesrv", found[1], process.pid, folder, log)
     finally:
         process.send_signal(signal.SIGKILL)
@@ -134,25 +134,25 @@ NOT_FRAMES = {
 
 
 @pytest.mark.parametrize("name", NOT_FRAMES)
-def test_what_is_not_a_command_closes_the_connection(daemon: Daemon, name: str) -> None:
+def test_data_that_is_not_a_command_closes_the_connection(daemon: Daemon, name: str) -> None:
     with RawPeer(daemon.address) as peer:
         peer.send(NOT_FRAMES[name])
         assert peer.receive() is None
 
 
-def test_half_a_frame_and_then_a_close_is_forgotten(daemon: Daemon) -> None:
+def test_half_a_frame_followed_by_a_close_is_dropped(daemon: Daemon) -> None:
     whole = request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
     for cut in (1, 3, 4, 7, 8, 20, len(whole) - 1):
         with RawPeer(daemon.address) as peer:
             peer.send(whole[:cut])
             daemon.assert_serves()
-    with RawPeer(daemon.address) as peer:  # in pieces it is a request as any other
+    with RawPeer(daemon.address) as peer:  # in pieces it is an ordinary request
         for byte in whole:
             peer.send(bytes((byte,)))
         assert peer.receive() is not None
 
 
-def test_an_unknown_code_is_answered_and_the_connection_goes_on(daemon: Daemon) -> None:
+def test_an_unknown_code_is_answered_and_the_connection_continues(daemon: Daemon) -> None:
     with RawPeer(daemon.address) as peer:
         for code in (0, 9999, -1, 1 << 40):
             reply = peer.ask(code, {})
@@ -217,7 +217,7 @@ def test_a_malformed_field_is_refused_and_nothing_is_stored(
         assert peer.ask(RequestCode.GET_MAX_OFFSET, where).fields == before
 
 
-def test_a_held_pull_with_a_bad_opaque_does_not_hold_up_the_others(broker: Daemon) -> None:
+def test_a_suspended_pull_with_a_bad_opaque_does_not_block_others(broker: Daemon) -> None:
     end = {"topic": TOPIC, "queueId": "3"}
     held = {**PULL, "queueId": "3", "sysFlag": "6", "suspendTimeoutMillis": "20000"}
     with RawPeer(broker.address) as bad, RawPeer(broker.address) as good:
@@ -238,7 +238,7 @@ BAD_NAMES = ["../x", "..", "/etc/x", "a/b", "a\x00b", "a b", "", "x" * 300, "%RE
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_topic_that_is_no_name_is_neither_created_nor_sent_to(broker: Daemon, name: str) -> None:
+def test_an_invalid_topic_name_is_neither_created_nor_sent_to(broker: Daemon, name: str) -> None:
     before = _files(broker.folder.parent)
     with RawPeer(broker.address) as peer:
         for code, fields in (
@@ -252,7 +252,7 @@ def test_a_topic_that_is_no_name_is_neither_created_nor_sent_to(broker: Daemon, 
             reply = peer.ask(code, fields, b"body")
             assert reply.code == ResponseCode.SYSTEM_ERROR, (code, reply)
             assert reply.remark
-        # These only ask: whatever they answer, they make nothing.
+        # These requests only query: whatever they return, they create nothing.
         where = {"topic": name, "queueId": "0"}
         peer.ask(RequestCode.GET_MAX_OFFSET, where)
         peer.ask(RequestCode.GET_MIN_OFFSET, where)
@@ -264,13 +264,15 @@ def test_a_topic_that_is_no_name_is_neither_created_nor_sent_to(broker: Daemon, 
     broker.assert_serves()
 
 
-# Made up to a second after the request that needs it: by what an earlier test has sent and pulled.
+# Created up to a second after the request that needs it: by the traffic of an earlier test.
 STATE_FILE = re.compile(r"/store/config/(subscriptionGroup|consumerOffset|delayOffset)\.json")
 QUEUE_FILE = re.compile(r"/consumequeue/[%A-Za-z][%A-Za-z0-9_|-]{0,126}(/[0-9]+(/[0-9]{20})?)?")
 
 
 def _files(folder: Path) -> set[str]:
-    """The files and folders below, without what the broker writes by itself from time to time."""
+    """The files and folders below, without those that the broker writes by itself from time to
+    time.
+    """
     found = {
         os.path.join(parent, name)
         for parent, folders, files in os.walk(folder)
@@ -316,7 +318,7 @@ def test_a_queue_id_out_of_range_is_refused(broker: Daemon) -> None:
             assert f"queueId[{queue}] is illegal" in pulled.remark
 
 
-def test_a_pull_beyond_the_end_is_told_where_to_go_on(broker: Daemon) -> None:
+def test_a_pull_past_the_end_gets_the_offset_to_continue_at(broker: Daemon) -> None:
     with RawPeer(broker.address) as peer:
         assert peer.ask(RequestCode.SEND_MESSAGE_V2, {**SEND, "e": "1"}, b"body").code == 0
         where = {"topic": TOPIC, "queueId": "1"}
@@ -330,7 +332,7 @@ def test_a_pull_beyond_the_end_is_told_where_to_go_on(broker: Daemon) -> None:
             assert reply.body == b""
 
 
-def test_a_setting_that_is_not_on_the_list_is_refused_by_name(daemon: Daemon) -> None:
+def test_a_setting_that_is_not_listed_is_refused_by_name(daemon: Daemon) -> None:
     code = (
         RequestCode.UPDATE_BROKER_CONFIG
         if daemon.kind == "broker"
@@ -358,21 +360,21 @@ def test_a_flood_of_bad_requests_is_logged_once_a_second(daemon: Daemon) -> None
             assert peer.receive() is None
     seconds = time.monotonic() - started
     written = daemon.log.read_bytes()[begin:].decode().splitlines()
-    # A machine that stands still for a second is told of, too.
+    # A suspended machine is reported, too.
     lines = [line for line in written if not re.search(r"request \d+ of \S+ took", line)]
     about_us = [line for line in lines if "bad request from 127.0.0.1" in line]
     assert len(about_us) <= seconds + 2
     assert lines == about_us
 
 
-def test_random_frames_neither_stop_nor_hold_up_a_daemon(daemon: Daemon) -> None:
+def test_random_frames_neither_stop_nor_block_a_daemon(daemon: Daemon) -> None:
     before = _files(daemon.folder.parent) - _files(daemon.folder)
     chance = random.Random(20)
     codes = _answered_codes(daemon)
     assert len(codes) > 20
     for round_number in range(40):
         with RawPeer(daemon.address) as peer:
-            # Every other connection sends damaged frames, too, the first of which ends it.
+            # Every other connection also sends damaged frames, the first of which ends it.
             damage = round_number % 2 == 1
             peer.send(b"".join(_random_frame(chance, codes, damage) for _ in range(100)))
             if round_number % 8 == 0:
@@ -400,7 +402,7 @@ def _answered_codes(daemon: Daemon) -> list[int]:
 
 
 def _random_frame(chance: random.Random, codes: list[int], damage: bool) -> bytes:
-    """A frame that is well formed at first sight; with `damage` one in twelve is not."""
+    """A frame that looks well formed; with `damage` one in twelve is not."""
     fields = {
         name: chance.choice(VALUES)
         for name in chance.sample(FIELD_NAMES, chance.randrange(len(FIELD_NAMES)))
@@ -419,13 +421,13 @@ def _some(chance: random.Random) -> dict[str, object]:
 
 
 def _drain(connection: socket.socket) -> None:
-    """Say that no more is coming, and read what the daemon still sends until it closes."""
+    """End the output, and read the daemon's remaining data until it closes."""
     try:
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(65536):
             pass
     except ConnectionResetError:
-        pass  # it closed first, with bytes of ours unread
+        pass  # it closed first, with unread data
     except OSError as error:
         if error.errno != errno.ENOTCONN:  # the same, seen by shutdown
             raise

@@ -1,4 +1,4 @@
-"""`mq broker --instances`: real brokers in processes of their own under one command."""
+"""`mq broker --instances`: real brokers as processes under one command."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _SERVES = re.compile(r"(\d) of (\d) brokers serve: ")
 
 
 class Several:
-    """`mq broker --instances N` with its lines; ports are any that are free."""
+    """`mq broker --instances N` with its output lines, on free ports."""
 
     def __init__(self, folder: Path, *words: str, **environment: str) -> None:
         settings = ("listenPort=0", f"storePathRootDir={folder}/store", "brokerName=b")
@@ -48,7 +48,7 @@ class Several:
         self.process.stdout.close()
 
     def line(self, *texts: str) -> str:
-        """The next line that has all of these."""
+        """The next line that contains all of these."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
@@ -70,7 +70,7 @@ def name_server(tmp_path: Path) -> Iterator[str]:
         yield process.address
 
 
-def test_four_brokers_serve_and_one_that_is_killed_comes_back_alone(
+def test_four_brokers_serve_and_a_killed_one_is_restarted_alone(
     tmp_path: Path, name_server: str
 ) -> None:
     with Several(tmp_path, "--instances", "4", "-n", name_server) as several:
@@ -88,10 +88,10 @@ def test_four_brokers_serve_and_one_that_is_killed_comes_back_alone(
         assert several.process.wait(30) == 0
         for folder in ("store", "store-b-2", "store-b-3", "store-b-4"):
             assert (tmp_path / folder / "commitlog").is_dir()
-            assert not (tmp_path / folder / "abort").exists()  # a calm stop
+            assert not (tmp_path / folder / "abort").exists()  # a clean stop
 
 
-def test_the_brokers_end_with_the_process_that_runs_them(tmp_path: Path) -> None:
+def test_the_brokers_end_with_their_parent_process(tmp_path: Path) -> None:
     with Several(tmp_path, "--instances", "2") as several:
         several.line("2 of 2 brokers serve")
         several.process.kill()
@@ -101,10 +101,10 @@ def test_the_brokers_end_with_the_process_that_runs_them(tmp_path: Path) -> None
         assert rest.count("stopped") == 2
 
 
-def test_a_stop_of_the_whole_unit_is_calm(tmp_path: Path) -> None:
+def test_a_stop_of_the_whole_unit_is_clean(tmp_path: Path) -> None:
     with Several(tmp_path, "--instances", "2") as several:
         several.line("2 of 2 brokers serve")
-        # All at once, as systemd does: nobody sees that another has ended before it is told itself.
+        # All at once, as systemd does: none sees another one end before it gets its own signal.
         stand_still(several.process.pid)
         for process in (*several.children(), several.process.pid):
             os.kill(process, signal.SIGTERM)
@@ -115,10 +115,10 @@ def test_a_stop_of_the_whole_unit_is_calm(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("store*/abort"))
 
 
-def test_one_whose_store_cannot_be_used_leaves_the_others_serving(tmp_path: Path) -> None:
+def test_an_unusable_store_of_one_broker_does_not_affect_the_others(tmp_path: Path) -> None:
     (tmp_path / "store-b-2").write_text("not a folder")
     with Several(tmp_path, "--instances", "2", MQ_LOG_FORMAT="json") as several:
-        # The other one may serve before this one has ended: then that is told first.
+        # The other one may serve before this one has ended: then that is reported first.
         several.line("1 of 2 brokers serve: b; b-2 has ended")
         told = [json.loads(line) for line in several.lines if line.startswith("{")]
         assert any(one.get("daemon") == "b-2" and one["level"] == "CRITICAL" for one in told)
@@ -135,7 +135,7 @@ def test_when_none_can_serve_the_command_ends_with_the_reason(tmp_path: Path) ->
         assert several.process.wait(30) in (71, 78)
 
 
-def test_one_that_does_not_turn_its_loop_is_aborted_and_started_again(tmp_path: Path) -> None:
+def test_a_broker_with_a_blocked_event_loop_is_aborted_and_restarted(tmp_path: Path) -> None:
     manager = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(manager))
@@ -145,7 +145,7 @@ def test_one_that_does_not_turn_its_loop_is_aborted_and_started_again(tmp_path: 
             stuck = several.children()[0]
             stand_still(stuck)
             several.line("has not turned its loop for 3 s: it is aborted")
-            several.line("was ended by SIGKILL")  # what stands still takes no other signal
+            several.line("was ended by SIGKILL")  # a suspended process takes no other signal
             several.line("boot success")
             told.settimeout(10)
             assert told.recv(4096).startswith(b"READY=1\nSTATUS=2 of 2 brokers serve")
@@ -167,7 +167,7 @@ def test_settings_are_shown_by_section(tmp_path: Path) -> None:
     assert "--instance three: no such broker; known: one, two" in unknown.err
 
 
-def test_one_ended_by_a_signal_without_a_name_comes_back(tmp_path: Path) -> None:
+def test_a_broker_ended_by_an_unnamed_signal_is_restarted(tmp_path: Path) -> None:
     with Several(tmp_path, "--instances", "2") as several:
         several.line("2 of 2 brokers serve")
         os.kill(several.children()[0], signal.SIGRTMIN + 5)
@@ -175,7 +175,7 @@ def test_one_ended_by_a_signal_without_a_name_comes_back(tmp_path: Path) -> None
         several.line("boot success")
 
 
-def test_what_an_earlier_one_still_uses_is_tried_again(tmp_path: Path) -> None:
+def test_a_store_still_in_use_by_an_earlier_process_is_retried(tmp_path: Path) -> None:
     with Several(tmp_path, "--instances", "2") as earlier:
         earlier.line("2 of 2 brokers serve")
         slow = earlier.children()[0]

@@ -1,6 +1,6 @@
-"""Attacks that RocketMQ has suffered, by their numbers, against our daemons.
+"""Attacks that RocketMQ has suffered, by their numbers, against these daemons.
 
-What is no frame, no name and no number is in test_bad_input.py; forged signatures are in
+Invalid frames, names and numbers are in test_bad_input.py; forged signatures are in
 test_access_control.py.
 """
 
@@ -50,7 +50,7 @@ def files(folder: Path) -> set[Path]:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_no_path_command_or_secret_may_be_set_at_run_time(section: type[Section]) -> None:
-    """CVE-2023-33246, CVE-2023-37582: what names a file or a program is for the start-up file."""
+    """CVE-2023-33246, CVE-2023-37582: only the configuration file may name a file or a program."""
     dangerous = re.compile(r"path|file|home|dir|command|acl|tls|black|secret|password|bind", re.I)
     found = [
         declared.name
@@ -77,7 +77,7 @@ def test_no_path_command_or_secret_may_be_set_at_run_time(section: type[Section]
     ],
 )
 def test_a_broker_runs_and_writes_nothing_that_a_request_names(tmp_path: Path, body: str) -> None:
-    """CVE-2023-33246: settings that became parts of a shell command."""
+    """CVE-2023-33246: settings became parts of a shell command."""
 
     async def main() -> None:
         async with daemons(tmp_path) as pair, Peer(pair.broker.port) as peer:
@@ -96,7 +96,7 @@ def test_a_broker_runs_and_writes_nothing_that_a_request_names(tmp_path: Path, b
     "name", ["configStorePath", "configStorePathName", "kvConfigPath", "rocketmqHome"]
 )
 def test_a_name_server_writes_no_file_that_a_request_names(tmp_path: Path, name: str) -> None:
-    """CVE-2023-37582: configStorePath was where the update itself was written to."""
+    """CVE-2023-37582: the update itself was written to configStorePath."""
 
     async def main() -> None:
         async with daemons(tmp_path) as pair, Peer(pair.name_server.port) as peer:
@@ -115,7 +115,7 @@ def test_a_name_server_writes_no_file_that_a_request_names(tmp_path: Path, name:
 
 
 def test_secrets_in_the_files_of_a_broker_are_in_no_answer(tmp_path: Path) -> None:
-    """CVE-2024-23321: whoever was let in could read every account, secret keys included."""
+    """CVE-2024-23321: every authorized client could read all accounts, including secret keys."""
     path = tmp_path / "broker.conf"
     path.write_text(
         "brokerName=a\nsecretKey=hidden_one\ntls.server.keyPassword=hidden_two\n"
@@ -148,7 +148,7 @@ def test_secrets_in_the_files_of_a_broker_are_in_no_answer(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "a\x00b", ".."])
-def test_a_group_or_namespace_that_is_a_path_makes_no_file(tmp_path: Path, name: str) -> None:
+def test_a_group_or_namespace_that_is_a_path_creates_no_file(tmp_path: Path, name: str) -> None:
     async def main() -> None:
         async with (
             daemons(tmp_path) as pair,
@@ -176,8 +176,8 @@ def test_a_group_or_namespace_that_is_a_path_makes_no_file(tmp_path: Path, name:
     asyncio.run(main())
 
 
-def test_a_type_named_in_json_is_not_made(tmp_path: Path) -> None:
-    """fastjson's @type (CVE-2017-18349 and those after it): here it is a field like any other."""
+def test_a_type_named_in_json_is_not_instantiated(tmp_path: Path) -> None:
+    """fastjson's @type (CVE-2017-18349 and later ones): here it is an ordinary field."""
 
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as trap:
@@ -209,7 +209,7 @@ def test_a_type_named_in_json_is_not_made(tmp_path: Path) -> None:
         ({"bindAddress": "0.0.0.0", "aclEnable": "true"}, False),
     ],
 )
-def test_a_broker_that_anyone_reaches_without_access_control_says_so(
+def test_a_reachable_broker_without_access_control_logs_a_warning(
     settings: dict[str, str], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     BrokerSettings.load(None, settings)

@@ -1,4 +1,4 @@
-"""Beacons: how soon a broker process that is dead or stands still leaves the routes."""
+"""Beacons: how soon a dead or suspended broker process leaves the routes."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ Script = Callable[[NameServer, BrokerProcess], Awaitable[None]]
 
 
 async def until(condition: Callable[[], bool], patience: float = PATIENCE) -> float:
-    """Wait until the tables of the name server say so; returns the seconds it took."""
+    """Wait until the tables of the name server show a state; returns the seconds it took."""
     loop = asyncio.get_running_loop()
     begin = loop.time()
     while not condition():
@@ -74,7 +74,7 @@ def test_a_killed_broker_leaves_the_routes_within_three_seconds(tmp_path: Path) 
     with_broker(tmp_path, script)
 
 
-def test_a_broker_that_stands_still_leaves_and_comes_back_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_suspended_broker_leaves_the_routes_and_returns_when_it_resumes(tmp_path: Path) -> None:
     async def script(server: NameServer, broker: BrokerProcess) -> None:
         await until(lambda: expected(server))
         stand_still(pid_of(broker))
@@ -87,7 +87,7 @@ def test_a_broker_that_stands_still_leaves_and_comes_back_when_it_goes_on(tmp_pa
     with_broker(tmp_path, script)
 
 
-def test_topics_made_while_a_broker_stood_still_have_routes_like_all_others(
+def test_topics_created_while_a_broker_is_suspended_have_routes_like_others(
     tmp_path: Path,
 ) -> None:
     async def script(server: NameServer, broker: BrokerProcess) -> None:
@@ -107,25 +107,25 @@ def test_topics_made_while_a_broker_stood_still_have_routes_like_all_others(
             everything = before | set(made)
             assert await until(lambda: set(server.routes.topics) == everything) < 2 + LATE
             await asyncio.wait(waiting)
-            [task.exception() for task in waiting]  # they had given up meanwhile
+            [task.exception() for task in waiting]  # they gave up meanwhile
         assert await until(lambda: expected(server)) < PATIENCE
         assert set(server.routes.topics) == everything
 
     with_broker(tmp_path, script)
 
 
-def test_a_broker_without_beacons_is_not_missed(tmp_path: Path) -> None:
+def test_a_broker_without_beacons_is_not_removed(tmp_path: Path) -> None:
     async def script(server: NameServer, broker: BrokerProcess) -> None:
         await until(lambda: bool(server.routes.live))
         (live,) = server.routes.live.values()
         assert live.beacon_source is None
-        # What somebody makes up for it creates no expectation either.
+        # A made-up beacon for it creates no expectation, either.
         name, cluster = "any", "DefaultCluster"
         made_up = Beacon(cluster, name, 0, broker.address, "0123456789abcdef").encode()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(made_up, ("127.0.0.1", server.port))
             stand_still(pid_of(broker))
-            await asyncio.sleep(SOON + 1)  # nothing is to happen, which no event tells
+            await asyncio.sleep(SOON + 1)  # nothing must happen, so there is no event
         assert broker.address in server.routes.live
         os.kill(pid_of(broker), signal.SIGCONT)
 

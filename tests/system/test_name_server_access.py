@@ -1,4 +1,4 @@
-"""A name server that asks who writes: the commands, signed and not, over real sockets."""
+"""A name server that authenticates writes: the commands, signed and not, over real sockets."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `systemctl status` says of a broker: whether name servers know it, then and later."""
+"""The broker's status in `systemctl status`: whether name servers know it, at first and later."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def name_server(port: int, folder: Path) -> Iterator[None]:
         process.wait()
 
 
-def test_a_broker_says_which_name_servers_do_not_know_it_and_when_they_do(
+def test_the_status_shows_which_name_servers_do_not_know_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()

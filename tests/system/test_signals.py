@@ -17,11 +17,11 @@ PATIENCE = 60.0
 
 
 def wait_for_line(broker: BrokerProcess, text: str) -> str:
-    """The log once there is a line with the text."""
+    """The log as soon as it has a line with the text."""
     deadline = time.monotonic() + PATIENCE
     while text not in (log := broker.log):
         assert time.monotonic() < deadline, log
-        time.sleep(0.01)  # its log is a file, which nobody can wait for
+        time.sleep(0.01)  # its log is a file: there is no event
     return log
 
 
@@ -37,7 +37,7 @@ def test_sigusr1_writes_the_state_to_the_log_and_no_secret(tmp_path: Path) -> No
         assert sent.code == ResponseCode.SUCCESS
         held = {**PULL, "queueOffset": "1", "sysFlag": "6", "suspendTimeoutMillis": "60000"}
         peer.send(request(RequestCode.PULL_MESSAGE, held))
-        with RawPeer(broker.address) as other:  # an answer: the pull before it has been read
+        with RawPeer(broker.address) as other:  # a reply: the pull before it has been read
             where = {"topic": TOPIC, "queueId": "0"}
             assert other.ask(RequestCode.GET_MAX_OFFSET, where).code == ResponseCode.SUCCESS
         os.kill(pid_of(broker), signal.SIGUSR1)
@@ -59,7 +59,7 @@ def test_sighup_reads_files_again_and_stops_nothing(tmp_path: Path) -> None:
     )
     settings = {"aclEnable": "true", "rocketmqHome": str(home), "bindAddress": "127.0.0.1"}
     with BrokerProcess(tmp_path / "store", settings) as broker:
-        accounts.write_text("accounts: [")  # broken: what was read before stays in force
+        accounts.write_text("accounts: [")  # broken: the previous content stays in force
         os.kill(pid_of(broker), signal.SIGHUP)
         log = wait_for_line(broker, "SIGHUP")
         wait_for_line(broker, "plain_acl.yml")
@@ -80,7 +80,7 @@ def test_the_log_may_be_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_message_that_a_stopping_broker_stores_is_acknowledged(tmp_path: Path) -> None:
-    """A sender that hears nothing sends again: what was stored at a stop would be there twice."""
+    """A sender without a reply retries: a message stored during a stop would be stored twice."""
     address_file = tmp_path / "address"
     address_file.write_text("127.0.0.1:1")
     settings = {"flushDiskType": "SYNC_FLUSH"}
@@ -93,7 +93,7 @@ def test_every_message_that_a_stopping_broker_stores_is_acknowledged(tmp_path: P
             deadline = time.monotonic() + PATIENCE
             while sender.acknowledged < before + 200:
                 assert time.monotonic() < deadline
-                time.sleep(0.01)  # its ledger is a file, which nobody can wait for
+                time.sleep(0.01)  # its ledger is a file: there is no event
             assert broker.stop() == 0
             broker.start()
         sender.stop()

@@ -1,4 +1,4 @@
-"""Consumers of a pair whose master is killed: they go on at the slave, and come back."""
+"""Consumers of a pair whose master is killed: they continue at the slave, and return."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ from tests.waiting import until
 TOPIC, GROUP = "orders", "billing"
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 PATIENCE = 30.0
-SOON = 1.0  # seconds: what the issue asks for
+SOON = 1.0  # seconds: the required time
 LATE = 4.0  # what a machine busy with other tests may add
 
 
@@ -110,13 +110,13 @@ def test_a_slave_registers_its_address_and_no_topics(tmp_path: Path) -> None:
     with_pair(tmp_path, script)
 
 
-def test_consumers_go_on_at_the_slave_within_a_second_and_come_back(tmp_path: Path) -> None:
+def test_consumers_continue_at_the_slave_within_a_second_and_return(tmp_path: Path) -> None:
     async def script(pair: Pair) -> None:
         async with Producer(pair.session) as producer:
             for body in numbers(0, 100):
                 await producer.send(Message(TOPIC, body))
             await pair.slave_has_all()
-            # A slow listener with small batches: most is pulled from the slave.
+            # A slow listener with small batches: most messages are pulled from the slave.
             options = {"pull_batch": 1, "concurrency": 1}
 
             async def slowly(message: StoredMessage) -> None:
@@ -145,12 +145,12 @@ def test_consumers_go_on_at_the_slave_within_a_second_and_come_back(tmp_path: Pa
                         except MQError:
                             await asyncio.sleep(0.1)
                 await until(lambda: b"back" in pair.bodies)
-                assert time.monotonic() - began < 10  # by itself a route is refreshed after 30
+                assert time.monotonic() - began < 10  # a route alone is refreshed after 30
 
     with_pair(tmp_path, script)
 
 
-def test_who_waits_at_the_end_of_a_dead_masters_queue_waits_at_the_slave(tmp_path: Path) -> None:
+def test_a_pull_at_the_end_of_a_dead_masters_queue_waits_at_the_slave(tmp_path: Path) -> None:
     async def script(pair: Pair) -> None:
         async with Producer(pair.session) as producer:
             sent = await producer.send(Message(TOPIC, b"first"), MessageQueue(TOPIC, "pair", 0))
@@ -171,7 +171,7 @@ def test_who_waits_at_the_end_of_a_dead_masters_queue_waits_at_the_slave(tmp_pat
     with_pair(tmp_path, script)
 
 
-def test_a_member_that_joins_while_the_master_is_dead_goes_on_where_the_group_was(
+def test_a_member_that_joins_while_the_master_is_dead_continues_at_the_groups_offsets(
     tmp_path: Path,
 ) -> None:
     async def script(pair: Pair) -> None:

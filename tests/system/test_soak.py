@@ -1,4 +1,4 @@
-"""The soak test in its short form: see bench/soak.py for what it proves."""
+"""The soak test in its short form: see bench/soak.py for its purpose."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def test_twenty_seconds_of_mixed_load_and_kills_lose_nothing() -> None:
     assert figures["consumed"]["filtered"] > 0
 
 
-def test_what_is_lost_doubled_or_made_up_is_found() -> None:
+def test_lost_doubled_and_made_up_messages_are_found() -> None:
     ledger = Ledger()
     ledger.sent = {f"plain-{n}": 1 for n in range(6)}
     ledger.acknowledged = set(ledger.sent)

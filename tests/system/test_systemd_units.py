@@ -1,4 +1,4 @@
-"""The units in systemd/: understood by systemd, closed off, and about commands that there are."""
+"""The units in systemd/: accepted by systemd, sandboxed, with existing commands."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ UNITS = sorted((ROOT / "systemd").glob("*.service"))
 DAEMONS = [unit for unit in UNITS if "\nType=notify\n" in unit.read_text()]
 EXPORT = ROOT / "systemd" / "mq-offset-export@.service"
 SPARK = ROOT / "systemd" / "mq-spark@.service"
-MOST_EXPOSURE = 1.5  # of 10; what is left is the network, which a broker is for
+MOST_EXPOSURE = 1.5  # of 10; the rest is the network, which a broker needs
 MQ = "/opt/mq/bin/mq"
 
 
@@ -32,7 +32,7 @@ def analyze(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units with a command in place of mq, which is not in /opt where tests run."""
+    """The units with an existing command in place of mq, which is not in /opt in tests."""
     for unit in [*UNITS, *(ROOT / "systemd").glob("*.timer")]:
         text = unit.read_text().replace(MQ, sys.executable)
         (tmp_path / unit.name).write_text(text)
@@ -78,7 +78,7 @@ def test_systemd_understands_every_line(units: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [unit.name for unit in UNITS])
-def test_a_daemon_can_do_little_beside_its_work(units: Path, name: str) -> None:
+def test_a_daemon_is_restricted_to_its_work(units: Path, name: str) -> None:
     checked = analyze("security", "--offline=true", f"./{name}", folder=units)
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", checked.stdout)
     assert found is not None, checked.stdout + checked.stderr
@@ -114,8 +114,8 @@ def test_the_command_of_the_export_writes_offsets_and_nothing_else(tmp_path: Pat
     assert (tmp_path / "offsets.jsonl").exists()
 
 
-def test_only_an_export_that_another_one_keeps_out_counts_as_done(tmp_path: Path) -> None:
-    """Not one that timed out, and not one that has only a part: a backup that failed is told."""
+def test_only_an_export_excluded_by_another_one_counts_as_done(tmp_path: Path) -> None:
+    """Neither one that timed out, nor one with only a part: a failed backup is reported."""
     unit = EXPORT.read_text()
     (done,) = re.findall(r"^SuccessExitStatus=(.+)$", unit, re.MULTILINE)
     mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": "127.0.0.1:1"})
@@ -128,7 +128,7 @@ def test_only_an_export_that_another_one_keeps_out_counts_as_done(tmp_path: Path
 
 
 def test_a_broker_may_write_the_accounts_that_updateaclconfig_changes() -> None:
-    """Below /etc/mq, which is read-only to it else: the settings stay root's."""
+    """Below /etc/mq, which is otherwise read-only to it: the settings stay root's."""
     unit = (ROOT / "systemd" / "mq-broker@.service").read_text()
     assert "\nProtectSystem=strict\n" in unit
     assert re.findall(r"^ReadWritePaths=(.+)$", unit, re.MULTILINE) == ["-/etc/mq/conf"]
@@ -168,15 +168,15 @@ def test_user_and_folders_are_those_of_the_units(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     assert "user 'mq'" in made.stdout + made.stderr
     for unit in UNITS:
-        user = "mq-filter" if "filtersrv" in unit.name else "mq"  # which runs classes of others
+        user = "mq-filter" if "filtersrv" in unit.name else "mq"  # which runs foreign classes
         assert f"\nUser={user}\n" in unit.read_text()
         assert f"\nu {user} " in (ROOT / "systemd" / "mq.sysusers").read_text()
     assert "d /etc/mq " in (ROOT / "systemd" / "mq.tmpfiles").read_text()
 
 
 @pytest.mark.parametrize("name", ["mq-broker@.service", "mq-filtersrv@.service"])
-def test_what_a_unit_forbids_leaves_sandboxes_what_they_need(name: str) -> None:
-    """The unit's system calls that a sandbox asks for, refused as the unit refuses them."""
+def test_the_restrictions_of_a_unit_do_not_break_sandboxes(name: str) -> None:
+    """The unit's system calls that a sandbox requests, refused as the unit refuses them."""
     text = (ROOT / "systemd" / name).read_text()
     assert "\nSystemCallFilter=seccomp\n" in text  # it is in no set of systemd
     assert "\nSystemCallFilter=~@privileged @resources\n" in text

@@ -1,4 +1,4 @@
-"""TLS at both daemons: beside plain connections, instead of them; and at our client."""
+"""TLS at both daemons, in addition to or instead of plain connections; and at the client."""
 
 import asyncio
 import ssl
@@ -32,7 +32,7 @@ RUNNERS = {
 
 
 class Certificates:
-    """An authority and a server's certificate by it, in files."""
+    """A certificate authority and a server certificate signed by it, as files."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ class Certificates:
         )
 
     def issue(self) -> None:
-        """A new certificate for the server, in the place of the one before."""
+        """Replace the server's certificate by a new one."""
         issued = self.authority.issue_cert("127.0.0.1")
         issued.cert_chain_pems[0].write_to_path(str(self.certificate))
         issued.private_key_pem.write_to_path(str(self.key))
@@ -93,7 +93,7 @@ def name_server(tmp_path: Path, properties: dict[str, str]) -> NameServer:
 
 
 async def asks(server: NameServer, tls: ssl.SSLContext | None) -> bool:
-    """Whether a client gets an answer."""
+    """Whether a client gets a reply."""
     async with Session(server.address, tls=tls) as session:
         try:
             await session.invoke_name_server(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
@@ -103,7 +103,7 @@ async def asks(server: NameServer, tls: ssl.SSLContext | None) -> bool:
 
 
 @pytest.mark.parametrize("loop", RUNNERS)
-def test_a_broker_takes_both_kinds_of_connections_on_one_port(
+def test_a_broker_accepts_both_kinds_of_connections_on_one_port(
     tmp_path: Path, certificates: Certificates, loop: str
 ) -> None:
     async def main() -> None:
@@ -154,7 +154,7 @@ def test_an_enforcing_listener_closes_plain_connections(
 
 
 @pytest.mark.parametrize("mode", ["permissive", "disabled"])
-def test_without_a_certificate_a_handshake_is_refused_and_plain_goes_on(
+def test_without_a_certificate_a_handshake_is_refused_and_plain_connections_work(
     tmp_path: Path, mode: str
 ) -> None:
     async def main() -> None:
@@ -166,19 +166,19 @@ def test_without_a_certificate_a_handshake_is_refused_and_plain_goes_on(
     asyncio.run(main())
 
 
-def test_a_client_refuses_a_server_that_nobody_it_trusts_has_signed(
+def test_a_client_refuses_a_server_without_a_trusted_certificate(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     async def main() -> None:
         stranger = Certificates(tmp_path / "other")
         async with name_server(tmp_path, certificates.server) as server:
             assert not await asks(server, stranger.context())
-            assert await asks(server, client_context())  # as Java: not asked to verify
+            assert await asks(server, client_context())  # as in Java: verification is not required
 
     asyncio.run(main())
 
 
-def test_a_client_without_the_certificate_asked_for_is_refused(
+def test_a_client_without_the_required_certificate_is_refused(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_a_new_certificate_counts_without_a_restart_and_a_broken_one_does_not(
             first = await shown(server)
             certificates.issue()
             async with asyncio.timeout(PATIENCE):
-                # the files are looked at once a second, and nothing says when
+                # the files are checked once a second, without an event
                 while await shown(server) == first:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             second = await shown(server)
@@ -233,7 +233,7 @@ def test_a_new_certificate_counts_without_a_restart_and_a_broken_one_does_not(
         b"\x16" + b"\xff" * 5000,
     ],
 )
-def test_a_handshake_that_is_none_ends_that_connection_only(
+def test_an_invalid_handshake_ends_that_connection_only(
     tmp_path: Path, certificates: Certificates, data: bytes
 ) -> None:
     async def main() -> None:
@@ -270,7 +270,7 @@ def test_settings_that_cannot_work_stop_the_start(
         asyncio.run(main())
 
 
-def test_the_configuration_file_overrides_what_is_set(tmp_path: Path) -> None:
+def test_the_configuration_file_overrides_other_settings(tmp_path: Path) -> None:
     path = tmp_path / "tls.properties"
     path.write_text("tls.server.certPath=/from/file\ntls.server.mode=disabled\n")
     config = TlsConfig(config_file=str(path), cert_path="/set").complete()
@@ -283,7 +283,7 @@ def test_the_password_of_a_key_is_shown_nowhere(tmp_path: Path) -> None:
     assert "hidden" not in settings.text()
 
 
-def test_a_test_certificate_is_made_where_asked_for(tmp_path: Path) -> None:
+def test_a_test_certificate_is_created_on_request(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
 
     async def main() -> None:
@@ -341,6 +341,6 @@ def test_a_broker_registers_over_tls(tmp_path: Path, certificates: Certificates)
 
 
 @pytest.mark.parametrize("name", ["tls.client.trustCertPath", "tls.client.certPath"])
-def test_a_file_of_the_client_that_is_not_there_is_named(name: str) -> None:
+def test_a_missing_file_of_the_client_is_named(name: str) -> None:
     with pytest.raises(ClientError, match="/nowhere"):
         client_context({"tls.client.authServer": "true", name: "/nowhere"})

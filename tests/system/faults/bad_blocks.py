@@ -58,7 +58,7 @@ class BadDisk:
 
 
 def _keep_last(donor: Path) -> None:
-    """Leave a file, which has all blocks of a device, only those at its end."""
+    """Fill the device, so that a file gets only the blocks at its end."""
     with donor.open("rb") as file:
         blocks = range(os.fstat(file.fileno()).st_size // BLOCK)
         places = [_physical(file.fileno(), block) for block in blocks]
@@ -76,7 +76,7 @@ def _keep_last(donor: Path) -> None:
 
 
 def drop_caches() -> None:
-    """Have the kernel forget clean pages that no process has mapped."""
+    """Let the kernel evict clean pages that no process has mapped."""
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("1\n")
 
@@ -94,7 +94,7 @@ def run(*words: object) -> str:
 
 @contextmanager
 def mounted(image: Path, folder: Path, kind: str, *options: str) -> Iterator[None]:
-    """A new file system on an image file; skips the test where that cannot be mounted."""
+    """A new file system on an image file; skips the test if it cannot be mounted."""
     if os.geteuid() != 0:
         pytest.skip("mounting a file system needs root")
     try:
@@ -118,7 +118,7 @@ def mounted(image: Path, folder: Path, kind: str, *options: str) -> Iterator[Non
 
 @contextmanager
 def bad_disk(tmp_path: Path) -> Iterator[BadDisk]:
-    """A disk of which blocks can be spoilt; skips the test where there is none."""
+    """A disk whose blocks can be spoilt; skips the test if there is none."""
     image, folder = tmp_path / "disk.img", tmp_path / "disk"
     with image.open("wb") as file:
         file.truncate(_SIZE)
@@ -127,7 +127,7 @@ def bad_disk(tmp_path: Path) -> Iterator[BadDisk]:
         Path(f"/sys/fs/ext4/{device}/reserved_clusters").write_text("0")
         donor = folder / "donor"
         with donor.open("wb", buffering=0) as file, suppress(OSError):
-            while file.write(b"\1" * BLOCK):  # until there is no room
+            while file.write(b"\1" * BLOCK):  # until it is full
                 pass
         os.sync()
         _keep_last(donor)

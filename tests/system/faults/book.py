@@ -1,17 +1,17 @@
-"""What was sent, acknowledged and consumed while faults struck, and what of it was not promised.
+"""Messages sent, acknowledged and consumed during faults, and the deviations that are not promised.
 
-A message is consumed twice when a group gets what stands at one place (broker, queue, offset)
-twice. That is declared, at least once being what a consumer promises, only where the offset may
-not have been committed in between: from the first time on, something disturbed the queue again and
-again, without a break of `SETTLED` seconds in which the consumer commits and the broker writes it
-down. What disturbs a queue is a fault of its broker, until the group gets of it what was sent after
-the fault; and for concurrent groups that it passes from one member to another, because what the
-listener has in hand goes on, and because the two may not agree for a while whose it is. An ordered
-queue passes without that. A Java consumer may have a pull of before the fault hang for 30 s (what
-waits for answers does not notice the end of its connection), and go on with an answer from there.
+A message is consumed twice when a group gets the message at one place (broker, queue, offset)
+twice. Consumers promise at-least-once delivery, so that is allowed, but only if the offset may not
+have been committed in between: if from the first delivery on the queue was disturbed repeatedly,
+without a break of `SETTLED` seconds in which the consumer commits and the broker saves the offset.
+A queue is disturbed by a fault of its broker, until the group gets a message of it that was sent
+after the fault; and, for concurrent groups, by a rebalance, because a listener finishes its
+messages, and because the two members may disagree for a while about the queue. An ordered queue is
+rebalanced without that. A Java consumer may keep a pull from before the fault for 30 s (it does not
+notice the end of a connection while it waits), and continue from its answer.
 
-A message is stored twice where a producer sends it again itself, which is declared when a broker
-was disturbed while it did.
+A message is stored twice if a producer retries it itself, which is allowed if a broker was
+disturbed during the send.
 """
 
 import time
@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from tests.system.faults.cluster import OFFSETS_SECONDS
 
-# A commit and a write of the offsets, each as often as OFFSETS_SECONDS, and what a busy machine
-# needs for them.
+# The time of a commit and of a save of the offsets, each every OFFSETS_SECONDS, and what a busy
+# machine needs for them.
 SETTLED = 2 * OFFSETS_SECONDS + 1.5
 JAVA_SETTLED = SETTLED + 30.0
 SENDERS = "senders"
@@ -33,7 +33,7 @@ _MOST_BLAMED = 20  # in the timeline
 
 
 class Place(NamedTuple):
-    """Where a message stands in the topic."""
+    """The place of a message in the topic."""
 
     broker: str
     queue: int
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message that a member of a group got."""
+    """A message that a group member received."""
 
     time: float
     member: str
@@ -49,7 +49,7 @@ class Delivery(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """One place that a group got a second time."""
+    """A place that a group received a second time."""
 
     group: str
     place: Place
@@ -59,7 +59,7 @@ class Repeat(NamedTuple):
 
 @dataclass
 class Sending:
-    """A message that a producer tried to send; `place` is where it was acknowledged."""
+    """A message that a producer tried to send; `place` is set when it was acknowledged."""
 
     began: float
     ended: float = inf
@@ -68,7 +68,7 @@ class Sending:
 
 @dataclass
 class Span:
-    """From when to when something is disturbed; `over` is when what does it has ended."""
+    """An interval of a disturbance; `over` is the time at which its cause ended."""
 
     begin: float
     end: float = inf
@@ -76,10 +76,10 @@ class Span:
 
 
 class Spans(list[Span]):
-    """One after the other."""
+    """Consecutive intervals."""
 
     def begin(self, at: float) -> None:
-        """Disturbed from now on; once more if it is."""
+        """Start a disturbance, or count another one."""
         if not self or self[-1].end < inf:
             self.append(Span(at))
         self[-1].over = inf
@@ -91,7 +91,7 @@ class Spans(list[Span]):
 
 @dataclass
 class Group:
-    """What a group has got."""
+    """The messages that a group received."""
 
     name: str
     ordered: bool = False
@@ -99,47 +99,49 @@ class Group:
     got: dict[Place, Delivery] = field(default_factory=dict)
     bodies: set[str] = field(default_factory=set)
     last_offset: dict[tuple[str, int], int] = field(default_factory=dict)
-    #: When the newest message that was got of a broker was sent.
+    # By broker, the send time of the newest message received from it.
     newest: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    #: While a queue passes from one member to another: nobody has it, or several say so.
+    # While a queue moves between members, it has no owner or several.
     passing: dict[tuple[str, int], Spans] = field(default_factory=lambda: defaultdict(Spans))
     shares: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
-    #: By broker: from a fault's begin until the group has gone on.
+    # By broker: from the start of a fault until the group has continued.
     disturbed: dict[str, Spans] = field(default_factory=lambda: defaultdict(Spans))
     deliveries: int = 0
 
 
 class Book:
-    """Everything that a run notes. Times are seconds since 1970: Java's clock is the same."""
+    """The records of a run. Times are seconds since 1970, as in Java."""
 
     def __init__(self) -> None:
         self.events: list[tuple[float, str]] = []
-        self.faults: list[str] = []  # what was promised and not kept
+        self.faults: list[str] = []  # broken promises
         self.sent: dict[str, Sending] = {}
         self.groups: dict[str, Group] = {}
-        self.disturbed: dict[str, Spans] = defaultdict(Spans)  # by broker, for who sends
+        self.disturbed: dict[str, Spans] = defaultdict(Spans)  # by broker, for senders
         self.declared: Counter[str] = Counter()
         self.sent_again = 0
         self.longest_send = 0.0  # to a healthy broker
-        #: When the newest message was made that each broker has taken of its own sender.
+        # By broker, the creation time of the newest message of its own sender that it accepted.
         self.newest_sent: dict[str, float] = defaultdict(float)
         self._repeats: list[Repeat] = []
 
     def newest(self, group: str) -> Mapping[str, float]:
-        """By broker, when the newest message was made that a group has got, or SENDERS sent."""
+        """By broker, the creation time of the newest message that a group received, or SENDERS
+        sent.
+        """
         return self.newest_sent if group == SENDERS else self.groups[group].newest
 
     def note(self, text: str) -> None:
         self.events.append((time.time(), text))
 
     def blame(self, text: str) -> None:
-        """Something promised was not kept."""
+        """Record a broken promise."""
         if len(self.faults) < _MOST_BLAMED:
             self.note(f"NOT KEPT: {text}")
         self.faults.append(text)
 
     def timeline(self, seconds: float = 45.0) -> str:
-        """What happened of late."""
+        """Recent events."""
         now = time.time()
         return "\n".join(
             f"{at - now:8.2f} s  {text}" for at, text in self.events if at > now - seconds
@@ -148,20 +150,20 @@ class Book:
     # faults ---------------------------------------------------------------------------------
 
     def disturb(self, broker: str) -> None:
-        """A fault of a broker begins."""
+        """Record the start of a broker's fault."""
         now = time.time()
         self.disturbed[broker].begin(now)
         for group in self.groups.values():
             group.disturbed[broker].begin(now)
 
     def over(self, broker: str) -> None:
-        """It has ended; the broker may still have to be found again."""
+        """The fault has ended; clients may still have to reconnect."""
         now = time.time()
         for group in self.groups.values():
             group.disturbed[broker][-1].over = now
 
     def settle(self) -> None:
-        """Every broker serves everybody again."""
+        """All brokers serve all clients again."""
         now = time.time()
         for spans in self.disturbed.values():
             spans.end(now)
@@ -186,7 +188,7 @@ class Book:
     # consuming ------------------------------------------------------------------------------
 
     def share(self, group: str, member: str, queues: set[tuple[str, int]], at: float) -> None:
-        """A member has these queues of the topic from now on."""
+        """Record the queues of the topic that a member has from now on."""
         which = self.groups[group]
         former = which.shares.get(member, set())
         which.shares[member] = queues
@@ -200,7 +202,7 @@ class Book:
             self.events.append((at, f"{group} {member}: {names or 'nothing'}"))
 
     def got(self, group: str, place: Place, delivery: Delivery) -> None:
-        """A member got a message."""
+        """Record a message that a member received."""
         which = self.groups[group]
         which.deliveries += 1
         which.bodies.add(delivery.body)
@@ -228,10 +230,10 @@ class Book:
             )
         group.last_offset[queue] = place.offset
 
-    # what was promised ----------------------------------------------------------------------
+    # promises ----------------------------------------------------------------------------------
 
     def check_repeats(self) -> None:
-        """Those of the round: which of them were declared."""
+        """The repetitions of the round, and which of them were allowed."""
         repeats, self._repeats = self._repeats, []
         for repeat in repeats:
             if self._is_declared(repeat):
@@ -269,7 +271,7 @@ class Book:
         return f"disturbed, in seconds before it: {'; '.join(spans) or 'never'}"
 
     def missing(self, group: str, before: float = inf) -> list[str]:
-        """What was acknowledged before then and has not come to a group."""
+        """Messages acknowledged before then that a group has not received."""
         bodies = self.groups[group].bodies
         return [
             body
@@ -278,7 +280,7 @@ class Book:
         ]
 
     def check_stored(self, stored: Iterable[tuple[Place, str]]) -> None:
-        """What the brokers have in the end against what was sent and consumed."""
+        """Compare the messages at the brokers in the end with those sent and consumed."""
         places: dict[str, list[Place]] = defaultdict(list)
         for place, body in stored:
             places[body].append(place)
@@ -301,7 +303,7 @@ class Book:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """An error of the test within has the timeline."""
+        """Attach the timeline to an error of the enclosed test."""
         try:
             yield
         except Exception as error:
@@ -310,10 +312,10 @@ class Book:
 
 
 def make_body(producer: str, number: int) -> str:
-    """Names a message, and says when it was made; no two are alike."""
+    """Create a unique message name with its creation time."""
     return f"{producer}-{number}-{time.time():.3f}"
 
 
 def sent_at(body: str) -> float:
-    """When a message was made."""
+    """The creation time of a message."""
     return float(body.rpartition("-")[2])

@@ -1,4 +1,4 @@
-"""The clients among the faults: they send and consume all the time, and note what they see."""
+"""The clients during faults: they send and consume all the time, and record the results."""
 
 import asyncio
 import time
@@ -22,19 +22,19 @@ from tests.system.faults.cluster import OFFSETS_SECONDS, Cluster
 TOPIC = "Faults"
 QUEUES = 4  # at each broker
 SEND_TIMEOUT = 2.0
-# As a program has it: by it a consumer notices that a connection leads nowhere. The suite's is ten
-# times as long, for what a busy machine makes late.
+# A program's setting, by which a consumer notices a dead connection. The suite uses ten times as
+# much, for delays of a busy machine.
 CONSUMER_TIMEOUT = 3.0
 PAUSE = 0.1  # between two messages of a sender
 JAVA_CLIENT = "4.9.8"
 _INTERVALS = Intervals(routes=2.0, heartbeats=2.0, offsets=OFFSETS_SECONDS)
 _FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-# What the loop of this process, which all clients share, may be late besides what is measured.
+# The delay of this process's event loop, which all clients share, that is not measured.
 _LATE = 0.25
 
 
 class Lag:
-    """How late the event loop was of late: what is measured in it is late by as much."""
+    """The recent delay of the event loop, by which everything measured in it is late."""
 
     def __init__(self) -> None:
         self._late: list[tuple[float, float]] = []
@@ -98,7 +98,7 @@ class OurClients:
         where.append(asyncio.create_task(coroutine))
 
     def check_alive(self) -> None:
-        """Nobody has ended by itself."""
+        """Check that no client task has ended by itself."""
         for task in [*self._senders, *self._others]:
             if task.done() and (self._sends or task in self._others):
                 self._book.blame(f"a client has ended: {task}")

@@ -1,8 +1,8 @@
-"""A cluster whose every connection goes through a door that can be shut.
+"""A cluster whose connections all go through doors that can be shut.
 
-Name servers have a door for the clients and one for each broker, our brokers one for the clients
-(a Java broker listens on all addresses, so nothing can stand in front of it). The test itself asks
-daemons behind their doors.
+Name servers have a door for the clients and one for each broker, brokers of this project one for
+the clients (a Java broker listens on all addresses, so nothing can be in front of it). The test
+itself reaches daemons behind their doors.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.system.daemon import BrokerProcess, NameServerProcess
 from tests.system.faults.doors import Door
 
 JAVA = "4.9.7"
-# A broker's own offsets are in its file after this long; a consumer commits as often.
+# A broker saves its offsets after this time; a consumer commits as often.
 OFFSETS_SECONDS = 1.0
 _DOORS = "127.0.1"
 
@@ -39,14 +39,14 @@ class Runnable(Protocol):
 
 
 class JavaBroker(peers.JavaBroker):
-    """One that is ready when it says so: its name servers may be cut off at the moment."""
+    """A process that reports when it is ready; its name servers may be cut off at that time."""
 
     def start(self) -> None:
         Process.start(self)
 
 
 class Daemon:
-    """A name server or broker, where it is reached, and the doors that others reach it by."""
+    """A name server or broker: its own address, and the doors through which others reach it."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class Daemon:
 
 
 class Cluster:
-    """Name servers and brokers as processes of their own. An async context manager."""
+    """Name servers and brokers as processes. An async context manager."""
 
     def __init__(
         self, folder: Path, *, name_servers: int = 2, brokers: int = 2, java: bool = False
     ) -> None:
-        """With `java` a Java name server and a Java broker more."""
+        """With `java` also a Java name server and a Java broker."""
         self._folder = folder
         self._java = java
         self._parts = AsyncExitStack()
@@ -132,11 +132,11 @@ class Cluster:
 
     @property
     def names(self) -> str:
-        """The name servers as clients know them."""
+        """The name servers' addresses for clients."""
         return self._names_for(0)
 
     def address(self, broker: str) -> str:
-        """Where clients reach a broker."""
+        """A broker's address for clients."""
         daemon = self.brokers[broker]
         return daemon.doors[0].address if daemon.doors else daemon.backend
 
@@ -164,7 +164,7 @@ class Cluster:
 
 
 class Inside:
-    """Asks the daemons of a cluster behind their doors. An async context manager."""
+    """Queries the daemons of a cluster behind their doors. An async context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -178,7 +178,7 @@ class Inside:
         await self._session.close()
 
     async def topics(self, broker: str) -> set[str]:
-        """Every topic that a broker has."""
+        """All topics of a broker."""
         command = Command(RequestCode.GET_ALL_TOPIC_CONFIG)
         answer = await self._session.call(self._cluster.brokers[broker].backend, command)
         return set(TopicConfigSerializeWrapper.decode(answer.body).topic_config_table)
@@ -186,7 +186,7 @@ class Inside:
     async def without_route(
         self, name_server: str, wanted: set[tuple[str, str]]
     ) -> set[tuple[str, str]]:
-        """Which of these topics at brokers a name server gives no route to."""
+        """The topics, by broker, for which a name server returns no route."""
         address = self._cluster.name_servers[name_server].backend
         by_topic: dict[str, set[str]] = {}
         for topic, broker in wanted:

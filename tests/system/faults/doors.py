@@ -1,8 +1,8 @@
-"""Doors in front of daemons: what goes through one can be swallowed, as a cut network does it.
+"""Doors in front of daemons, which can swallow traffic as a cut network does.
 
-A door has the address that others know. It passes on bytes of TCP connections and datagrams until
-it is shut: then nothing goes through, but nobody is told. When it opens again, `After` says what
-becomes of the connections that there were.
+A door has the address that others know. It forwards bytes of TCP connections and datagrams until it
+is shut: then nothing gets through, without any notice. When it opens again, `After` decides what
+happens to the existing connections.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from enum import Enum
 
 _CHUNK = 1 << 16
 _BACKLOG = 128
-# So that an end is a reset at once, not a wait for what the other side has not read.
+# So that an end is a reset at once, without waiting for unread data.
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -27,15 +27,15 @@ class Cut(Enum):
 
 
 class After(Enum):
-    """What becomes of connections when a door opens again."""
+    """What happens to connections when a door opens again."""
 
-    GOES_ON = "goes on"  # TCP sends again what was lost
-    ENDS = "ends"  # what was between forgot them: the first packet is answered by a reset
-    STAYS = "leads nowhere for ever"  # what was between swallows them, and acknowledges
+    GOES_ON = "goes on"  # TCP retransmits lost data
+    ENDS = "ends"  # a middlebox forgot them: the first packet is answered by a reset
+    STAYS = "leads nowhere for ever"  # a middlebox swallows and acknowledges their data
 
 
 class _Passage:
-    """One connection through a door."""
+    """A connection through a door."""
 
     def __init__(self, client: socket.socket) -> None:
         self.sockets = [client]
@@ -115,7 +115,7 @@ class Door:
     # a cut ----------------------------------------------------------------------------------
 
     async def shut(self, cut: Cut) -> None:
-        """Swallow from now on."""
+        """Swallow traffic from now on."""
         if cut is not Cut.REPLIES:
             self._requests.clear()
         if cut is not Cut.REQUESTS:
@@ -123,7 +123,7 @@ class Door:
         if cut is Cut.CONNECTS:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
-            # A queue of connections that is full makes the kernel drop SYNs.
+            # A full backlog makes the kernel drop SYNs.
             self._listening.listen(0)
             for _ in range(2):
                 filler = socket.socket()
@@ -132,7 +132,7 @@ class Door:
                 self._fillers.append(filler)
 
     async def reopen(self, after: After) -> None:
-        """Pass everything on again."""
+        """Forward everything again."""
         former = dict(self._passages)
         if after is After.STAYS:
             for passage in former.values():
@@ -152,7 +152,7 @@ class Door:
             self._listening.listen(_BACKLOG)
             self._accepting = asyncio.create_task(self._accept())
 
-    # what goes through ----------------------------------------------------------------------
+    # forwarding -----------------------------------------------------------------------------------
 
     def pass_datagram(self, data: bytes) -> None:
         if self._requests.is_set():
@@ -177,13 +177,13 @@ class Door:
             await passage.through(self._requests)
             try:
                 await loop.sock_connect(server, self._backend)
-            except OSError:  # the daemon is dead: whoever asks hears it
+            except OSError:  # the daemon is dead: the client notices
                 passage.reset()
                 return
             there = asyncio.ensure_future(_pump(client, server, passage, self._requests))
             back = asyncio.ensure_future(_pump(server, client, passage, self._replies))
             try:
-                # The end of one direction is the end of both, when it may be heard.
+                # The end of one direction is the end of both, if it gets through.
                 await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for pump in (there, back):

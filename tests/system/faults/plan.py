@@ -1,4 +1,6 @@
-"""Which fault strikes what, when and for how long: chosen by a seeded random."""
+"""The faults of each round, their targets, times and durations: chosen by a seeded random
+generator.
+"""
 
 import random
 from collections.abc import Sequence
@@ -21,13 +23,13 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Fault:
-    """`delay` seconds after the beginning of its round, `target` is struck for `seconds`."""
+    """`delay` seconds after the start of its round, `target` fails for `seconds`."""
 
     kind: Kind
     target: str
     delay: float
     seconds: float
-    what: str = ""  # is cut off
+    what: str = ""  # what is cut off
     doors: tuple[Door, ...] = ()
     cut: Cut = Cut.ALL
     after: After = After.GOES_ON
@@ -41,7 +43,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Round:
-    """What happens in a round; `created` is where a topic is made, and how long after its begin."""
+    """The events of a round; `created` is the broker that creates a topic, and the time of that."""
 
     faults: Sequence[Fault]
     created: tuple[str, float] | None
@@ -59,7 +61,7 @@ class Plan:
         first = self._fault(0.0, None)
         faults = [first]
         if choose.random() < 0.4:
-            # At the same time, or while the first is being recovered from.
+            # At the same time, or during the recovery from the first fault.
             delay = choose.choice([0.0, choose.uniform(0.0, first.seconds), first.seconds + 0.1])
             faults.append(self._fault(delay, first.target))
         created = None
@@ -72,14 +74,14 @@ class Plan:
         names = [*self._cluster.name_servers, *self._cluster.brokers]
         target = choose.choice([name for name in names if name != other])
         kind = choose.choice(list(Kind))
-        # Many short ones: the longest is twice as long as a broker's beacons may stay out.
+        # Many short faults: the longest is twice as long as a broker's beacons may be missing.
         seconds = SHORTEST + (LONGEST - SHORTEST) * choose.random() ** 2
         if kind is not Kind.CUT_OFF:
             return Fault(kind, target, delay, seconds)
         what, doors = self._cut(target)
         cut = choose.choice(list(Cut))
-        # A daemon has its kernel find out that a name server is gone, which sees this process here:
-        # so only clients meet connections that lead nowhere for ever.
+        # A daemon learns from its kernel that a name server is down, and sees this process instead
+        # here: so only clients meet connections that are dead for good.
         ends = list(After) if what == _FROM_CLIENTS else [After.GOES_ON, After.ENDS]
         return Fault(kind, target, delay, seconds, what, doors, cut, choose.choice(ends))
 

@@ -1,4 +1,4 @@
-"""Rounds of faults in a cluster with clients, and what has to be true after each."""
+"""Rounds of faults in a cluster with clients, and the conditions that must hold after each."""
 
 import asyncio
 import time
@@ -24,16 +24,16 @@ from tests.system.faults.cluster import Cluster, Daemon, Inside
 from tests.system.faults.plan import Fault, Kind, Plan, Round
 
 ROUTED = 2.0  # seconds from a fault's end until every topic has a route everywhere
-# A Java broker registers every ten seconds at most, learns of a dead connection when it does, and
-# waits for name servers that do not answer one after the other.
+# A Java broker registers at most every ten seconds, notices a dead connection only then, and waits
+# for silent name servers one after the other.
 JAVA_ROUTED = 45.0
-# Until every broker has taken a message, and every group has got one of it, since the fault.
+# Until every broker has accepted a message since the fault, and every group has received one of it.
 ONWARD = 10.0
-# A Java consumer notices only after 30 s that what it has asked for will not come from a connection
-# that is gone. That is waited for now and then only; else it must not be longer than this.
+# A Java consumer notices only after 30 s that a request on a dead connection gets no answer. Only
+# some rounds wait for that; otherwise it must not take longer than this.
 JAVA_ONWARD = 90.0
 JAVA_ROUNDS = 25
-# What a busy machine adds, of the test's own doing: starting processes, asking for routes.
+# The time of the test's own work on a busy machine: starting processes, querying routes.
 SLACK = 1.0
 PATIENCE = 60.0  # in the end, until everything has been consumed
 
@@ -90,7 +90,7 @@ class Rounds:
     # a round --------------------------------------------------------------------------------
 
     async def run(self) -> str:
-        """One round; returns what happened, in a line."""
+        """One round; returns a line with its events."""
         self.figures.rounds += 1
         number, book = self.figures.rounds, self.book
         planned = self._plan.next()
@@ -111,7 +111,7 @@ class Rounds:
         return f"{text}: {ended - began:.1f} s, routes after {routed:.2f}, onward after {onward}"
 
     async def _strike(self, fault: Fault) -> float:
-        """Let a fault happen; returns when it was over."""
+        """Inject a fault; returns the time of its end."""
         book, cluster = self.book, self.cluster
         await asyncio.sleep(fault.delay)
         if fault.target in cluster.brokers:
@@ -157,13 +157,17 @@ class Rounds:
         try:
             await self._make_topic(broker, topic, 2)
             self.book.note(f"{topic} made at {broker}")
-        except MQError as error:  # it may have been made all the same: the broker will tell
+        # the topic may have been created nevertheless: the broker shows it
+        except MQError as error:
             self.book.note(f"{topic} not made at {broker}: {error}")
 
-    # what has to be true --------------------------------------------------------------------
+    # conditions
+    # --------------------------------------------------------------------------------------
 
     async def _check_routes(self, ended: float) -> float:
-        """Every topic of every broker at every name server; how long that took at ours."""
+        """Wait until every name server has every topic of every broker; returns the time for this
+        project's.
+        """
         took = await self._wait_for_routes(ended)
         ours = max(
             (seconds for pair, seconds in took.items() if not self._is_java(pair)), default=0.0
@@ -176,7 +180,7 @@ class Rounds:
         return self.cluster.brokers[pair[1]].java
 
     async def _wait_for_routes(self, ended: float) -> dict[tuple[str, str], float]:
-        """How long it took until each name server had the topics of each broker."""
+        """The time until each name server had the topics of each broker."""
         took: dict[tuple[str, str], float] = {}
         pairs = [(names, broker) for names in self.cluster.name_servers
                  for broker in self.cluster.brokers]  # fmt: skip
@@ -218,7 +222,7 @@ class Rounds:
         return ", ".join(f"{seconds:.2f} ({group})" for group, seconds in took.items())
 
     async def _wait_until_onward(self, since: float, groups: list[str]) -> dict[str, float]:
-        """Until each group has got a message of each broker that was sent since then."""
+        """Wait until each group has received a message of each broker that was sent since then."""
 
         async def wait(group: str) -> float:
             newest = self.book.newest(group)
@@ -243,7 +247,9 @@ class Rounds:
         return dict(zip(groups, await asyncio.gather(*map(wait, groups)), strict=True))
 
     def _check_nothing_is_missing(self, began: float) -> None:
-        """What was acknowledged before the round before the last has come to everybody."""
+        """Check that all groups have received the messages acknowledged before the round before the
+        last.
+        """
         for group in self.book.groups:
             before = began - JAVA_ONWARD if group == "java" else self._before_last
             missing = self.book.missing(group, before)
@@ -254,7 +260,7 @@ class Rounds:
     # the end --------------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Send no more, and compare what was sent, stored and consumed."""
+        """Stop sending, and compare the messages sent, stored and consumed."""
         await self._ours.stop_sending()
         if self._java is not None:
             await self._java.stop_sending()
@@ -280,7 +286,7 @@ class Rounds:
 
 
 async def until(condition: Callable[[], object], deadline: float) -> bool:
-    """Whether it holds before then; for what has no event of its own."""
+    """Whether a condition holds in time; for conditions without an event."""
     while not condition():
         if time.time() > deadline:
             return False

@@ -1,4 +1,4 @@
-"""Messages that are sent one after the other, and the messages that are stored."""
+"""Messages that are sent one after the other, and the stored messages."""
 
 import asyncio
 

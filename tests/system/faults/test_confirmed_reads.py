@@ -1,7 +1,8 @@
-"""What consumers read in a set under controllers, of masters and slaves, is never cut afterwards.
+"""Messages that consumers read in a set under controllers, at masters and slaves, are never
+truncated.
 
-Before each kill of the master its slaves stand still for a moment: then it has messages that they
-do not have, and the next master cuts them. With allAckInSyncStateSet=false they are read before.
+Before each kill of the master its slaves are suspended for a moment: then it has messages that they
+lack, and the next master truncates them. With allAckInSyncStateSet=false they are readable before.
 """
 
 import asyncio
@@ -24,17 +25,19 @@ pytestmark = [pytest.mark.longer, pytest.mark.timeout(2400)]
 
 ROUNDS = 100 if os.environ.get("MQ_TEST_LONG") else 3
 STILL_SECONDS = 0.4
-# So many messages are read again each time: they may have been cut.
+# This many messages are read again each time, because they may have been truncated.
 _AGAIN = 40
 
-Reads = dict[tuple[int, int], tuple[bytes, str]]  # by queue and offset: the body, and who had it
+# by queue and offset: the body, and the broker that had it
+Reads = dict[tuple[int, int], tuple[bytes, str]]
 
 
 async def read(
     session: Session, address: str, queue_id: int, offset: int, found: Reads, wrong: list[str]
 ) -> int:
-    """Read a queue of a broker to its end, and return that; ``wrong`` gets what is not as it was
-    read before."""
+    """Read a queue of a broker to its end, and return that; ``wrong`` gets messages that differ
+    from those read before.
+    """
     while True:
         fields = {
             **{"consumerGroup": "readers", "topic": TOPIC, "queueId": str(queue_id)},
@@ -57,7 +60,7 @@ async def read(
 
 
 async def read_on(broker: BrokerProcess, found: Reads, wrong: list[str]) -> None:
-    """Read of a broker, again and again, until cancelled."""
+    """Read from a broker repeatedly, until cancelled."""
     ends = dict.fromkeys(range(QUEUES), 0)
     async with Session("127.0.0.1:1", timeout=3) as session:
         while True:
@@ -68,11 +71,11 @@ async def read_on(broker: BrokerProcess, found: Reads, wrong: list[str]) -> None
                         session, broker.address, queue_id, begin, found, wrong
                     )
                 except MQError:
-                    pass  # it is dead, or stands still
+                    pass  # it is dead or suspended
             await asyncio.sleep(0.003)
 
 
-def test_what_was_read_is_never_cut(tmp_path: Path) -> None:
+def test_read_messages_are_never_truncated(tmp_path: Path) -> None:
     address_file = tmp_path / "address"
     found: Reads = {}
     wrong: list[str] = []

@@ -31,7 +31,7 @@ def test_a_full_disk_that_copies_on_write_refuses_sends_and_serves_readers(
     monkeypatch.setenv("MQ_NATIVE", native)
     with process(disk) as broker:
         acknowledged = send_until_full(broker, disk)
-        assert broker.stop() == 71  # its state cannot be saved, and it says so
+        assert broker.stop() == 71  # its state cannot be saved, and it reports that
         (disk / "ballast").unlink()
         os.sync()
         broker.start()
@@ -43,11 +43,11 @@ def test_a_full_disk_that_copies_on_write_refuses_sends_and_serves_readers(
 
 @pytest.mark.parametrize("is_new_mount", [False, True])
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_start_on_a_full_disk_serves_readers_and_takes_messages_when_there_is_space(
+def test_a_start_on_a_full_disk_serves_readers_and_accepts_messages_when_there_is_space(
     disk: Path, is_killed: bool, is_new_mount: bool
 ) -> None:
     with process(disk) as broker:
-        if is_new_mount:  # as the next start sees it
+        if is_new_mount:  # for the next start
             (disk / "store" / "abort").write_bytes(b"")
         acknowledged = send_until_full(broker, disk)
         for _ in range(2):
@@ -57,7 +57,7 @@ def test_a_start_on_a_full_disk_serves_readers_and_takes_messages_when_there_is_
                 assert broker.stop() == 71 or is_new_mount
             broker.start()
             assert dict.fromkeys(acknowledged, 1) == stored(broker.address)
-            if not is_new_mount:  # then index files are made again, which may free space
+            if not is_new_mount:  # then index files are rebuilt, which may free space
                 assert_refused(broker)
         assert (
             is_new_mount or "it is read-only, because the disk was full at the start" in broker.log
@@ -90,7 +90,7 @@ def send_until_full(broker: BrokerProcess, disk: Path) -> set[str]:
     names = [f"m{number:05d}" for number in range(200)]
     first = asyncio.run(send_each(broker.address, names[:100], 1000))
     assert {answer.code for answer in first} == {ResponseCode.SUCCESS}
-    os.sync()  # from now on each page that is written again needs new space
+    os.sync()  # from now on each rewritten page needs new space
     fill(disk / "ballast")
     answers = asyncio.run(send_each(broker.address, names[100:200], 5000))
     assert answers[-1].code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -108,18 +108,18 @@ def assert_refused(broker: BrokerProcess) -> None:
 
 
 def wait_until_taken(broker: BrokerProcess) -> str:
-    """Send until a message is taken; returns its name."""
+    """Send until a message is accepted; returns its name."""
     deadline = time.monotonic() + 60
     while True:
         (answer,) = asyncio.run(send_each(broker.address, ["again"], 1000))
         if answer.code == ResponseCode.SUCCESS:
             return "again"
         assert time.monotonic() < deadline, answer.remark
-        time.sleep(0.1)  # another process: it has no event to wait for
+        time.sleep(0.1)  # another process: there is no event
 
 
 def fill(path: Path) -> None:
-    """Take all space there is."""
+    """Fill the disk."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
             try:

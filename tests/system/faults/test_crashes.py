@@ -15,7 +15,7 @@ from tests.system.faults.crashing import ROUNDS, SETTINGS
 from tests.system.ledger import SenderProcess, audit
 
 SENDERS = 3
-# With fewer than so many acknowledged there is little that a kill could take.
+# With fewer acknowledged messages a kill could hardly lose any.
 EACH_ROUND = 101
 
 
@@ -23,7 +23,7 @@ EACH_ROUND = 101
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_no_acknowledged_message_is_lost_or_doubled_by_kill_9(tmp_path: Path, flush: str) -> None:
-    """Without a crash of the machine that holds for an asynchronous flush too."""
+    """Without a machine crash that holds for an asynchronous flush, too."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -37,7 +37,7 @@ def test_no_acknowledged_message_is_lost_or_doubled_by_kill_9(tmp_path: Path, fl
     try:
         for _ in range(ROUNDS):
             wanted = acknowledged(senders) + EACH_ROUND
-            time.sleep(chance.uniform(0.3, 1.5))  # the moment of the kill is what is tested
+            time.sleep(chance.uniform(0.3, 1.5))  # the moment of the kill is varied
             while acknowledged(senders) < wanted:  # the machine is slow, or busy
                 time.sleep(chance.uniform(0, 0.1))
             broker.kill()
@@ -56,5 +56,5 @@ def test_no_acknowledged_message_is_lost_or_doubled_by_kill_9(tmp_path: Path, fl
 
 
 def acknowledged(senders: Sequence[SenderProcess]) -> int:
-    """How many messages of all, so far."""
+    """The number of acknowledged messages of all senders."""
     return sum(sender.acknowledged for sender in senders)

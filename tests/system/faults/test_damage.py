@@ -1,4 +1,4 @@
-"""Files damaged on purpose under a killed broker, and what it serves after its next start."""
+"""Files damaged on purpose under a killed broker, and its data after the next start."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ async def send_all(address: str) -> None:
 
 
 async def find(address: str, key: str) -> int:
-    """How many messages the key index finds."""
+    """The number of messages that the key index finds."""
     fields = {
         "topic": TOPIC,
         "key": key,
@@ -101,7 +101,7 @@ def test_a_damaged_index_costs_no_key(
 def test_damaged_state_files_never_stop_a_start(
     killed: BrokerProcess, damage: Callable[[Path], object]
 ) -> None:
-    """Their backups serve; a topic without any is made again by the first send to it."""
+    """Their backups are used; a topic without any is created again by the first send to it."""
     for path in (killed.store / "config").glob("*.json"):
         damage(path)
     checkpoint = killed.store / "checkpoint"
@@ -117,7 +117,7 @@ def test_damaged_state_files_never_stop_a_start(
             assert stored == dict.fromkeys(NAMES, 1)
 
 
-def test_a_flipped_bit_in_the_last_log_file_cuts_there_says_so_and_keeps_the_rest(
+def test_a_flipped_bit_in_the_last_log_file_truncates_it_there_and_is_reported(
     killed: BrokerProcess,
 ) -> None:
     last = sorted((killed.store / "commitlog").iterdir())[-1]
@@ -135,7 +135,7 @@ def test_a_flipped_bit_in_the_last_log_file_cuts_there_says_so_and_keeps_the_res
         assert stored == {**dict.fromkeys(NAMES, 1), **dict.fromkeys(NAMES[:390], 2)}
 
 
-def test_a_log_cut_at_any_byte_serves_what_is_whole(killed: BrokerProcess) -> None:
+def test_a_log_cut_at_any_byte_serves_whole_records(killed: BrokerProcess) -> None:
     chance = random.Random(7)
     last = sorted((killed.store / "commitlog").iterdir())[-1]
     size = last.stat().st_size

@@ -1,4 +1,4 @@
-"""A disk that is full, and one that fails to flush: nothing is acknowledged that is not stored."""
+"""A full disk, and one that fails to flush: no message is acknowledged that is not stored."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_refuses_with_its_cause_and_keeps_what_was_acknowledged(
     small_disk: Path, flush: str
 ) -> None:
-    # The broker's own guard would refuse first: here the disk itself has to say no.
+    # The broker's own limit would refuse first: here the disk itself must refuse.
     settings = {**SETTINGS, "flushDiskType": flush, "diskSpaceWarningLevelRatio": "100"}
     names = [f"m{number:05d}" for number in range(1000)]
     process = BrokerProcess(small_disk / "store", settings)
@@ -55,7 +55,7 @@ def test_a_full_disk_refuses_with_its_cause_and_keeps_what_was_acknowledged(
         assert dict.fromkeys(acknowledged, 1) == stored(broker.address)
 
 
-def test_messages_are_taken_again_when_there_is_space_again(small_disk: Path) -> None:
+def test_messages_are_accepted_again_when_there_is_space(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(3_000_000))
     settings = {**SETTINGS, "diskSpaceWarningLevelRatio": "100"}
@@ -70,7 +70,7 @@ def test_messages_are_taken_again_when_there_is_space_again(small_disk: Path) ->
         assert dict.fromkeys([*acknowledged, "after"], 1) == stored(broker.address)
 
 
-def test_a_disk_over_the_limit_is_named_in_the_refusal(small_disk: Path) -> None:
+def test_the_refusal_names_a_disk_over_the_limit(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(bytes(5_800_000))
     with BrokerProcess(small_disk / "store", SETTINGS) as broker:
         (answer,) = asyncio.run(send_each(broker.address, ["one"], 100))
@@ -92,7 +92,7 @@ def failing_fsync(tmp_path: Path) -> Path:
     return library
 
 
-def test_a_failing_fsync_is_never_acknowledged_and_stops_the_intake(
+def test_a_failing_fsync_is_never_acknowledged_and_sends_are_refused(
     tmp_path: Path, failing_fsync: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch = tmp_path / "fail"
@@ -113,5 +113,5 @@ def test_a_failing_fsync_is_never_acknowledged_and_stops_the_intake(
         broker.start()
         (again,) = asyncio.run(send_each(broker.address, ["again"], 100))
         assert again.code == ResponseCode.SUCCESS
-        # "bad" was written and may be there: its sender was told that it is not known to be.
+        # "bad" was written and may exist: its sender learned that it is not known to be on disk.
         assert {"good", "again"} <= stored(broker.address).keys() <= {"good", "bad", "again"}

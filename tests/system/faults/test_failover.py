@@ -1,5 +1,6 @@
-"""Sets under controllers of ours whose master is killed again and again, while others send and a
-group reads on. Any controller may die as well."""
+"""Sets under controllers of this project whose master is killed again and again, while others send
+and a group reads. Any controller may be killed as well.
+"""
 
 import asyncio
 import os
@@ -16,15 +17,15 @@ from tests.system.dying_masters import Rounds
 pytestmark = [pytest.mark.longer, pytest.mark.timeout(2400)]
 
 ROUNDS = 300 if os.environ.get("MQ_TEST_LONG") else 3
-# In each so many rounds the controller that leads dies with the master. The other one leads behind
-# its lease, and waits for brokers to be heard of.
+# In every round of this number the leader of the controllers is killed with the master. The other
+# one becomes leader after its lease, and waits for heartbeats of brokers.
 EACH = 5 if os.environ.get("MQ_TEST_LONG") else ROUNDS
-# From kill -9 of the master to the next acknowledged send: on a quiet machine half a second.
+# From kill -9 of the master to the next acknowledged send: half a second on a quiet machine.
 MOST_SECONDS = 10.0
 MOST_SECONDS_OF_BOTH = 30.0
 
 
-def test_nothing_that_was_acknowledged_is_lost_when_masters_die(tmp_path: Path) -> None:
+def test_no_acknowledged_message_is_lost_when_masters_are_killed(tmp_path: Path) -> None:
     with ExitStack() as parts:
         etcd = parts.enter_context(EtcdServer(tmp_path)).url
         names = parts.enter_context(NameServerProcess(tmp_path / "names")).address

@@ -1,10 +1,10 @@
 """Name servers and brokers fail in rounds, among clients that send and consume all the time.
 
-After each round every topic has its route within two seconds, every client goes on by itself, and
-nothing was lost, disordered, or consumed twice that was not declared (see `faults.book`).
+After each round every topic has its route within two seconds, every client continues by itself, and
+no message was lost, disordered, or consumed twice unless that is allowed (see `faults.book`).
 
-`make test-long` runs 200 rounds, MQ_TEST_ROUNDS another number; the suite does with a few and
-without Java. MQ_TEST_SEED repeats the faults of a run, which prints its seed.
+`make test-long` runs 200 rounds, MQ_TEST_ROUNDS sets another number; the suite runs a few, without
+Java. MQ_TEST_SEED repeats the faults of a run, which prints its seed.
 """
 
 import asyncio

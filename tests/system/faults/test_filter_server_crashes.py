@@ -1,4 +1,4 @@
-"""Filter servers and sandboxes that are killed, again and again, while a group consumes."""
+"""Filter servers and sandboxes that are killed repeatedly while a group consumes."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ PATIENCE = 120.0
 
 
 def children(process: int) -> list[int]:
-    """The processes that one has started."""
+    """The processes started by another one."""
     try:
         text = Path(f"/proc/{process}/task/{process}/children").read_text()
     except FileNotFoundError:
@@ -39,11 +39,11 @@ def children(process: int) -> list[int]:
 
 
 @pytest.mark.timeout(1800 if os.environ.get("MQ_TEST_LONG") else 300)
-def test_nothing_acknowledged_is_lost_and_the_group_goes_on(
+def test_no_acknowledged_message_is_lost_and_the_group_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(filters, "FIRST_START_SECONDS", 0.0)
-    # What a consumer waits behind a pull that failed: many fail here.
+    # The pause of a consumer after a failed pull: many fail here.
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.2)
     chance = random.Random(1)
     settings = {"filterServerNums": "2", "clientUploadFilterClassEnable": "true"}
@@ -67,7 +67,7 @@ def test_nothing_acknowledged_is_lost_and_the_group_goes_on(
             await asyncio.sleep(0.005)
 
     async def come() -> None:
-        """Wait until the group has been given what is acknowledged now and in the next moment."""
+        """Wait until the group has received everything acknowledged now and in the next moment."""
         count = len(sent) + 50
         while len(sent) < count:
             await more.wait()
@@ -79,7 +79,7 @@ def test_nothing_acknowledged_is_lost_and_the_group_goes_on(
                 news.clear()
 
     async def kill_one(pair: Standalone) -> str:
-        """Kill a filter server, a sandbox of one, or all there are."""
+        """Kill a filter server, one of its sandboxes, or all."""
         processes = [helper.process.pid for helper in pair.broker.filters.helpers.running]
         server = chance.choice(processes)
         below = children(server)
@@ -139,7 +139,7 @@ def test_filter_servers_end_with_a_broker_that_is_killed(tmp_path: Path) -> None
 
 
 def wait(holds: Callable[[], bool]) -> None:
-    """Until something holds of other processes, of which there are no events here."""
+    """Wait until a condition on other processes holds, for which there are no events here."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline

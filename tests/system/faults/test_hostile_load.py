@@ -1,7 +1,7 @@
-"""A broker among hostile clients: it keeps its memory, and those that work their latency.
+"""A broker among hostile clients: its memory stays limited, and honest clients keep their latency.
 
-`make test-long` runs it with a thousand hostile connections for a minute; the suite does with 200
-for five seconds.
+`make test-long` runs it with a thousand hostile connections for a minute; the suite with 200 for
+five seconds.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ PRODUCERS = 8
 SENDS_A_SECOND = 50  # of each producer
 MOST_MEMORY = 400 * 1024 * 1024
 MOST_SLOWER = 5
-# A quiet p99 below this is taken for this: on two cores the rest is the scheduler. The suite runs
-# other tests at the same time, which is much louder than the hostile clients.
+# A lower quiet p99 counts as this: on two cores the rest is the scheduler. The suite runs other
+# tests at the same time, which disturb much more than the hostile clients.
 LEAST_P99 = 0.004 if IS_LONG else 0.05
 TOPIC = "Honest"
 
 
 class Memory(threading.Thread):
-    """The most private memory that a process has, looked at ten times a second."""
+    """The largest private memory of a process, sampled ten times a second."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -63,14 +63,14 @@ class Memory(threading.Thread):
 
 
 class Load:
-    """Eight producers, at a pace of their own."""
+    """Eight producers at their own pace."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.acknowledged: list[bytes] = []
 
     async def run(self, seconds: float) -> list[float]:
-        """Send for so long; the latencies in seconds."""
+        """Send for some seconds; returns the latencies in seconds."""
         latencies: list[float] = []
         async with asyncio.TaskGroup() as tasks:
             for number in range(PRODUCERS):
@@ -84,7 +84,7 @@ class Load:
             while due < ends:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 body = b"%d-%d" % (number, time.monotonic_ns())
-                # From when it is due: a stall is charged to all that wait behind it.
+                # From the due time: a stall counts for all messages that wait after it.
                 await producer.send(Message(TOPIC, body))
                 latencies.append(time.monotonic() - due)
                 self.acknowledged.append(body)
@@ -97,7 +97,7 @@ def p99(latencies: list[float]) -> float:
 
 @pytest.mark.longer
 @pytest.mark.timeout(60 + 2 * SECONDS)
-def test_hostile_clients_cost_honest_ones_little_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_hostile_clients_slow_honest_ones_little_and_nothing_is_lost(tmp_path: Path) -> None:
     got: Counter[bytes] = Counter()
 
     def listen(message: StoredMessage) -> None:
@@ -151,5 +151,5 @@ def test_hostile_clients_cost_honest_ones_little_and_nothing_is_lost(tmp_path: P
     print({name: round(value, 4) for name, value in figures.items()})
     assert len(figures) == 3 + 5, "a kind of harm was not done"
     assert figures["memory"] < MOST_MEMORY
-    if IS_LONG:  # a limit of time holds on a quiet machine; the suite runs beside anything
+    if IS_LONG:  # a time limit holds on a quiet machine; the suite runs next to anything
         assert figures["p99"] < MOST_SLOWER * max(figures["quiet"], LEAST_P99), figures

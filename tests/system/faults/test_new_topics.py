@@ -25,7 +25,7 @@ GROUP = SubscriptionGroupConfig(group_name="g", retry_max_times=3)
 
 
 async def fill(address: str) -> None:
-    """Create a topic and a group, and have messages acknowledged."""
+    """Create a topic and a group, and send messages that are acknowledged."""
     async with Session("127.0.0.1:1", timeout=15) as session:
         admin = Admin(session)
         await admin.update_subscription_group(address, GROUP)
@@ -105,7 +105,7 @@ def test_the_elected_master_serves_what_its_predecessor_acknowledged(tmp_path: P
 
 
 async def master_of(controller_address: str, in_sync: int, but: str = "") -> str:
-    """Wait until a controller names another master than one, and that serves."""
+    """Wait until a controller names another master, and that serves."""
     async with Session("127.0.0.1:1", timeout=2) as session, asyncio.timeout(PATIENCE):
         admin = Admin(session)
         while True:

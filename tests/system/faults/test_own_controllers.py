@@ -1,4 +1,4 @@
-"""Brokers of ours under a controller of ours, that stand still for a while."""
+"""Brokers under a controller, both of this project, that are suspended for a while."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ from tests.system.controlled_set import (
 from tests.system.daemon import BrokerProcess
 from tests.system.ledger import SenderProcess, audit, send_command
 
-# Elections and joins take what they take on a busy machine; this is for what hangs.
+# Elections and joins take their time on a busy machine; this limit is for hanging ones.
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -35,9 +35,7 @@ def etcd(tmp_path: Path) -> Iterator[str]:
         yield server.url
 
 
-def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
-    etcd: str, tmp_path: Path
-) -> None:
+def test_a_suspended_master_acknowledges_no_message_that_is_lost(etcd: str, tmp_path: Path) -> None:
     address_file = tmp_path / "address"
     brief = {"controllerHeartBeatTimeoutMills": "1500", "brokerHeartbeatInterval": "300"}
     with ExitStack() as parts:
@@ -55,7 +53,7 @@ def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
         paused = next(one for one in brokers if one.address == old)
         paused.pause()
         until(where, lambda found: found.master_address not in (None, "", old))
-        paused.go_on()  # what was sent to it meanwhile is in its buffers, and more comes
+        paused.go_on()  # its buffers have data that was sent meanwhile, and more arrives
         until(where, lambda found: len(found.in_sync_replicas) == 2)
         asyncio.run(until_more_from(sender, where, address_file))
         sender.stop()
@@ -65,10 +63,10 @@ def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
             audit(tmp_path, broker.address).check()
 
 
-def test_what_lay_before_a_master_that_stood_still_is_not_acknowledged_when_it_wakes(
+def test_messages_buffered_at_a_suspended_master_are_not_acknowledged_when_it_resumes(
     etcd: str, tmp_path: Path
 ) -> None:
-    """Where not all have to acknowledge: another one has been elected, and does not have it."""
+    """If not all members have to acknowledge: another master was elected, and lacks it."""
     brief = {"controllerHeartBeatTimeoutMills": "1500", "brokerHeartbeatInterval": "300"}
     settings = {**brief, "allAckInSyncStateSet": "false", "slaveTimeout": "500"}
     with ExitStack() as parts:
@@ -81,8 +79,9 @@ def test_what_lay_before_a_master_that_stood_still_is_not_acknowledged_when_it_w
 
 
 async def send_while_paused(brokers: Sequence[BrokerProcess], where: str) -> int | None:
-    """The answer to a message that lay before a master while it stood still, which has acknowledged
-    another before; None for the end of the connection."""
+    """The reply to a message that reached a master while it was suspended, after another
+    acknowledged one; None for the end of the connection.
+    """
     async with Session("127.0.0.1:1", timeout=PATIENCE) as session:
         paused = await taking(brokers, where, session)
         paused.pause()
@@ -98,7 +97,7 @@ async def send_while_paused(brokers: Sequence[BrokerProcess], where: str) -> int
 
 
 async def taking(brokers: Sequence[BrokerProcess], where: str, session: Session) -> BrokerProcess:
-    """The master, which has just acknowledged a message; a busy machine may have changed it."""
+    """The master, which has just acknowledged a message; on a busy machine it may have changed."""
     async with asyncio.timeout(PATIENCE):
         while True:
             state = await asyncio.to_thread(until, where, lambda it: len(it.in_sync_replicas) == 2)
@@ -110,8 +109,9 @@ async def taking(brokers: Sequence[BrokerProcess], where: str, session: Session)
 
 
 async def until_more_from(sender: SenderProcess, where: str, address_file: Path) -> None:
-    """Wait until 200 messages more have been acknowledged by whoever is master: where heartbeats
-    are late, as on a busy machine, another one is elected though none stood still."""
+    """Wait until the current master has acknowledged 200 more messages: if heartbeats are late, as
+    on a busy machine, another one is elected although none was suspended.
+    """
     wanted = sender.acknowledged + 200
     async with asyncio.timeout(PATIENCE):
         while sender.acknowledged < wanted:
@@ -122,7 +122,7 @@ async def until_more_from(sender: SenderProcess, where: str, address_file: Path)
 
 
 def until(controllers: str, holds: Callable[[ReplicasInfo], bool]) -> ReplicasInfo:
-    """Ask the controllers until something holds of the set."""
+    """Ask the controllers until a condition on the set holds."""
     deadline = time.monotonic() + PATIENCE
     while True:
         found = asyncio.run(state_of(controllers))

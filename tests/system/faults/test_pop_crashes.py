@@ -18,19 +18,19 @@ from tests.daemons.peer import Peer
 from tests.system.daemon import BrokerProcess
 
 ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 2))
-MESSAGES = 300  # a round
+MESSAGES = 300  # per round
 TOPIC = "Popped"
 SETTINGS = {"mappedFileSizeCommitLog": str(256 * 1024), "diskMaxUsedSpaceRatio": "95"}
 
 
 class Consumer:
-    """Pops and acknowledges, and checks what must never happen."""
+    """Pops and acknowledges, and checks for errors."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self.sent = 0
         self.acknowledged: set[int] = set()
-        self.unsure: set[int] = set()  # an acknowledgement that was not answered
+        self.unsure: set[int] = set()  # acknowledgements without a reply
         self.popped = 0
 
     async def fill(self, port: int) -> None:
@@ -46,7 +46,7 @@ class Consumer:
         return len(self.acknowledged | self.unsure) == self.sent
 
     async def consume(self, port: int, *, all_of_it: bool) -> None:
-        """Pop until all is acknowledged; some is left lying unless `all_of_it`."""
+        """Pop until everything is acknowledged; some messages are left unless `all_of_it`."""
         async with Peer(port) as peer:
             while not self.is_done:
                 await self._pop(peer, all_of_it)
@@ -83,13 +83,13 @@ class Consumer:
             if answer.code == ResponseCode.SUCCESS:
                 self.acknowledged.add(number)
             else:
-                assert answer.code == ResponseCode.NO_MESSAGE, answer  # too late: it comes again
+                assert answer.code == ResponseCode.NO_MESSAGE, answer  # too late: it is redelivered
 
 
 @pytest.mark.longer
 @pytest.mark.timeout(60 + 10 * ROUNDS)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_kill_9_brings_back_all_that_was_not_acknowledged_and_nothing_else(
+def test_after_kill_9_exactly_the_unacknowledged_messages_are_redelivered(
     tmp_path: Path, flush: str
 ) -> None:
     seed = random.randrange(1 << 32)
@@ -105,7 +105,7 @@ def test_kill_9_brings_back_all_that_was_not_acknowledged_and_nothing_else(
     async def round_with_kill() -> None:
         await consumer.fill(port())
         work = asyncio.create_task(consumer.consume(port(), all_of_it=False))
-        # The moment of the kill is what is tested.
+        # The moment of the kill is varied.
         await asyncio.wait({work}, timeout=chance.uniform(0.02, 0.5))
         await asyncio.to_thread(broker.kill)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):

@@ -21,7 +21,7 @@ SENDERS = 2
 @pytest.mark.longer
 @pytest.mark.timeout(120 + 10 * ROUNDS)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_slave_is_as_its_master_however_often_either_is_killed(
+def test_a_slave_equals_its_master_however_often_either_is_killed(
     tmp_path: Path, flush: str
 ) -> None:
     seed = random.randrange(1 << 32)
@@ -46,7 +46,7 @@ def test_a_slave_is_as_its_master_however_often_either_is_killed(
         sender.start()
     try:
         for number in range(ROUNDS):
-            time.sleep(chance.uniform(0.3, 1.5))  # the moment of the kill is what is tested
+            time.sleep(chance.uniform(0.3, 1.5))  # the moment of the kill is varied
             victim = (slave, master)[number % 2]
             victim.kill()
             victim.start()

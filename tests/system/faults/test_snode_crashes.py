@@ -1,4 +1,4 @@
-"""Snodes that are killed again and again, while others send through them to a group."""
+"""Snodes that are killed repeatedly, while others send through them to a group."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ KILLS = 60 if os.environ.get("MQ_TEST_LONG") else 4
 TOPIC = "Orders"
 QUEUES = 4
 LANES = 8
-# What is sent between two kills at least.
+# The messages sent between two kills at least.
 ACKNOWLEDGED = 200
 
 
@@ -48,7 +48,7 @@ class SnodeProcess(DaemonProcess):
 
 
 class Ledger:
-    """What was acknowledged, and what the group was given."""
+    """The acknowledged messages, and those that the group received."""
 
     def __init__(self) -> None:
         self.acknowledged: set[bytes] = set()
@@ -86,7 +86,8 @@ class Ledger:
                 await self.news.wait()
 
     def check(self) -> str:
-        """Nothing is missing, and each queue came in order. Returns what else there is to say."""
+        """Check that no message is missing, and each queue was received in order. Returns a
+        remark."""
         assert self.acknowledged - self.given == set()
         again = 0
         for offsets in self.offsets.values():
@@ -136,7 +137,7 @@ async def play(namesrv: str, broker: BrokerProcess, victims: list[DaemonProcess]
 @pytest.mark.parametrize(
     ("count", "enode_dies"), [(1, False), (2, False), (2, True)], ids=["one", "two", "and enode"]
 )
-def test_nothing_that_was_acknowledged_is_lost_when_snodes_die(
+def test_no_acknowledged_message_is_lost_when_snodes_are_killed(
     tmp_path: Path, count: int, enode_dies: bool
 ) -> None:
     with ExitStack() as parts:

@@ -1,6 +1,6 @@
-"""Snodes and the broker behind them that are killed at random moments while processes send.
+"""Snodes and their broker that are killed at random moments while processes send.
 
-`make test-long` kills 30 times, MQ_CRASH_ROUNDS says another number.
+`make test-long` kills 30 times, MQ_CRASH_ROUNDS sets another number.
 """
 
 import asyncio
@@ -22,7 +22,9 @@ SENDERS = 2
 
 
 async def consumed(address: str, wanted: set[str]) -> set[str]:
-    """What a group has got through the snode at an address, until that is all that is wanted."""
+    """The messages that a group gets through the snode at an address, until it has the expected
+    ones.
+    """
     found: set[str] = set()
     start = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     async with (
@@ -37,7 +39,7 @@ async def consumed(address: str, wanted: set[str]) -> set[str]:
 
 
 @pytest.mark.timeout(180 + 15 * ROUNDS)
-def test_what_was_acknowledged_through_a_snode_survives_kill_9_of_it_and_of_the_broker(
+def test_messages_acknowledged_through_a_snode_survive_kill_9_of_it_and_of_the_broker(
     tmp_path: Path,
 ) -> None:
     seed = random.randrange(1 << 32)
@@ -55,7 +57,7 @@ def test_what_was_acknowledged_through_a_snode_survives_kill_9_of_it_and_of_the_
                 sender.start()
             try:
                 for number in range(ROUNDS):
-                    time.sleep(chance.uniform(0.5, 1.5))  # the moment of the kill is what is tested
+                    time.sleep(chance.uniform(0.5, 1.5))  # the moment of the kill is varied
                     victim: DaemonProcess = (snode, broker)[number % 2]
                     victim.kill()
                     victim.start()

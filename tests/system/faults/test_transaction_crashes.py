@@ -1,4 +1,4 @@
-"""Transactions of a broker that is killed: none is lost, none shown before its time or twice."""
+"""Transactions of a broker that is killed: none is lost, none visible too early or twice."""
 
 import asyncio
 import itertools
@@ -33,7 +33,7 @@ ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LON
 PATIENCE = 60.0
 WORKERS = 16
 SETTINGS = {
-    "mappedFileSizeCommitLog": str(1024 * 1024),  # so that pairs of records meet its end
+    "mappedFileSizeCommitLog": str(1024 * 1024),  # so that pairs of records reach its end
     "transactionCheckInterval": "200",
     "transactionTimeOut": "300",
     "transactionCheckMax": "100000",
@@ -43,18 +43,18 @@ SETTINGS = {
 
 
 def outcome(identity: str) -> int:
-    """How a transaction ends, whenever its producer is asked."""
+    """The decision for a transaction, whenever its producer is asked."""
     return ROLLBACK if int(identity) % 3 == 0 else COMMIT
 
 
 class Traffic:
-    """Producers that go on whatever happens to their broker."""
+    """Producers that continue whatever happens to their broker."""
 
     def __init__(self, session: Session, address: str) -> None:
         self.peer = TransactionPeer(session, address)
         self.identities = itertools.count()
         self.sent: set[str] = set()
-        self.stored: set[str] = set()  # whose halves were acknowledged
+        self.stored: set[str] = set()  # those with acknowledged halves
         self.stopping = False
         session.on_request(RequestCode.CHECK_TRANSACTION_STATE, self._answer)
 
@@ -81,13 +81,13 @@ class Traffic:
                 if reply.code != ResponseCode.SUCCESS:
                     continue
                 self.stored.add(identity)
-                if int(identity) % 4:  # the others wait to be asked
+                if int(identity) % 4:  # the others wait for a check
                     await self.peer.end(Half(reply), outcome(identity))
             except MQError:
                 await asyncio.sleep(0.05)
 
     async def work_in_batches(self) -> None:
-        """The same with several halves in a request, and several ends."""
+        """As above with several halves in a request, and several ends."""
         while not self.stopping:
             batch = [str(next(self.identities)) for _ in range(8)]
             self.sent.update(batch)
@@ -106,7 +106,7 @@ class Traffic:
                 await asyncio.sleep(0.05)
 
     async def seen(self) -> Counter[str]:
-        """What consumers see, and how often."""
+        """The messages that consumers see, with their counts."""
         return Counter(body.decode() for body in await self.peer.consumed())
 
     async def know(self, address: str) -> None:
@@ -118,7 +118,7 @@ class Traffic:
 @pytest.mark.longer
 @pytest.mark.timeout(180 + 10 * ROUNDS)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_each_transaction_ends_once_and_as_its_producer_says(tmp_path: Path, flush: str) -> None:
+def test_each_transaction_ends_once_and_as_its_producer_decides(tmp_path: Path, flush: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -131,7 +131,7 @@ def test_each_transaction_ends_once_and_as_its_producer_says(tmp_path: Path, flu
             workers = [asyncio.create_task(traffic.work()) for _ in range(WORKERS // 2)]
             workers += [asyncio.create_task(traffic.work_in_batches()) for _ in range(WORKERS // 2)]
             for _ in range(ROUNDS):
-                await asyncio.sleep(chance.uniform(0.3, 1.2))  # the moment of the kill is tested
+                await asyncio.sleep(chance.uniform(0.3, 1.2))  # the moment of the kill is varied
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.start)
                 await traffic.know(broker.address)
@@ -140,7 +140,7 @@ def test_each_transaction_ends_once_and_as_its_producer_says(tmp_path: Path, flu
             await settle(traffic)
 
     async def settle(traffic: Traffic) -> None:
-        """Wait until all that is to be seen is seen, and what comes of two more rounds."""
+        """Wait until everything expected is visible, and two more rounds of checks have passed."""
         wanted = {i for i in traffic.stored if outcome(i) == COMMIT}
         async with asyncio.timeout(PATIENCE):
             while wanted - set(await traffic.seen()):  # noqa: ASYNC110
@@ -159,7 +159,7 @@ def test_each_transaction_ends_once_and_as_its_producer_says(tmp_path: Path, flu
 
 
 def test_a_commit_that_was_cut_in_two_is_finished_by_the_next_start(tmp_path: Path) -> None:
-    """The write of message and operation ends between the two: what a kill can do at worst."""
+    """The write of message and operation ends between the two: the worst result of a kill."""
     store = tmp_path / "store"
     broker = BrokerProcess(store, SETTINGS)
     halves: list[Half] = []
@@ -196,7 +196,7 @@ def test_a_commit_that_was_cut_in_two_is_finished_by_the_next_start(tmp_path: Pa
 
 
 def last_record(store: Path) -> tuple[int, int]:
-    """Where the last record of the first log file begins, and its size: that of an operation."""
+    """The start and size of the last record of the first log file: that of an operation."""
     data = (store / "commitlog" / f"{0:020}").read_bytes()
     position, last = 0, None
     while data[position : position + 4].strip(b"\0"):

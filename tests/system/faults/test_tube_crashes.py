@@ -24,7 +24,7 @@ ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LON
 TOPIC = "ledger"
 PARTITIONS = 4
 LANES = 24
-# With fewer than so many acknowledged there is little that a kill could take.
+# With fewer acknowledged messages a kill could hardly lose any.
 EACH_ROUND = 200
 # Small files, so that every round rolls them.
 SMALL = {"maxSegmentSize": "100000", "maxIndexSegmentSize": "14000"}
@@ -32,7 +32,7 @@ SMALL = {"maxSegmentSize": "100000", "maxIndexSegmentSize": "14000"}
 
 @dataclass
 class Ledger:
-    """Who sent what and what was acknowledged: "lane-number", of each lane one after the other."""
+    """The messages sent and acknowledged: "lane-number", consecutive for each lane."""
 
     sent: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class Ledger:
             try:
                 await producer.send(TOPIC, identity.encode().ljust(300, b"."))
             except MQError:
-                await asyncio.sleep(0.02)  # a broker that is dead is not asked all the time
+                await asyncio.sleep(0.02)  # without asking a dead broker in a loop
             else:
                 self.acknowledged.add(identity)
                 self.one_more.set()
@@ -58,7 +58,7 @@ class Ledger:
 
 
 async def read_all(master: str, wanted: set[str]) -> dict[str, list[str]]:
-    """The messages of each partition, from the first on, until all that are wanted were there."""
+    """The messages of each partition, from the first on, until all expected ones were there."""
     found: dict[str, list[str]] = defaultdict(list)
     missing = set(wanted)
     async with (
@@ -77,7 +77,9 @@ async def read_all(master: str, wanted: set[str]) -> dict[str, list[str]]:
 
 
 def check(ledger: Ledger, found: dict[str, list[str]]) -> None:
-    """Each acknowledged message once, others at most once, and those of a lane in their order."""
+    """Check that each acknowledged message exists once, others at most once, and those of a lane in
+    order.
+    """
     counts = Counter(itertools.chain.from_iterable(found.values()))
     assert not ledger.acknowledged - counts.keys()
     assert not counts.keys() - ledger.sent

@@ -63,14 +63,16 @@ def log_files(broker: BrokerProcess) -> list[Path]:
 
 
 def lost_names(path: Path, position: int) -> set[str]:
-    """The messages of which the file has a part in the block at a position. Before it is spoilt."""
+    """The messages that have a part in the block at a position of the file. Call it before it is
+    spoilt.
+    """
     data = path.read_bytes()
     block = position - position % BLOCK
     places = {data.find(name.encode() + b"."): name for name in NAMES}
     begins = sorted(place for place in places if place >= 0)
     names = set()
     for begin, following in zip(begins, [*begins[1:], len(data)], strict=True):
-        # A record begins some bytes before its body, and ends before that of the next.
+        # A record starts some bytes before its body, and ends before that of the next.
         if begin - 200 < block + BLOCK and block < following:
             names.add(places[begin])
     return names
@@ -85,7 +87,7 @@ def ask(address: str, code: RequestCode, **fields: str) -> Command:
 
 
 async def read_past_failures(address: str, expression: str = "*") -> tuple[set[str], list[str]]:
-    """The messages that can be read and the remarks of the pulls that fail, one offset each."""
+    """The readable messages and the remarks of the failed pulls, one offset each."""
     found: set[str] = set()
     remarks = []
     async with Session("127.0.0.1:1", timeout=20) as session:
@@ -185,7 +187,7 @@ async def send_one(address: str) -> Command:
 def test_a_slave_gets_the_log_up_to_the_unreadable_block(
     broker: BrokerProcess, disk: BadDisk, tmp_path: Path
 ) -> None:
-    last = log_files(broker)[-1]  # with which a new slave begins
+    last = log_files(broker)[-1]  # with which a new slave starts
     disk.spoil((last, 100_000))
     ha_port = str(int(broker._settings["listenPort"]) + 1)  # where a slave expects it
     broker._settings = {**broker._settings, "brokerRole": "ASYNC_MASTER", "haListenPort": ha_port}
@@ -213,10 +215,10 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
-        time.sleep(0.05)  # a log file, which nobody can wait for
+        time.sleep(0.05)  # a log file: there is no event
 
 
-def test_a_start_after_a_kill_passes_over_an_unreadable_block_and_keeps_what_follows(
+def test_a_start_after_a_kill_skips_an_unreadable_block_and_keeps_later_records(
     broker: BrokerProcess, disk: BadDisk
 ) -> None:
     with broker:
@@ -259,7 +261,7 @@ def mq(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_verify_names_an_unreadable_range_and_repair_closes_it(
+def test_verify_reports_an_unreadable_range_and_repair_closes_it(
     broker: BrokerProcess, disk: BadDisk
 ) -> None:
     first, second = log_files(broker)[:2]
