@@ -1,4 +1,4 @@
-"""A command line for every command that talks to a cluster, for the tests of what goes wrong.
+"""A command line for every command that connects to a cluster, for tests of failures.
 
 `BROKER` stands for the address of a broker, `FOLDER` for a folder of the test's own.
 """
@@ -142,7 +142,7 @@ LINES = {
     "tube tail": "BadTopic",
     "tube bench": "BadTopic",
 }
-# Of these nothing goes over the network.
+# These send nothing over the network.
 OFFLINE = {
     "dumpCompactionLog",
     "DecodeMessageId",
@@ -172,12 +172,12 @@ OFFLINE = {
     "shutdown",
     "spark list",
     "spark explain",
-    "spark submit",  # whose errors take Spark to come about: test_spark.py has them
+    "spark submit",  # whose errors need Spark: see test_spark.py
 }
 
 
 def inputs_in(folder: Path) -> Path:
-    """Put files into a folder that commands read, all of them good."""
+    """Put valid files into a folder that commands read."""
     (folder / "topics.json").write_text('[{"topicName": "BadTopic", "perm": 6}]')
     (folder / "groups.json").write_text('[{"groupName": "BadGroup"}]')
     (folder / "in.jsonl").write_text('{"topic": "BadTopic", "body": "x"}\n')

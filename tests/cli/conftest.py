@@ -1,4 +1,4 @@
-"""What the tests of the command share."""
+"""Fixtures for tests of the command."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A client that has told a broker who it is, and does nothing more: for commands that show it."""
+"""A client that has sent a broker a heartbeat, and does nothing more: for commands that list it."""
 
 import socket
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Member:
         return self._next(response=True)
 
     def pushed(self) -> Command:
-        """The next request that the broker makes of the client, but for news of its group."""
+        """Return the broker's next request to the client, except news of its group."""
         while True:
             command = self._next(response=False)
             if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
@@ -57,7 +57,7 @@ class Member:
 def connected(
     standalone: Standalone, *, group: str, topic: str | None = None, client_id: str = "client@1"
 ) -> Iterator[Member]:
-    """A consumer of `topic`, or a producer where there is none, until the block ends."""
+    """A consumer of `topic`, or a producer without one, until the block ends."""
     beat = HeartbeatData(client_id=client_id)
     if topic is None:
         beat.producer_data_set = [ProducerData(group_name=group)]

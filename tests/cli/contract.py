@@ -1,7 +1,7 @@
-"""Holds the JSON that a command has printed to what it declares (`effects.gives`).
+"""Compares the JSON output of a command with its declaration (`effects.gives`).
 
-Every run of `mq` in the tests that prints JSON goes through here, so that the tests of a command
-are also the test of its contract.
+Every run of `mq` in the tests that prints JSON is checked here, so that the tests of a command are
+also the test of its contract.
 """
 
 import json
@@ -23,7 +23,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def check(arguments: Sequence[str], out: str) -> None:
-    """Raises AssertionError for JSON that is not what the command declares."""
+    """Raises AssertionError for JSON that does not match the declaration."""
     found = catalog.find(global_options.after(arguments))
     if found is None or not _asks_for_json(arguments):
         return

@@ -22,7 +22,7 @@ def member(
     tags: str = "*",
     intervals: Intervals = DEFAULT_INTERVALS,
 ) -> Iterator[str]:
-    """A member of `group` that consumes `topic`; its client id, once it can be found."""
+    """Start a member of `group` that consumes `topic`; return its client id once registered."""
     started: Future[str] = Future()
     stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -35,7 +35,7 @@ def member(
         async with Consumer(
             pair.name_server_address, group, {topic: tags}, listener=listen, intervals=intervals
         ) as consumer:
-            # Commands look for members where the retry topic is, which the broker has just made.
+            # Commands find members at the retry topic, which the broker has just created.
             await routed(consumer.session, retry_topic(group))
             started.set_result(consumer.session.client_id)
             await event.wait()

@@ -1,4 +1,4 @@
-"""Our daemons for tests of the command: a pair in a thread, a broker that is dead, messages."""
+"""Our daemons for tests of the command: a pair in a thread, a dead broker, messages."""
 
 import asyncio
 import subprocess
@@ -30,7 +30,7 @@ from mq.protocol.headers import RegisterBrokerRequestHeader
 from mq.protocol.message import Message
 from tests.cli.support import Finished
 
-DEAD = "127.0.0.1:1"  # nobody listens there
+DEAD = "127.0.0.1:1"  # no listener there
 T = TypeVar("T")
 
 
@@ -63,7 +63,7 @@ def running_pair(
 def another_broker(
     pair: Standalone, name: str, store: Path, *, properties: Mapping[str, str] | None = None
 ) -> Iterator[Broker]:
-    """A broker beside the one of the pair; out of the routes after the block, as one that died."""
+    """A second broker for the pair; removed from the routes after the block, like a dead one."""
     settings = BrokerSettings.load(
         None,
         {
@@ -88,7 +88,7 @@ def another_broker(
 
 @contextmanager
 def in_thread(parts: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """What `parts` gives, in a loop of its own thread."""
+    """Run `parts` in a loop of its own thread; yield its result."""
     started: Future[T] = Future()
     stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -127,9 +127,10 @@ def dead_broker(
     address: str = DEAD,
     number: int = 0,
 ) -> Iterator[None]:
-    """Have the name server believe in a broker that does not answer, with topics of two queues.
+    """Register a broker that does not answer at the name server, with topics of two queues.
 
-    `number` is its id, not 0 for a slave."""
+    `number` is its id, not 0 for a slave.
+    """
     command = registration(*topics, name=name, cluster=cluster, address=address, number=number)
     with BlockingSession(name_server) as session:
         run(session.call(name_server, command))
@@ -143,7 +144,7 @@ def registration(
     address: str = DEAD,
     number: int = 0,
 ) -> Command:
-    """What has a name server believe in a broker, as `dead_broker` does."""
+    """Return a registration of a broker, for `dead_broker`."""
     configs = {
         topic: TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2, perm=6)
         for topic in topics
@@ -200,8 +201,8 @@ def put(
     asyncio.run(main())
 
 
-# -B: a compiled module that does not fit would be there cut off, for all who come later (until
-# Python 3.13.1 it looks at no short write).
+# -B: a compiled module that does not fit would be truncated there, for all later processes (until
+# Python 3.13.1 short writes are not detected).
 _LIMITED = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))

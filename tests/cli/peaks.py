@@ -1,4 +1,4 @@
-"""Commands as processes of their own, of which is told how much memory they had."""
+"""Commands as separate processes with a measurement of their memory."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# What the kernel tells a parent of its child counts what the parent had itself when it began it.
+# The kernel's value for a child includes the memory of its parent at the start.
 _TELL = """
 import os, re, sys
 from mq.cli.main import app
@@ -21,7 +21,7 @@ finally:
 
 
 class Peak(NamedTuple):
-    """A command that has ended: its status, its last line of errors, the most memory it had."""
+    """A command that has ended: its status, its last line of errors, its peak memory."""
 
     status: int
     err: str

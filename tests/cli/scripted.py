@@ -24,7 +24,7 @@ def answer(body: bytes = b"", fields: Mapping[str, str] | None = None, code: int
 
 @contextmanager
 def daemon(handlers: Mapping[RequestCode, Handler]) -> Iterator[str]:
-    """Serve `handlers` until the block ends; gives the address, "host:port"."""
+    """Serve `handlers` until the block ends; yield the address, "host:port"."""
     started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:

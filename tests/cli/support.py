@@ -13,7 +13,7 @@ from tests.cli import contract
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run of `mq` left: its exit status, stdout and stderr."""
+    """The results of a run of `mq`: its exit status, stdout and stderr."""
 
     status: int
     out: str
@@ -27,7 +27,7 @@ class Finished:
 
 
 def without_starts(err: str) -> list[str]:
-    """The lines of standard error, but for those that say that a broker has just started."""
+    """Return the lines of standard error, except those about a broker that has just started."""
     return [line for line in err.splitlines() if ": it started " not in line]
 
 
@@ -55,8 +55,7 @@ class Mq:
         piped: str | None = None,
         **variables: str,
     ) -> Finished:
-        """Run a command. With `typed` somebody sits at a terminal and types that; `piped` comes on
-        standard input from a pipe."""
+        """Run a command. `typed` is input at a terminal; `piped` is standard input from a pipe."""
         out, err = io.StringIO(), io.StringIO()
         environment = Environment(
             stdin=io.StringIO(piped if typed is None else typed),

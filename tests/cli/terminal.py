@@ -21,8 +21,8 @@ def at_terminal(
 ) -> tuple[int, bytes]:
     """Wait until `mq` shows `ready`, act on the process and its terminal, wait for its end.
 
-    The terminal has 80 columns and that many lines. Returns its status and all that it has shown.
-    A process that does not end in so many seconds is killed, which its status tells.
+    The terminal has 80 columns and this number of lines. Returns its status and all output. A
+    process that does not end within this number of seconds is killed, which its status shows.
     """
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (lines, 80))

@@ -1,4 +1,4 @@
-"""What goes wrong from outside: one clear line, the right status, no half-written file."""
+"""External failures: one clear line, the right status, no partial file."""
 
 import os
 import signal
@@ -22,8 +22,8 @@ from tests.cli.bad_input import LINES, OFFLINE, inputs_in, words_of
 from tests.cli.pairs import DEAD, dead_broker, full_disk, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
 
-# What a dead name server does not end: doctor reports it among its findings, startMonitoring waits
-# for it to come back, and an offset id itself says which broker is to be asked.
+# Commands that a dead name server does not end: doctor reports it among its findings,
+# startMonitoring waits for it, and an offset id contains the broker's address.
 NOT_ENDED = {"doctor", "startMonitoring", "queryMsgById"}
 
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def told(finished: Finished, name: str) -> str:
-    """The one line that says what is wrong; a hint may follow it."""
+    """Return the one line with the error; a hint may follow it."""
     line, *hints = finished.err.splitlines() or [""]
     assert line.startswith(f"mq {name}: "), finished.err
     assert len(hints) <= 1 and all(hint.startswith("hint: ") for hint in hints), finished.err

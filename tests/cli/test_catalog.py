@@ -1,4 +1,4 @@
-"""Every command of mqadmin is there, under each of its names."""
+"""Every command of mqadmin exists, with each of its names."""
 
 import re
 from pathlib import Path

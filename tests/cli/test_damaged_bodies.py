@@ -1,4 +1,4 @@
-"""A body that cannot be decompressed is shown as it is stored, and that it is so is said."""
+"""A body that cannot be decompressed is shown in its stored form, with a note."""
 
 import asyncio
 import json
@@ -103,7 +103,7 @@ def test_no_message_is_sent_again_as_if_its_body_were_whole(
 def test_who_goes_on_is_told_of_what_was_passed_over_before(
     command: str, state: str, pair: Standalone, tmp_path: Path
 ) -> None:
-    """A cut one passed it over and noted how far it was: the next ended as if all were there."""
+    """An interrupted one skipped it and recorded progress: the next ended as if complete."""
     topic = command.split()[2]
     make_topic(pair, topic, 1)
     asyncio.run(_send(pair, topic))

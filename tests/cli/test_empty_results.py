@@ -1,5 +1,4 @@
-"""One status for an empty result: 0 for lists of and searches in what there is, 66 where something
-that is named is not there."""
+"""The status of an empty result: 0 for lists and searches, 66 if a named subject does not exist."""
 
 import json
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.daemons.broker.store.damaged import written
 
 ABSENT_ID = "7F0000017FAD18B4AAC2800000000000"
 
-# Topic EmptyTopic and group EmptyGroup are there, and nothing is in them.
+# Topic EmptyTopic and group EmptyGroup exist, and are empty.
 EMPTY = [
     "topicStatus -t EmptyTopic",
     "topicClusterList -t EmptyTopic",

@@ -1,5 +1,6 @@
-"""Every command ends in order at a signal: with its status, and without a trace. A second signal
-ends it at once."""
+"""Every command ends cleanly at a signal: with its status, and without leftovers. A second signal
+ends it at once.
+"""
 
 import io
 import json
@@ -45,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def usual_signals() -> Iterator[None]:
-    """What a process has at its start: one that runs tests may ignore Ctrl-C."""
+    """Set the signal state of a new process: a test run may ignore Ctrl-C."""
     usual: dict[int, Any] = {
         INT: signal.default_int_handler,
         TERM: signal.SIG_DFL,
@@ -59,7 +60,7 @@ def usual_signals() -> Iterator[None]:
 
 @contextmanager
 def silence(act: Callable[[], None]) -> Iterator[str]:
-    """The address of a server that takes a request, answers nothing, and has `act` called then."""
+    """The address of a server that receives a request, answers nothing, and calls `act` then."""
 
     def serve() -> None:
         with suppress_closed():
@@ -130,7 +131,7 @@ def test_a_command_that_waits_for_an_answer_ends(
 
 
 class Hurried(io.StringIO):
-    """A stdout whose reader does something when the first is written to it."""
+    """A stdout whose reader acts at the first output."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         super().__init__()
@@ -162,7 +163,7 @@ SHOWING = [
     "topicList",
     "doctor",
 ]
-# What one ends by Ctrl-C, which is no failure then.
+# Commands that are ended by Ctrl-C, which is not a failure then.
 UNTIL_CTRL_C = {*SHOWING[:7]}
 
 
@@ -200,7 +201,7 @@ def test_a_command_ends_whose_reader_has_gone(line: str, cluster: Mq) -> None:
     def gone() -> None:
         raise BrokenPipeError
 
-    with pytest.raises(BrokenPipeError):  # which ends the process without a word
+    with pytest.raises(BrokenPipeError):  # which ends the process without output
         shown_to(cluster, line, gone)
 
 
@@ -307,7 +308,7 @@ def test_a_reader_that_goes_ends_tail_before_there_is_more_to_show(
         assert (process.wait(60), process.stderr.read()) == (0, "")
 
 
-# A command that takes for ever to put things in order.
+# A command that takes for ever to clean up.
 STUBBORN = """
 import asyncio, sys, time
 from mq.cli.runtime.call import Call

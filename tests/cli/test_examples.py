@@ -1,7 +1,7 @@
-"""Every example of every command, run: against our daemons, or parsed where it cannot run here.
+"""Every example of every command, run: against our daemons, or parsed if it cannot run here.
 
 The names in them are those of one shop: topic Orders, group billing, broker-a. Addresses, message
-ids and the home folder stand for those of the test.
+ids and the home folder are replaced by those of the test.
 """
 
 import io
@@ -32,7 +32,7 @@ from tests.cli.members import member
 from tests.cli.pairs import make_topic, put, running_pair
 from tests.cli.support import Finished
 
-# What stands in examples for the unique id and the offset id of a message.
+# The unique id and the offset id of a message in examples.
 UNIQUE_ID = "7F0000010A2C18B4AAC2A1B2C3D40000"
 OFFSET_ID = "7F00000100002A9F00000000000000D4"
 
@@ -43,7 +43,7 @@ _CONTROLLER = (
 _ROCKSDB = "it takes a store of Java's in RocksDB: test_rocksdb.py has one"
 _MEASURES = "it measures for seconds what test_bench.py does in a moment"
 
-# Parsed alone, and why.
+# Only parsed, and why.
 PARSED = {
     **dict.fromkeys(catalog.GROUPS["daemon"], _DAEMON),
     **dict.fromkeys(catalog.GROUPS["controller"], _CONTROLLER),
@@ -61,7 +61,7 @@ PARSED = {
     "systemd install --prefix /usr": "it writes to /usr",
 }
 
-# What brokers of 5.x alone have; ours refuses it, and says so.
+# Features of 5.x brokers only; ours refuses them with a message.
 OF_5 = (
     *catalog.GROUPS["auth"],
     "updateStaticTopic",
@@ -74,7 +74,7 @@ OF_5 = (
 )
 REFUSED = "older than RocketMQ 5"
 
-# What need not end with 0, and with what it may end.
+# Commands that may end with another status than 0, and that status.
 STATUSES = {
     "topic plan": {0, 1},  # 1: there is something to do
     "doctor": {0, 1, 2},  # something is wrong; critical, with --nagios
@@ -91,7 +91,7 @@ ORDERS = [
 
 
 class World:
-    """The shop that examples are about, and what is written in its place."""
+    """The shop of the examples, and the replacements."""
 
     def __init__(self, pair: Standalone, home: Path) -> None:
         self.pair = pair
@@ -112,7 +112,7 @@ class World:
         }
 
     def mq(self, *words: str, typed: str = "", interrupted: bool = False) -> Finished:
-        """Run a command, with `typed` as standard input; Ctrl-C once it has written something."""
+        """Run a command, with `typed` as standard input; Ctrl-C after its first output."""
         out, err = (_Interrupted() if interrupted else io.StringIO()), io.StringIO()
         environment = Environment(
             stdin=io.StringIO(typed), stdout=out, stderr=err, variables=self.variables
@@ -127,14 +127,14 @@ class World:
         return finished
 
     def make(self) -> None:
-        """Topics, groups and permissions, as they are at first."""
+        """Create topics, groups and permissions."""
         self.done("updateTopic", "-t", "Orders", "-c", "DefaultCluster", "-r", "2", "-w", "2")
         self.done("updateTopic", "-t", "OrdersCopy", "-c", "DefaultCluster")
         for group in ("billing", "invoices"):
             self.done("updateSubGroup", "-g", group, "-c", "DefaultCluster")
 
     def fill(self) -> None:
-        """Messages, a dead letter, and offsets."""
+        """Send messages, create a dead letter, and set offsets."""
         put(self.pair, ORDERS)
         bury(self.pair, "billing", "Orders", [b"refused"])
         send = ("sendMessage", "-t", "Orders", "-p", "traced", "-m", "true", "-o", "json")
@@ -154,7 +154,7 @@ class World:
 
 
 class _Interrupted(io.StringIO):
-    """A terminal at which somebody presses Ctrl-C when something has come, once."""
+    """A terminal with one Ctrl-C after the first output."""
 
     pressed = False
 
@@ -196,7 +196,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def tube(world: World) -> Iterator[None]:
-    """Masters for the commands of TubeMQ, and a topic of the shop's there."""
+    """Masters for the commands of TubeMQ, and a topic of the shop there."""
     with tube_pair.running({"Orders": 3}) as pair:
         admin = tube_pair.admin_of(pair)
         admin.change(
@@ -264,7 +264,7 @@ def test_examples_are_taken_as_they_are_written(group: str, name: str) -> None:
 
 
 def words_of(command: str) -> list[str]:
-    """The words of `mq` in a line of the shell, behind its name."""
+    """Return the arguments of `mq` in a line of the shell."""
     last = shlex.split(command.rpartition(" | ")[2])
     ends = [index for index, word in enumerate(last) if word in ("<", ">")]
     return last[1 : ends[0]] if ends else last[1:]
@@ -275,7 +275,7 @@ def is_parsed_alone(name: str, command: str) -> bool:
     return not prints and any(f"{command} ".startswith(f"mq {start} ") for start in PARSED)
 
 
-# What begins to show something when it comes, and goes on until Ctrl-C.
+# Commands that show events, and run until Ctrl-C.
 FED = ("tail", "tube tail", "tube consume")
 UNTIL_STOPPED = ("tail", "tube tail", "top", "clusterRT")
 HAVE_A_MEMBER = ("consumer", "consumerStatus", "consumerConnection", "getConsumerStatus")
@@ -320,7 +320,7 @@ def outcomes(world: World, group: str, name: str) -> Iterator[tuple[str, Finishe
 
 @contextmanager
 def surroundings(world: World, name: str, command: str) -> Iterator[None]:
-    """Who is connected, or sends, while an example of a command runs."""
+    """Clients that are connected, or send, while an example of a command runs."""
     if name in HAVE_A_MEMBER:
         with member(world.pair, "billing", "Orders"):
             yield
@@ -337,7 +337,7 @@ def surroundings(world: World, name: str, command: str) -> Iterator[None]:
 
 @contextmanager
 def sending(world: World, words: list[str]) -> Iterator[None]:
-    """Somebody sends a message now and then."""
+    """Send a message now and then."""
     stop = threading.Event()
 
     def send() -> None:
@@ -359,7 +359,7 @@ def outcome(world: World, name: str, command: str) -> Finished:
     for written, real in world.names.items():
         command = command.replace(written, real)
     typed = "clusterList\n" if name == "shell" else f"{SECRET}\n"
-    if " | " in command:  # what the first prints is what the second reads
+    if " | " in command:  # the second one reads the output of the first
         first, _, command = command.partition(" | ")
         typed = world.mq(*shlex.split(first)[1:]).out
     if " < " in command:

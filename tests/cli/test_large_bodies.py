@@ -1,5 +1,6 @@
-"""A few kilobytes that somebody has stored may be megabytes when they are decompressed: commands
-hold one such body at a time, and no multiple of it."""
+"""A few stored kilobytes may be megabytes when decompressed: commands hold one such body at a time,
+and no multiple of it.
+"""
 
 import asyncio
 import sys
@@ -23,7 +24,7 @@ from tests.client.scripted import routed
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of memory")
 
 SIZE = 12 * 1024 * 1024  # of a body
-COUNT = 4  # more than a command may hold
+COUNT = 4  # more than a command may use
 SMALL, LARGE = "SmallBodies", "LargeBodies"  # topics, and groups with dead letters of them
 JSON = "JsonBodies"  # a topic with one body, which as values would take sixteen times as much
 
@@ -93,7 +94,7 @@ async def _fill(pair: Standalone, topic: str, size: int) -> None:
     async with Producer(pair.name_server_address, "fill", max_body=size) as producer:
         for _ in range(COUNT):
             message = Message(topic, bytes(size), "tag", ["key"])
-            message.system["UNIQ_KEY"] = "AC11000100002A9F0000000000000007"  # a send tried again
+            message.system["UNIQ_KEY"] = "AC11000100002A9F0000000000000007"  # a retried send
             await producer.send(message, queue)
     async with Session(pair.name_server_address) as session:
         pulled = await PullConsumer(session).pull(queue, 0, decompress=False)
@@ -136,7 +137,7 @@ def variables(pair: Standalone, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 @pytest.fixture(scope="module")
 def floor(pair: Standalone, variables: dict[str, str]) -> int:
-    """What a command has that shows small bodies and imports much, in bytes."""
+    """The memory of a command that shows small bodies and imports many modules, in bytes."""
     command = "tail {topic} --last 4 --limit 4 -o table --columns body"
     return peak_of(_words(pair, command, SMALL), variables).bytes
 
@@ -147,7 +148,7 @@ def test_a_command_holds_one_large_body_at_a_time(
 ) -> None:
     peak = peak_of(_words(pair, command, LARGE), variables)
     assert (peak.status, peak.err) == (0, "")
-    # The body, and as much again while it is decompressed; not those of the other messages.
+    # The body, and as much again during its decompression; not those of the other messages.
     assert peak.bytes - floor < 3 * SIZE
 
 

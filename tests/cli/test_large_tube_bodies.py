@@ -1,4 +1,4 @@
-"""Bodies of many megabytes in TubeMQ: commands hold what is under way, and no multiple of it."""
+"""Bodies of many megabytes in TubeMQ: commands hold the pending ones, and no multiple of them."""
 
 import sys
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def floor(variables: dict[str, str]) -> int:
-    """What sending has that sends next to nothing, in bytes."""
+    """The memory of sending almost nothing, in bytes."""
     peak = peak_of(["tube", "send", "small", "x"], variables)
     assert (peak.status, peak.err) == (0, "")
     return peak.bytes
@@ -49,7 +49,7 @@ def floor(variables: dict[str, str]) -> int:
 
 @pytest.fixture(scope="module")
 def sent(variables: dict[str, str], file: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """What sending them all took, in bytes."""
+    """The memory of sending all of them, in bytes."""
     out = tmp_path_factory.mktemp("out") / "sent.csv"
     words = ["tube", "send", "large", "--lines", str(file), "-o", "csv"]
     peak = peak_of(words, variables, out=out)

@@ -1,4 +1,4 @@
-"""Commands over several brokers: each is asked, a dead one is reported and delays nobody."""
+"""Commands for several brokers: each gets a request, a dead one is reported and delays no other."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ DEAD = "127.0.0.1:1"
 
 @pytest.fixture
 def half_dead(standalone: Standalone, cluster: Mq) -> Iterator[Mq]:
-    """The cluster of our broker, and of one more that is registered and does not live."""
+    """The cluster of our broker, and of one more that is registered and dead."""
     header = RegisterBrokerRequestHeader(
         broker_name="broker-dead",
         broker_addr=DEAD,
@@ -76,5 +76,5 @@ def test_a_broker_that_does_not_answer_has_an_empty_row(half_dead: Mq) -> None:
 def test_a_dry_run_sends_a_change_to_none_of_several_brokers(half_dead: Mq) -> None:
     settings = ("updateSubGroup", "-c", "DefaultCluster", "-g", "dry-at-several")
     shown = half_dead(*settings, "--dry-run")
-    assert (shown.status, shown.err) == (0, "")  # the dead one is not missed: nobody was called
+    assert (shown.status, shown.err) == (0, "")  # the dead one causes no delay: it got no request
     assert shown.out.count("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) to ") == 2

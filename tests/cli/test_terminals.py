@@ -1,5 +1,6 @@
-"""What others have written, such as bodies, tags, names and remarks, obeys no terminal: control
-characters and escape sequences are shown as marks there. Pipes get every byte."""
+"""Text of others, such as bodies, tags, names and remarks, does not control the terminal: control
+characters and escape sequences are shown as marks there. Pipes get every byte.
+"""
 
 import io
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ def file(tmp_path: Path, cluster: Mq, store: str) -> Path:
 
 
 def at_terminal(cluster: Mq, *words: str) -> Finished:
-    """What is on both streams, without the colours that are ours."""
+    """Return both streams, without our colours."""
     out, err = io.StringIO(), io.StringIO()
     environment = Environment(
         stdin=io.StringIO(),
@@ -185,7 +186,7 @@ def test_no_byte_of_a_refusal_reaches_a_terminal_raw(mq: Mq) -> None:
 
 @pytest.fixture
 def hostile_peer() -> Iterator[str]:
-    """A name server whose remarks try to own the terminal."""
+    """A name server with control characters in its remarks."""
 
     def refuse(request: Command, channel: object) -> Command:
         return request.reply(int(ResponseCode.SYSTEM_ERROR), remark=HOSTILE)

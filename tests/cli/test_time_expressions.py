@@ -1,4 +1,4 @@
-"""Every option that takes a time or says how long takes each form of it."""
+"""Every time or duration option accepts each form."""
 
 import pytest
 

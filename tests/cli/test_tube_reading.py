@@ -1,4 +1,4 @@
-"""Commands that read TubeMQ: what ends them, and what does not."""
+"""Commands that read TubeMQ: the conditions of their end."""
 
 import asyncio
 from typing import Any

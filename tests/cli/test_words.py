@@ -1,4 +1,4 @@
-"""What commands print is in the field's words, each written in one way."""
+"""Commands print the standard terms, each in one spelling."""
 
 import re
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ from tests.client.scripted import routed
 
 
 def bury(pair: Standalone, group: str, topic: str, bodies: list[bytes], level: int = -1) -> None:
-    """Send messages that the group then gives up."""
+    """Send messages that become dead letters of the group."""
     make_topic(pair, topic, 1)
     with BlockingSession(pair.name_server_address) as session:
         config = SubscriptionGroupConfig(group_name=group)

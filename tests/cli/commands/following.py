@@ -1,4 +1,4 @@
-"""A tail that goes on while messages come."""
+"""A tail that continues while messages arrive."""
 
 import subprocess
 import sys

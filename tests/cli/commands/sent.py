@@ -1,4 +1,4 @@
-"""Messages that are sent, and found again, by commands."""
+"""Messages that commands send and find again."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from tests.cli.support import Finished, Mq
 
 
 def send(cluster: Mq, topic: str, body: str, *options: str) -> dict[str, Any]:
-    """Send a message; returns what the command says of it."""
+    """Send a message; return the output."""
     sent = cluster("sendMessage", "-t", topic, "-p", body, "-o", "json", *options)
     assert sent.status == 0, sent.err
     (row,) = sent.json["data"]
@@ -17,13 +17,13 @@ def send(cluster: Mq, topic: str, body: str, *options: str) -> dict[str, Any]:
 
 
 def make(cluster: Mq, topic: str) -> None:
-    """Make a topic of two queues."""
+    """Create a topic of two queues."""
     made = cluster("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "2", "-w", "2")
     assert made.status == 0
 
 
 def indexed(cluster: Mq, count: int, *arguments: str) -> list[dict[str, Any]]:
-    """What a query by key finds once it is `count`: a broker indexes just after it has stored."""
+    """Return the results of a query by key once there are `count`: indexing is slightly later."""
     deadline = time.monotonic() + 60
     while True:
         finished = cluster(*arguments, "--output", "json")
@@ -34,6 +34,6 @@ def indexed(cluster: Mq, count: int, *arguments: str) -> list[dict[str, Any]]:
 
 
 def messages(finished: Finished) -> list[dict[str, Any]]:
-    """The messages of a command that goes on: a document of JSON a line."""
+    """Yield the messages of an endless command: one JSON document per line."""
     assert finished.status == 0, finished.err
     return [item for line in finished.out.splitlines() for item in json.loads(line)["data"]]

@@ -1,7 +1,7 @@
-"""A spark-submit that does what a test says, in no time; it writes down what it was given.
+"""A spark-submit that is controlled by a test and records its input.
 
-The peer is scripted, the command is not: what is tested is how `mq spark submit` starts it, what it
-shows to whom, and how it takes the answer. tests/pipeline/jobs/test_submitted.py has the real one.
+Only Spark is scripted: the tests cover how `mq spark submit` starts it, its output, and how it
+handles the result. tests/pipeline/jobs/test_submitted.py uses the real one.
 """
 
 import json
@@ -33,7 +33,7 @@ with open({seen!r}, "w") as file:
 
 
 class StandIn:
-    """A SPARK_HOME in a folder, and what its spark-submit has seen."""
+    """A SPARK_HOME in a folder, and the record of its spark-submit."""
 
     def __init__(self, folder: Path, behaviour: str) -> None:
         self.home = folder / "spark"
@@ -48,12 +48,12 @@ class StandIn:
 
     @property
     def seen(self) -> Any:
-        """Its arguments, variables, and the file that describes the job."""
+        """Return its arguments, variables, and the file that describes the job."""
         return json.loads(self._seen.read_text())
 
 
 def java(folder: Path, release: str = "17.0.15") -> Path:
-    """A JAVA_HOME whose java only tells its release."""
+    """Create a JAVA_HOME whose java only prints its release."""
     script = folder / "java" / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(f"#!/bin/sh\necho 'openjdk version \"{release}\"' >&2\n")

@@ -1,4 +1,4 @@
-"""`mq cluster init`: files of a cluster that run as they are."""
+"""`mq cluster init`: files of a cluster that run unchanged."""
 
 import os
 import signal
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_a_usage_error(
 
 @contextmanager
 def running(folder: Path, name_server_port: int, replaced: Mapping[str, str]) -> Iterator[str]:
-    """What was written, on ports that nobody has; gives the line that says how many serve."""
+    """Return the written files with free ports, and the line with the number of ready daemons."""
     ports = {"9876": str(name_server_port), **replaced}
     for path in folder.glob("*.conf"):
         text = path.read_text()

@@ -59,7 +59,7 @@ def test_connected_producers_are_shown(cluster: Mq, standalone: Standalone) -> N
 
 
 def refusing(code: RequestCode) -> dict[RequestCode, Handler]:
-    """A cluster of Java's 4.9 that lets nobody do this."""
+    """A cluster of Java's 4.9 that permits this to no client."""
 
     def route(request: Command, channel: Channel) -> Command:
         host, port = channel.local_address

@@ -24,7 +24,7 @@ READY = re.compile(r"console: (http://\S+) shows (.*)")
 
 @contextmanager
 def started(*words: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A console as a process, and its address, when it says that it serves."""
+    """Start a console as a process; return it and its address when it is ready."""
     command = [sys.executable, "-m", "mq", *words]
     environment = {**os.environ, "HOME": str(folder), "MQ_CONFIG_DIR": str(folder)}
     process = subprocess.Popen(
@@ -55,7 +55,7 @@ def test_it_serves_reloads_and_stops_when_told(tmp_path: Path) -> None:
     words = ("console", "-n", "127.0.0.1:9", "--listen", "127.0.0.1:0")
     with started(*words, folder=tmp_path) as (process, address):
         assert "<h1>" in page(address)
-        # A page that is followed live does not keep it from stopping.
+        # A page with live updates does not delay the stop.
         process.send_signal(signal.SIGHUP)
         assert "<h1>" in page(address)
         process.send_signal(signal.SIGTERM)
@@ -155,7 +155,7 @@ def test_its_settings_are_printed(tmp_path: Path) -> None:
 
 
 def start_seconds(folder: Path) -> float:
-    """From the start of the process to its first answer; for a look, not a test."""
+    """The time from the start of the process to its first answer; for information, not a test."""
     begun = time.perf_counter()
     words = ("console", "-n", "127.0.0.1:9", "--listen", "127.0.0.1:0")
     with started(*words, folder=folder) as (_, address):

@@ -88,7 +88,7 @@ def test_progress_misses_a_broker_that_only_the_members_know(tmp_path: Path) -> 
                     with BlockingSession(pair.name_server_address) as session:
                         admin = Admin(session)
                         run(admin.update_consumer_offset(broker.address, "holding", "Held", 0, 0))
-                # Which does not hear from a name server that the broker is gone.
+                # It gets no notice from a name server that the broker is gone.
                 deaf = Intervals(routes=3600)
                 client = until.enter_context(member(pair, "holding", "Held", intervals=deaf))
                 wait_for_queues(mq, 4)
@@ -105,7 +105,9 @@ def test_progress_misses_a_broker_that_only_the_members_know(tmp_path: Path) -> 
 
 
 def wait_for_queues(mq: Mq, count: int) -> None:
-    """Until the members of the group hold so many queues of the topic, and have said how far."""
+    """Wait until the members of the group have this number of the topic's queues, and have
+    committed.
+    """
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         rows = mq("consumerProgress", "-g", "holding", "-t", "Held", "-s", "true", "-o", "json")
@@ -113,7 +115,7 @@ def wait_for_queues(mq: Mq, count: int) -> None:
             held = [row for row in rows.json["data"] if row["client"] and row["topic"] == "Held"]
             if len(held) == count:
                 return
-        time.sleep(0.05)  # members say nothing when they take a queue
+        time.sleep(0.05)  # members commit nothing when they take a queue
     raise AssertionError("the member does not get its queues")
 
 

@@ -39,7 +39,7 @@ def asked() -> list[Command]:
 
 @pytest.fixture
 def controller(asked: list[Command]) -> Iterator[str]:
-    """A controller that leads itself."""
+    """A controller that is its own leader."""
     own: list[str] = []
 
     def metadata(request: Command, channel: Channel) -> Command:
@@ -136,7 +136,7 @@ def test_a_master_is_elected(mq: Mq, controller: str, asked: list[Command]) -> N
 
 def test_brokers_are_forgotten(mq: Mq, controller: str, asked: list[Command]) -> None:
     clean = ("cleanBrokerMetadata", "-a", controller, "-bn", "set-a")
-    assert mq(*clean).status == 64  # without -l the cluster must be said
+    assert mq(*clean).status == 64  # without -l the cluster is required
     assert mq(*clean, "-l", "-b", "1;x").status == 64
     assert not asked
     done = mq(*clean, "-c", "c", "-b", "1;2")

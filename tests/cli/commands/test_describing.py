@@ -19,7 +19,7 @@ from tests.cli.pairs import DEAD, dead_broker, make_topic, put, running_pair
 from tests.cli.scripted import daemon
 from tests.cli.support import Finished, Mq
 
-SOON = ("--timeout", "2")  # members that never answer are waited for as long
+SOON = ("--timeout", "2")  # the limit for members that never answer
 
 
 def page(finished: Finished, status: int = 0) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def page(finished: Finished, status: int = 0) -> dict[str, Any]:
 
 
 def consume(pair: Standalone, group: str, topic: str, offset: int) -> None:
-    """Have a group stand at an offset of queue 0."""
+    """Set a group to an offset of queue 0."""
     with BlockingSession(pair.name_server_address) as session:
         admin = Admin(session)
         run(admin.update_consumer_offset(pair.broker.address, group, topic, 0, offset))
@@ -63,7 +63,7 @@ def test_the_page_of_a_group_has_lag_members_settings_and_dead_letters(
     assert (queue["brokerOffset"], queue["consumerOffset"], queue["lag"]) == (5, 2, 3)
     (one,) = found["members"]
     assert one["clientId"] == "client@1"
-    assert one["problem"] is not None  # it is no whole client, and does not answer
+    assert one["problem"] is not None  # a bare connection, which does not answer
     settings = {item["name"]: item["values"] for item in found["settings"]}
     assert settings["retryMaxTimes"] == {"broker-a": "3"}
     for line in (

@@ -193,7 +193,7 @@ def test_a_letter_whose_broker_takes_no_copy_goes_to_another_only_if_it_may(
 
 
 def forge(pair: Standalone, group: str, topic: str, body: bytes, **properties: str) -> None:
-    """Have a letter among the dead ones whose sender says that it comes from a topic."""
+    """Create a dead letter whose sender claims a topic of origin."""
     make_topic(pair, topic, 1)
 
     async def send() -> None:
@@ -301,7 +301,7 @@ def test_letters_are_exported_as_messages_are(
 def test_an_export_stays_while_name_servers_do_not_know_where_the_letters_are(
     cluster: Mq, standalone: Standalone, tmp_path: Path
 ) -> None:
-    """One that has just started knows no topic yet: the file was emptied, with success."""
+    """A newly started one knows no topic yet: the file was emptied, with success."""
     bury(standalone, "dlq-unrouted", "DlqUnrouted", [b"1"])
     file = tmp_path / "letters.jsonl"
     assert cluster("dlq", "export", str(file), "-g", "dlq-unrouted").status == 0

@@ -229,7 +229,7 @@ def test_what_is_known_to_be_bad_counts_most(
 def test_what_a_broker_could_not_handle_and_what_went_wrong_in_its_tasks_is_told(
     tmp_path: Path,
 ) -> None:
-    # What stands in the queue of a delay level says nothing of where it belongs.
+    # Messages in the queue of a delay level do not show their destination.
     with running_pair(store=tmp_path / "store") as pair:
         broker = pair.broker
         loop = next(iter(broker.tasks._tasks)).get_loop()

@@ -25,7 +25,7 @@ def test_a_deleted_group_is_gone_with_its_topics(cluster: Mq, standalone: Standa
     address = standalone.broker.address
     for topic in ("%RETRY%Gone", "%DLQ%Gone"):
         cluster("updateTopic", "-c", "DefaultCluster", "-t", topic)
-    # A registration that is still on its way would bring a deleted topic back, as with Java.
+    # A pending registration would recreate a deleted topic, as with Java.
     end = time.monotonic() + 60
     while not {"%RETRY%Gone", "%DLQ%Gone"} <= set(topics(cluster)) and time.monotonic() < end:
         time.sleep(0.05)

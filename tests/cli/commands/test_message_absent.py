@@ -1,4 +1,4 @@
-"""Messages to files and topics while a broker is away that the cut command knew."""
+"""Messages to files and topics while a broker is down that the interrupted command knew."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def file_bodies(file: Path) -> list[int]:
 
 @contextmanager
 def broker_b(standalone: Standalone, tmp_path: Path, *topics: str) -> Iterator[None]:
-    """A second broker with a queue of each topic, beside the one of the first."""
+    """A second broker with a queue of each topic, in addition to the first."""
     with another_broker(standalone, "broker-b", tmp_path / "store-b") as broker:
         for topic in topics:
             make_topic(standalone, topic, 1, at=broker)
@@ -41,7 +41,7 @@ def broker_b(standalone: Standalone, tmp_path: Path, *topics: str) -> Iterator[N
 
 
 def import_file(tmp_path: Path, topic: str, count: int) -> Path:
-    """Lines from two brokers in turn; of the first broker's, nothing is wrong with any."""
+    """Lines from two brokers in turn; those of the first broker are all valid."""
     file = tmp_path / "messages.jsonl"
     lines = (
         {
@@ -57,7 +57,7 @@ def import_file(tmp_path: Path, topic: str, count: int) -> Path:
 
 
 def cut_import(cluster: Mq, file: Path) -> None:
-    """An import that has sent all of a file but its last line, which is none."""
+    """An import that has sent all of a file except its last, invalid line."""
     with file.open("a") as more:
         more.write("{\n")
     assert cluster("message", "import", str(file)).status == 65
@@ -75,7 +75,7 @@ def test_an_import_goes_on_only_to_the_queues_that_it_has_begun_with(
     with broker_b(standalone, tmp_path, "AbsentIn"):
         cut_import(cluster, file)
         without_last_line(file)
-        with file.open("a") as more:  # what had not been sent yet
+        with file.open("a") as more:  # the unsent rest
             for number in (100, 101):
                 broker = ("broker-a", "broker-b")[number % 2]
                 line = {"topic": "AbsentIn", "brokerName": broker, "queueId": 0}
@@ -97,7 +97,7 @@ def test_an_import_goes_on_only_to_the_queues_that_it_has_begun_with(
 def test_lines_that_go_to_one_queue_from_two_are_counted_each_by_itself(
     cluster: Mq, standalone: Standalone, tmp_path: Path
 ) -> None:
-    """One queue for both sources: what has come of the one says nothing of the other."""
+    """One queue for both sources: messages of one do not show the progress of the other."""
     make_topic(standalone, "AbsentOne", 1)
     file = import_file(tmp_path, "AbsentOne", 10)
     cut_import(cluster, file)
@@ -151,7 +151,7 @@ def test_an_export_goes_on_only_with_the_queues_that_it_has_begun_with(
     state = tmp_path / "messages.jsonl.state"
     with broker_b(standalone, tmp_path, "AbsentOut"):
         put(standalone, numbered("AbsentOut", 5, 9), 0, broker="broker-b")
-    # Cut before it had read anything of broker-b, and a line of broker-a.
+    # Interrupted before it had read anything of broker-b, and a line of broker-a.
     asked = {"topic": "AbsentOut", "body": "text", "nameServers": [standalone.name_server_address]}
     queues = {"broker-a:0": [0, 5], "broker-b:0": [0, 4]}
     state.write_text(json.dumps({"asked": asked, "bytes": 0, "messages": 0, "queues": queues}))
@@ -168,7 +168,7 @@ def test_an_export_goes_on_only_with_the_queues_that_it_has_begun_with(
         assert done.status == 0, done.err
     assert file_bodies(file) == list(range(9))
     assert list(tmp_path.glob("*messages*")) == [file]
-    assert file.stat().st_mode & 0o777 == 0o600  # bodies are not for everybody
+    assert file.stat().st_mode & 0o777 == 0o600  # bodies may be confidential
 
 
 def test_a_queue_that_an_export_could_not_ask_is_missed_when_it_has_left_the_routes(

@@ -51,7 +51,7 @@ def test_a_topic_is_copied_to_another_cluster(
         assert there_ids == here_ids
 
 
-LARGE = 5 * 1024 * 1024  # bytes: more than brokers take that nobody has told otherwise
+LARGE = 5 * 1024 * 1024  # bytes: more than brokers accept by default
 
 
 def test_a_copy_takes_what_its_brokers_take_and_says_what_the_target_does_not(
@@ -61,7 +61,7 @@ def test_a_copy_takes_what_its_brokers_take_and_says_what_the_target_does_not(
     with running_pair({"maxMessageSize": str(3 * LARGE)}) as pair:
         make_topic(pair, "Large", 1)
         make_topic(other, "Large", 1)
-        large = random_bytes(LARGE)  # nothing makes it smaller
+        large = random_bytes(LARGE)  # not compressible
         put(pair, [Message("Large", body) for body in (b"a", large, b"z")], max_body=LARGE)
         mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
         assert mq("message", "copy", "Large", "Here", "--create").status == 0

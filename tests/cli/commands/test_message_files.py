@@ -173,7 +173,7 @@ def test_an_export_that_was_cut_goes_on(
     good = len(lines(part.read_text()))
     assert good < 600
     with part.open("a") as more:
-        more.write('{"half')  # what had been written after the state was
+        more.write('{"half')  # written after the state
     resumed = cluster(*command, *where, "--resume", "-o", "json")
     assert resumed.status == 0, resumed.err
     assert resumed.json["totals"]["messages"] == 600 - good
@@ -417,7 +417,7 @@ def test_a_signal_ends_an_export_to_a_pipe_that_nobody_reads(
         assert process.stdout is not None
         try:
             deadline = time.monotonic() + 30
-            while waiting_in(process.stdout.fileno()) < 64 * 1024:  # as much as it holds
+            while waiting_in(process.stdout.fileno()) < 64 * 1024:  # its capacity
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             process.send_signal(number)
@@ -427,5 +427,5 @@ def test_a_signal_ends_an_export_to_a_pipe_that_nobody_reads(
 
 
 def waiting_in(pipe: int) -> int:
-    """How many bytes wait in a pipe to be read."""
+    """Return the number of unread bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -1,4 +1,4 @@
-"""What of a topic is read when a broker's answers have gaps."""
+"""Reading a topic when a broker's answers have gaps."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def records(begin: int, end: int) -> bytes:
 
 
 def exported(mq: Mq, pull: Pull, *options: str) -> Any:
-    """What `mq message export -` does with a queue of the offsets 0 to 9 that is pulled so."""
+    """Run `mq message export -` with a queue of the offsets 0 to 9 that is pulled in this way."""
 
     def route(request: Command, channel: Channel) -> Command:
         host, port = channel.local_address

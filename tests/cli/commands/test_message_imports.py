@@ -34,7 +34,7 @@ from tests.client.scripted import accept_heartbeats, name_server
 from tests.interop.ports import free_port
 from tests.waiting import wait_until
 
-# More than a broker takes, however it is compressed.
+# More than a broker accepts, even compressed.
 DENSE = base64.b64encode(random_bytes(5_000_000)).decode()
 
 
@@ -142,7 +142,7 @@ def test_a_save_that_failed_is_tried_again_and_does_not_end_the_import(
     def stand_in_the_way() -> None:
         wait_until(state.exists)
         state.unlink()
-        state.mkdir()  # whose name no file takes
+        state.mkdir()  # a name that no file system accepts
         before = stored()
         wait_until(lambda: stored() > before + 10)  # half a second, by the rate
         state.rmdir()
@@ -310,7 +310,7 @@ def test_a_broker_that_stops_in_the_middle_of_an_import_costs_nothing(tmp_path: 
         resumed = mq(*command, "--resume")
         assert resumed.status == 0, resumed.err
         found = bodies(mq, "StopsIn")
-    # What was stored while its answer was lost is there twice, in a piece.
+    # Messages that were stored without an answer are there twice, contiguously.
     assert list(dict.fromkeys(found)) == [str(number) for number in range(900)]
     assert len(found) <= 900 + 128
 
@@ -385,7 +385,7 @@ def test_what_another_queue_has_taken_is_not_sent_again_after_a_refusal(tmp_path
         if not refused:
             return request.reply(ResponseCode.SUCCESS, where)
         channel.reply(refused.pop(), ResponseCode.QUERY_NOT_FOUND, remark="no")
-        loop = asyncio.get_running_loop()  # this answer is on its way still when that comes
+        loop = asyncio.get_running_loop()  # this answer is still pending when that arrives
         loop.call_later(0.2, channel.reply, request, ResponseCode.SUCCESS, where)
         return None
 

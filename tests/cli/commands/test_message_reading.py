@@ -76,7 +76,7 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_a_log_file_is_printed_offline(tmp_path: Path) -> None:
-    """That of a broker of its own: the one that tests share has all that they have sent."""
+    """A broker of its own: the shared one has the messages of other tests."""
     with running_pair({"mappedFileSizeCommitLog": "65536"}, store=tmp_path / "store") as pair:
         cluster = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
         make(cluster, "Dumped")

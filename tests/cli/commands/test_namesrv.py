@@ -86,6 +86,6 @@ def test_key_value_settings_are_set_and_deleted(cluster: Mq) -> None:
     )
     shown = cluster("updateOrderConf", "-t", "KeptInOrder", "-m", "get", "-o", "json").json
     assert shown["data"][0]["orderConf"] == "broker-a:2"
-    for _ in range(2):  # what is not there is deleted already
+    for _ in range(2):  # a missing one counts as deleted
         assert cluster("deleteKvConfig", *words).out == "delete kv config from namespace success.\n"
     assert cluster("updateOrderConf", "-t", "KeptInOrder", "-m", "get").status == 66

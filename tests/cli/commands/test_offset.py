@@ -217,7 +217,7 @@ def test_cloned_offsets_are_those_of_the_topic(
 
 
 def test_a_queue_that_has_left_the_routes_is_missed_by_a_clone(mq: Mq) -> None:
-    """The group's offsets know it; its broker goes between the two questions."""
+    """The broker is in the group's offsets; it stops between the two requests."""
     stats = b'{"consumeTps":0,"offsetTable":{%s}}' % b",".join(
         b'{"brokerName":"%s","queueId":0,"topic":"T"}:'
         b'{"brokerOffset":9,"consumerOffset":5,"lastTimestamp":0}' % name

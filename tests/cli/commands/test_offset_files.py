@@ -37,7 +37,7 @@ def fill(pair: Standalone, topic: str, count: int = 6) -> None:
 
 
 def fill_slowly(pair: Standalone, topic: str, count: int = 5) -> None:
-    """`fill`, but each message is of a millisecond of its own, so that times tell them apart."""
+    """`fill`, but each message has its own millisecond, so that times identify them."""
     make_topic(pair, topic)
     for number in range(count):
         for queue_id in (0, 1):
@@ -140,7 +140,7 @@ def test_by_timestamp_another_cluster_gets_the_same_messages(
     """The other cluster has had messages before, so that its offsets are others."""
     fill(other, "Moved", 3)
     fill(standalone, "Moved", 4)
-    for queue_id in (0, 1):  # what comes to both of them from here on
+    for queue_id in (0, 1):  # later messages of both clusters
         for pair in (standalone, other):
             put(pair, [Message("Moved", b"both")], queue_id)
     commit(standalone, "moved", "Moved", {0: 4, 1: 4})
@@ -151,7 +151,7 @@ def test_by_timestamp_another_cluster_gets_the_same_messages(
     done = cluster("offset", "import", str(file), *renamed, *at_other)
     assert done.status == 0, done.err
     assert offsets(other, "moved", "Moved") == {0: 3, 1: 3}
-    # Under another name nobody knows which queue has what: --earliest counts for all.
+    # Under another name the assignment of messages to queues is unknown: --earliest applies to all.
     commit(standalone, "moved", "Moved", {0: 0, 1: 5})
     assert cluster("offset", "export", str(file), "-g", "moved", "--by", "timestamp").status == 0
     commit(other, "moved", "Moved", {0: 1, 1: 1})
@@ -184,7 +184,7 @@ def test_a_queue_that_the_file_does_not_know_moves_none_that_it_knows(
     unchanged = cluster("offset", "import", str(file), "-o", "json")
     assert offsets(standalone, "known", "Known") == {0: 4}
     assert results(unchanged) == {("broker-a", 0): "same", ("broker-a", 1): "left"}
-    # The group has no offset there, and messages that it may never get: said, not guessed.
+    # The group has no offset there, and may miss messages: this is reported.
     assert unchanged.status == 1
     assert "group known, Known:broker-a:1: the file does not know it" in unchanged.err
     assert "--earliest" in unchanged.err

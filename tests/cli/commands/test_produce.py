@@ -182,7 +182,7 @@ def test_a_topic_that_there_is_not_is_refused_in_a_pipe_and_made_when_asked_for(
         make_topic(pair, "Present", 1)
         for words in (["message", "import", "-", "-t"], ["message", "copy", "Present"]):
             dry = mq(*words, "Absent", "--create", "--dry-run", piped=lines)
-            assert (dry.status, dry.err) == (0, "")  # as it would be without --dry-run
+            assert (dry.status, dry.err) == (0, "")  # as without --dry-run
             assert "create at Absent" in dry.out
             assert not exists(pair, "Absent")
         assert mq("produce", "Absent", "--create", piped="x\n").status == 0
@@ -191,7 +191,7 @@ def test_a_topic_that_there_is_not_is_refused_in_a_pipe_and_made_when_asked_for(
             route = mq("topicRoute", topic, "-o", "json").json["data"][0]
             assert route["writeQueueNums"] == 8
             assert len(bodies(mq, topic)) == 1
-        # mqadmin's own command leaves it to the brokers, as scripts know it.
+        # mqadmin's own command leaves it to the brokers, as scripts expect.
         assert mq("sendMessage", "AbsentMade", piped="x\n").status == 0
         assert exists(pair, "AbsentMade")
 

@@ -1,4 +1,4 @@
-"""Commands that know snodes, beside a real one."""
+"""Commands that support snodes, with a real one."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ def mq(mq_broker: RunningBroker, tmp_path: Path) -> Mq:
 
 @contextmanager
 def running_snode(name_server: str) -> Iterator[Snode]:
-    """A snode in a thread of its own, which a name server knows."""
+    """A snode in a thread of its own, registered at a name server."""
     snode = Snode(snode_settings(name_server, clusterName="edge"))
     loop = asyncio.new_event_loop()
     ready, stop = threading.Event(), asyncio.Event()

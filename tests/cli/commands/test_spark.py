@@ -269,7 +269,7 @@ def test_the_page_of_a_report_is_written_where_it_is_wanted(
 
 
 def test_every_kind_of_error_with_a_status_of_its_own_is_one_that_there_is() -> None:
-    """They come from the driver by the names of their classes."""
+    """They come from the driver, with the names of their classes."""
     kinds = {
         name
         for module in (client_errors, pipeline_errors, declaration)

@@ -1,4 +1,4 @@
-"""`mq shutdown`. It sees the daemons that a test has started, and no others of this machine."""
+"""`mq shutdown`. It finds the daemons of a test, and no others of this machine."""
 
 import shutil
 import subprocess

@@ -49,7 +49,7 @@ def test_inspect_tells_of_each_part(mq: Mq, root: Path) -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_a_command_leaves_no_file_of_the_store_open(command: str, mq: Mq, root: Path) -> None:
-    assert mq("store", command, str(root)).status == 0  # in a shell many follow
+    assert mq("store", command, str(root)).status == 0  # in a shell other commands follow
     opened = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [path for path in opened if path.is_relative_to(root)] == []
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_another_by_now_is_not_taken_for_it(
 def test_a_file_that_is_made_shorter_while_it_is_read_ends_a_command_with_a_line(
     command: list[str], tmp_path: Path
 ) -> None:
-    """A look at a map of it ended the command with SIGBUS, without a word."""
+    """Reading its memory map ended the command with SIGBUS, without a message."""
     path = layout.commit_log_path(tmp_path) / layout.file_name(0)
     path.parent.mkdir()
     log = bytearray()
@@ -113,7 +113,7 @@ def test_a_file_that_is_made_shorter_while_it_is_read_ends_a_command_with_a_line
     words = [sys.executable, "-m", "mq", *command, str(named), "-o", "json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None and running.stderr is not None
-        assert running.stdout.read(1)  # and no more: what is to be written waits for a reader
+        assert running.stdout.read(1)  # and no more: further output waits for a reader
         os.truncate(path, 4096)
         running.stdout.read()
         said = running.stderr.read().decode()

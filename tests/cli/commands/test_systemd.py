@@ -1,4 +1,4 @@
-"""Units go where systemd looks, run this mq, and stay as administrators have changed them."""
+"""Units are installed in systemd's directories, run this mq, and keep changes of administrators."""
 
 import shutil
 import stat
@@ -63,7 +63,7 @@ def test_the_units_run_the_mq_that_installed_them(mq: Mq, prefix: Path) -> None:
 def test_they_run_it_through_the_link_that_it_was_called_by(
     mq: Mq, prefix: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """So that a link to the version in use can be turned to the next one."""
+    """So that a link to the current version can be changed to the next one."""
     link = tmp_path / "current"
     link.symlink_to(Path(OWN).parent)
     monkeypatch.setattr(sys, "argv", [str(link / "mq"), "systemd", "install"])

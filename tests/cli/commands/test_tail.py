@@ -116,7 +116,7 @@ def test_a_broker_that_is_away_is_reported_and_the_others_followed(tmp_path: Pat
 
 
 def test_a_broker_that_comes_back_is_followed_again(tmp_path: Path) -> None:
-    """The broker goes away with its name server; both come back at the same ports."""
+    """The broker stops with its name server; both start again at the same ports."""
     from tests.interop.ports import free_port
 
     ports = (free_port(), free_port())

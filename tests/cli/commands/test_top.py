@@ -1,4 +1,4 @@
-"""`mq top`: what two looks tell, at a terminal and in a pipe."""
+"""`mq top`: rates from two samples, at a terminal and in a pipe."""
 
 import json
 import os
@@ -152,7 +152,7 @@ def test_a_lag_has_a_direction(place: int, direction: str, growth: float) -> Non
 
 
 def test_consuming_is_measured_over_ten_seconds() -> None:
-    """Consumers report every five seconds: between two looks it would be nothing, or too much."""
+    """Consumers report every five seconds: a rate between two samples would be zero or too high."""
     places = (0, 0, 0, 50, 50, 50, 100, 100)
     looks = [
         ClusterSample(2.0 * n, {}, groups={"G": group(2.0 * n, 100, place)})
@@ -227,10 +227,10 @@ def test_bad_options_say_what_is_wrong(cluster: Mq) -> None:
 
 @contextmanager
 def slow_once(target: str, *, seconds: float) -> Iterator[str]:
-    """A port that leads to `target`, and lets nothing through before so many seconds."""
+    """A port that forwards to `target`, after a delay of this many seconds."""
     host, _, port = target.rpartition(":")
     with socket.create_server(("127.0.0.1", 0)) as server, selectors.DefaultSelector() as selector:
-        server.settimeout(60)  # a command that never comes must not hold up who says so
+        server.settimeout(60)  # a missing command must not block the writer
 
         def relay() -> None:
             time.sleep(seconds)
@@ -323,7 +323,7 @@ def test_keys_that_come_in_one_piece_all_count(keys: bytes, cluster: Mq) -> None
         os.write(terminal, b"/x")
         read_until(terminal, b"filter: x")
         os.write(terminal, keys)
-        if not keys.endswith(b"q"):  # an arrow or function key, which means nothing
+        if not keys.endswith(b"q"):  # an arrow or function key, which has no effect
             read_until(terminal, b"with 'x'")
             os.write(terminal, b"q")
 
@@ -340,7 +340,7 @@ def test_a_page_of_keys_is_shown_until_any_key_closes_it(asking: bytes, cluster:
             page = read_until(terminal, b"Any key closes this page.")
             assert b"broker-a" not in page.partition(b"Keys of mq top")[2], closing
             os.write(terminal, closing)
-            # It does nothing else: the view goes on, neither paused nor with another page.
+            # It does nothing else: the view continues, neither paused nor with another page.
             assert b"paused" not in read_until(terminal, b"q quit"), closing
         os.write(terminal, b"q")
 
@@ -354,7 +354,7 @@ def test_a_terminal_of_a_few_lines_shows_what_fits(lines: int, cluster: Mq) -> N
     seen: list[bytes] = []
 
     def act(process: subprocess.Popen[bytes], terminal: int) -> None:
-        for _ in range(2):  # it draws again after the next look
+        for _ in range(2):  # it draws again after the next sample
             seen.append(read_until(terminal, b"\x1b[H"))
         os.write(terminal, b"q")
 
@@ -393,7 +393,7 @@ def test_the_terminal_is_as_it_was_however_it_ends(
 def shell_at_terminal(
     shell: str, script: str, variables: Mapping[str, str]
 ) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """A shell that runs a script at a terminal of its own, and our end of that, to be closed."""
+    """A shell that runs a script at a terminal of its own, and the master end of the terminal."""
     ours, its = pty.openpty()
     with subprocess.Popen(
         [shell, "-c", script],
@@ -411,7 +411,7 @@ def shell_at_terminal(
 
 
 def test_it_ends_when_its_terminal_goes_and_nothing_tells_it(cluster: Mq) -> None:
-    # As under nohup: SIGHUP is ignored. Nothing is drawn of its own accord for a minute.
+    # As under nohup: SIGHUP is ignored. Nothing is drawn without input for a minute.
     command = [sys.executable, "-m", "mq", "top", "--interval", "60"]
     ignoring = f"trap '' HUP; exec {shlex.join(command)}"
     with shell_at_terminal("sh", ignoring, cluster.variables) as (shell, ours):

@@ -34,7 +34,7 @@ def mq(broker: RunningBroker, cluster: Mq) -> Mq:
 
 
 def consume(broker: RunningBroker, group: str, expression: str, count: int) -> None:
-    """Read so many messages as a member of a group, and leave it."""
+    """Consume this number of messages as a member of a group, and leave it."""
 
     async def work() -> None:
         done = asyncio.Event()
@@ -53,7 +53,7 @@ def consume(broker: RunningBroker, group: str, expression: str, count: int) -> N
 
 
 def give_back(broker: RunningBroker, group: str, level: int, most: int = 16) -> None:
-    """Send the first message of the topic back as a member of a group does that fails."""
+    """Send the first message of the topic back like a failing member of a group."""
 
     async def work() -> None:
         async with Session(broker.name_server) as session:
@@ -73,7 +73,7 @@ def events(done: Finished) -> Iterator[tuple[str, str | None, str]]:
 
 
 def wait_for(mq: Mq, message_id: str, event: str) -> list[tuple[str, str | None, str]]:
-    """A broker indexes a message just after it has stored it."""
+    """A broker indexes a message shortly after storing it."""
     end = time.monotonic() + 60
     while True:
         found = list(events(mq("trace", message_id, "-o", "json")))
@@ -302,13 +302,13 @@ def test_each_topic_that_an_id_is_in_is_told_of(
         for row in done.json["data"]
         if row["time"] is None
     ]
-    assert verdicts == [  # the oldest first, though its name comes behind
+    assert verdicts == [  # the oldest first, although its name sorts later
         (TOPIC, "consumed", "billing", TOPIC),
         ("Archive", "no group", None, "Archive"),
     ]
     only = mq("trace", sent.message_id, "-t", "Archive", "-o", "json").json["data"]
     assert {row["topic"] for row in only} == {"Archive"}
-    # Java's command is asked about one topic, and tells of that.
+    # Java's command takes one topic, and prints its events.
     assert (
         "Topic:               Archive"
         in mq("queryMsgByUniqueKey", "-t", "Archive", "-i", sent.message_id).out
@@ -316,7 +316,7 @@ def test_each_topic_that_an_id_is_in_is_told_of(
 
 
 def wait_for_places(mq: Mq, message_id: str, count: int) -> list[tuple[str, str]]:
-    """Topics and events, once the message is stored in so many places: brokers index it later."""
+    """Return topics and events, once this number of copies is stored: brokers index them later."""
     end = time.monotonic() + 60
     while True:
         rows = mq("trace", message_id, "-o", "json").json["data"]

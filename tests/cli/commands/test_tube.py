@@ -1,4 +1,4 @@
-"""Commands of TubeMQ, beside a real master and broker."""
+"""Commands of TubeMQ, with a real master and broker."""
 
 import asyncio
 import errno
@@ -126,7 +126,7 @@ def test_messages_are_sent_consumed_and_confirmed(mq: Mq, pair: Any, tmp_path: P
 
 
 class Breaking(io.StringIO):
-    """Standard input of which no more can be read behind what it has."""
+    """Standard input that fails after its data."""
 
     def read(self, size: int | None = -1) -> str:
         if text := super().read(size):
@@ -270,7 +270,7 @@ def test_the_bench_measures_senders_and_a_reader(mq: Mq, pair: Any) -> None:
 
 @pytest.fixture
 def usual_signals() -> Iterator[None]:
-    """What a process has at its start: one that runs tests may ignore Ctrl-C."""
+    """Set the signal state of a new process: a test run may ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""What tests of exports, imports and copies of messages share."""
+"""Shared by tests of exports, imports and copies of messages."""
 
 import json
 import shlex
@@ -38,7 +38,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 
 
 def some_read(pair: Standalone) -> Callable[[], bool]:
-    """True once a reader of two queues has done with a batch.
+    """Return a condition: a reader of two queues has finished a batch.
 
     It pulls two of 32 messages from each queue before that, and not a third one.
     """
@@ -56,7 +56,7 @@ def interrupted(begun: Callable[[], bool], *arguments: str) -> subprocess.Comple
 
 
 def how_it_goes_on(cut: subprocess.CompletedProcess[str]) -> list[str]:
-    """The command that a cut one says goes on, behind `mq`."""
+    """Return the arguments of `mq` in the hint of an interrupted command."""
     _, hint = cut.stderr.splitlines()
     assert hint.startswith("hint: continue with: mq ")
     return shlex.split(hint.removeprefix("hint: continue with: mq "))

@@ -19,7 +19,7 @@ TOKEN = "ASDFGHJKL"
 
 @contextmanager
 def running(topics: Mapping[str, int] | None = None) -> Iterator[Any]:
-    """A master and a broker in a thread of their own, with topics of so many partitions."""
+    """A master and a broker in a thread of their own, with topics of this number of partitions."""
     tube = pytest.importorskip("mq.daemons.tube.standalone")
     loop = asyncio.new_event_loop()
     ready, stop = threading.Event(), asyncio.Event()

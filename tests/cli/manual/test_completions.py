@@ -26,7 +26,7 @@ _mq
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
-# What readline replaces is what follows the last : or =, so that is what bash is given.
+# Readline replaces the part after the last : or =, so bash gets that.
 CASES = [
     ("mq topicRou", ["topicRoute"]),
     ("mq TOPICROU", ["topicRoute"]),
@@ -65,7 +65,7 @@ CASES = [
     ("mq topic route --li", ["--list"]),
     ("mq topic route -t TBW", ["TBW102"]),
     ("mq bench end-to-end --war", ["--warm"]),
-    # a word that is a command and begins others
+    # a word that is a command and the start of others
     ("mq broker --printC", ["--printConfigItem"]),
     ("mq broker --set x --printC", ["--printConfigItem"]),
     ("mq broker dra", ["drain"]),
@@ -165,13 +165,13 @@ def test_fish_completes(cluster: Mq, tmp_path: Path) -> None:
     path.write_text(fish.script())
     for line, expected in CASES:
         if line in ("mq TOPICROU", "mq topic-rou"):
-            continue  # fish offers the names as they are written, and finds them in any case
+            continue  # fish offers the names in their spelling, and finds them in any case
         script = f"source {path}; complete -C '{line}'"
         found = ran([shell("fish"), "--no-config", "-c", script], variables).splitlines()
         assert sorted(row.split("\t")[0] for row in found) == sorted(expected), line
 
 
-# zsh completes only where somebody types: in a terminal of its own, one line after the other.
+# zsh completes only at a terminal: here a terminal of its own, one line after the other.
 ZSH = """
 zmodload zsh/zpty
 zpty z zsh -f -i
@@ -219,7 +219,7 @@ IN_ZSH = [
 def completed_in_zsh(
     standalone: Standalone, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """Each line, and what became of it. Its start takes zsh a second."""
+    """Return each line and its completion. zsh takes a second to start."""
     folder = tmp_path_factory.mktemp("zsh")
     cluster = Mq(folder / "config", {"NAMESRV_ADDR": standalone.name_server_address})
     (folder / "_mq").write_text(zsh.script())

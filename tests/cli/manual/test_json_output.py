@@ -1,4 +1,4 @@
-"""docs/json-output.md has every command, and every command says what it gives."""
+"""docs/json-output.md has every command, and every command declares its output."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `mq manual` writes is what is committed."""
+"""The output of `mq manual` is committed."""
 
 from importlib import import_module
 from inspect import isfunction

@@ -1,4 +1,4 @@
-"""The man pages say what the declarations say, and mandoc has nothing to say about them."""
+"""The man pages match the declarations, and mandoc has no warnings."""
 
 import os
 import re
@@ -32,8 +32,8 @@ def test_mandoc_has_nothing_to_say(texts: dict[str, str], tmp_path: Path) -> Non
             pytest.fail("mandoc is not installed; .ci/run installs it")
         pytest.skip("mandoc is not installed")
     for name, text in texts.items():
-        # It looks through the system's pages for each that is referred to, for milliseconds, and
-        # all refer to all: it has the whole list once.
+        # It searches the system's pages for each reference, which takes milliseconds, and all pages
+        # have references to all: so it gets the whole list once.
         head, others = see_also(text)
         shown = others if name == "mq.1" else others[:1]
         (tmp_path / name).write_text(head + " ,\n".join(shown) + "\n")
@@ -41,12 +41,12 @@ def test_mandoc_has_nothing_to_say(texts: dict[str, str], tmp_path: Path) -> Non
         [mandoc, "-T", "lint", *texts], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     said = ended.stdout.splitlines() + ended.stderr.splitlines()
-    # It looks for the other pages where pages are installed; the next tests look here.
+    # It searches for the other pages in the installed directories; the next tests check them here.
     assert [line for line in said if "referenced manual not found: Xr mq" not in line] == []
 
 
 def see_also(text: str) -> tuple[str, list[str]]:
-    """A page up to its last section, and the pages that it names there."""
+    """Return a page up to its last section, and the pages that it names there."""
     head, title, others = text.partition(".Sh SEE ALSO\n")
     return head + title, others.removesuffix("\n").split(" ,\n")
 
@@ -127,14 +127,14 @@ def test_every_variable_that_commands_read_is_documented(texts: dict[str, str]) 
     }
     documented = set(re.findall(r"^\.It Ev (\S+)$", "".join(texts.values()), re.MULTILINE))
     assert {"MQ_DEBUG", "MQ_ACL_FILE", "NAMESRV_ADDR"} <= read
-    # Those of the system stand in the text of the variables that come before them.
+    # Those of the system are in the text of the previous variables.
     assert read - documented == {"HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"}
 
 
 def test_every_sign_of_a_message_format_is_documented() -> None:
     signs = {sign.removeprefix("%")[:1] for sign in MEANINGS if sign.startswith("%")}
     assert signs == {*_LETTERS, "b", "s", "P", "%"}
-    assert not re.search("[a-z][A-Z]", " ".join(MEANINGS.values()))  # no name of a class
+    assert not re.search("[a-z][A-Z]", " ".join(MEANINGS.values()))  # not the name of a class
 
 
 @pytest.mark.parametrize(

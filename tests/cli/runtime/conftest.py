@@ -1,4 +1,4 @@
-"""What tests of signals share."""
+"""Fixtures for tests of signals."""
 
 import signal
 from collections.abc import Iterator

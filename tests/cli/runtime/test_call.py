@@ -1,4 +1,4 @@
-"""Where a command learns which cluster to ask, and how it fails when nobody answers."""
+"""The selection of the cluster, and the failure if no server answers."""
 
 import socket
 import threading
@@ -56,7 +56,7 @@ def test_what_is_no_address_is_refused(address: str, mq: Mq) -> None:
 
 @pytest.fixture
 def address_server() -> Iterator[tuple[str, dict[str, str]]]:
-    """A URL, and what it answers, to be changed by a test."""
+    """A URL with an answer that a test can change."""
     answer = {"text": ""}
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,7 +95,7 @@ def test_the_name_servers_may_be_listed_by_an_address_server(
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A port that takes connections and says nothing."""
+    """A port that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""What destroys asks first, if somebody is there."""
+"""Destructive commands ask for confirmation at a terminal."""
 
 from string import Formatter
 

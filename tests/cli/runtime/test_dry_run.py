@@ -1,4 +1,4 @@
-"""`--dry-run`: what would change a cluster is shown, and not sent."""
+"""`--dry-run`: changes of a cluster are shown, and not sent."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The first screens that somebody sees who asks for help."""
+"""The first screens of the help."""
 
 from typing import Annotated
 
@@ -92,7 +92,7 @@ def test_help_is_readable_in_eighty_columns(group: str, name: str) -> None:
     declared = load(group, name)
     for text in (command_text(declared), command_text(declared, everything=True)):
         for line in text.splitlines():
-            # An example is there to be copied whole; nothing else is wider than a terminal.
+            # An example can be copied as a whole; nothing else is wider than a terminal.
             assert len(line) <= 80 or line.startswith("  mq "), line
         assert ".." not in text.replace("...", "")
         for wrong in (

@@ -1,5 +1,6 @@
-"""Signals at moments that nobody meets twice: amid an import, at the very end of a command, while a
-terminal is being changed, and with commands in other threads."""
+"""Signals at rare moments: within an import, at the very end of a command, while a terminal is
+being changed, and with commands in other threads.
+"""
 
 import asyncio
 import functools
@@ -33,7 +34,7 @@ def send() -> None:
 
 @functools.cache
 def beginnings(code: CodeType) -> dict[int, int]:
-    """Where in the code each line begins."""
+    """Return where each line begins in the code."""
     found: dict[int, int] = {}
     for begin, _, line in code.co_lines():
         if line is not None:

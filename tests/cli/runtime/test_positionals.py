@@ -1,4 +1,4 @@
-"""What words without a flag give, and how a wrong form is answered."""
+"""Arguments without a flag, and the answers to a wrong usage."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Commands that go on until Ctrl-C."""
+"""Commands that run until Ctrl-C."""
 
 import fcntl
 import signal
@@ -10,7 +10,7 @@ import time
 
 from tests.processes import is_readable
 
-# Each round interrupts a command that gives results as fast as it can, at another moment.
+# Each round interrupts a command with fast output at another moment.
 INTERRUPTED = """
 import asyncio, io, os, random, signal, threading, time
 from mq.cli.runtime.call import Call

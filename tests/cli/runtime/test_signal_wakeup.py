@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("usual_ctrl_c")
 
 
 def notice() -> None:
-    """Have the process told of Ctrl-C in this thread, which handles none."""
+    """Deliver Ctrl-C to this thread, which handles none."""
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
 
@@ -51,7 +51,7 @@ def in_a_thread(act: Callable[[], None]) -> Iterator[None]:
 
 
 class Watched(io.StringIO):
-    """A log in which somebody waits for a word."""
+    """A log whose reader waits for a word."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from tests.cli.terminal import at_terminal
 
 
 class Watched(io.StringIO):
-    """A stdout at which somebody presses Ctrl-C after so many flushes."""
+    """A stdout with a Ctrl-C after this number of flushes."""
 
     def __init__(self, rounds: int) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def test_an_empty_round_is_shown_too(mq: Mq) -> None:
 
 
 class Impatient(io.StringIO):
-    """A stderr at which somebody presses Ctrl-C at the second failure."""
+    """A stderr with a Ctrl-C at the second failure."""
 
     failures = 0
 

@@ -1,4 +1,4 @@
-"""What is made in pieces is what would be made of the whole."""
+"""Output in pieces equals the output of the whole."""
 
 import json
 from typing import Any
