@@ -48,7 +48,7 @@ def test_an_account_is_added_shown_and_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--role", "king", "-p", PASSWORD), "no role"),
+        (("--role", "king", "-p", PASSWORD), "is not a role"),
         (("-p", PASSWORD), "--role is required"),
         (("--role", "reader", "-p", "short"), "12 to 256"),
         (("--role", "reader"), "no terminal to ask"),

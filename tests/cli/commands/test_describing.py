@@ -113,7 +113,7 @@ def test_a_group_without_members_has_a_page_and_one_that_there_is_not_has_none(
         assert line in idle.out
     nobody = cluster("group", "describe", "describe-nobody")
     assert (nobody.status, nobody.out) == (66, "")
-    assert nobody.err.startswith("mq group describe: no consumer group describe-nobody\n")
+    assert nobody.err.startswith("mq group describe: there is no consumer group describe-nobody\n")
 
 
 @pytest.mark.parametrize("format", ["plain", "table", "markdown", "csv", "yaml"])

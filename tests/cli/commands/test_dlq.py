@@ -152,7 +152,7 @@ def test_two_do_not_resend_at_the_same_time(cluster: Mq, standalone: Standalone)
         run(admin.lock_queues(address, TOOLS_CONSUMER_GROUP, "somebody", [queue]))
         refused = cluster("dlq", "resend", "-g", "dlq-locked", "--all")
         assert refused.status == 75
-        assert "somebody else is resending the dead letters of dlq-locked" in refused.err
+        assert "another client is resending the dead letters of dlq-locked" in refused.err
         run(admin.unlock_queues(address, TOOLS_CONSUMER_GROUP, "somebody", [queue]))
     assert cluster("dlq", "resend", "-g", "dlq-locked", "--all").status == 0
 

@@ -322,7 +322,7 @@ def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_
         (("export", "-", "-t", "Fit", "--resume"), 64, "--resume needs a file"),
         (("export", "-", "-t", "Fit", "--rate", "0"), 64, "--rate 0: "),
         (("export", "-", "-t", "Fit", "--limit", "0"), 64, "--limit 0: "),
-        (("export", "-", "-t", "Fit", "--tag", "a", "--sql", "b > 1"), 64, "cannot be combined"),
+        (("export", "-", "-t", "Fit", "--tag", "a", "--sql", "b > 1"), 64, "cannot go together"),
         (("export", "-", "-t", "Fit", "--sql", "a >"), 64, "--sql: "),
         (("export", "-", "-t", "Fit", "--begin", "soon"), 64, "--begin: 'soon' is not a time"),
         (("export", "-", "-t", "Fit", "--begin", "2", "--end", "1"), 64, "--begin is not before"),

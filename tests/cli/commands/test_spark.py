@@ -104,7 +104,7 @@ def test_no_job_s_option_hides_one_of_the_command(name: str) -> None:
         ("count --topik A", "no such option: --topik", "did you mean --topic"),
         ("count", "either --topic or --topic-pattern", "see: mq spark explain count"),
         ("count --topic A --begin noon", "--begin: 'noon' is not a time", "such as 15m"),
-        ("count --topic A --begin 999999999w", "is is not in the years 1 to 9999", "such as 15m"),
+        ("count --topic A --begin 999999999w", "is not in the years 1 to 9999", "such as 15m"),
         ("count --topic A --master mesos://x", "--master mesos://x", "spark://HOST:7077"),
         ("count --topic A --conf x=1", "--conf 'x=1'", "spark.sql.shuffle.partitions=8"),
         ("count --topic A --deploy-mode cluster", "needs a cluster", "--master yarn"),
@@ -114,8 +114,8 @@ def test_no_job_s_option_hides_one_of_the_command(name: str) -> None:
             "leave out --deploy-mode",
         ),
         ("count --topic A --environment e.tar.gz", "--environment is for executors", "--python"),
-        ("count --topic A --report x.html", "job count makes no page", "-o markdown"),
-        ("count --topic A --columns nosuch", "no column 'nosuch'", "its columns are"),
+        ("count --topic A --report x.html", "job count has no report", "-o markdown"),
+        ("count --topic A --columns nosuch", "no column 'nosuch'", "columns: "),
     ],
 )
 def test_a_mistake_is_told_before_spark_starts(
@@ -326,9 +326,9 @@ def test_a_spark_that_ends_early_is_told(mq: Mq, tmp_path: Path, at: dict[str, s
 @pytest.mark.parametrize(
     ("variables", "status", "message"),
     [
-        ({"JAVA_HOME": "NONE"}, 78, "but there is no bin/java in it"),
+        ({"JAVA_HOME": "NONE"}, 78, "which has no bin/java"),
         ({"PATH": "NONE"}, 69, "no Java found; Spark needs release 17 or later"),
-        ({"JAVA_HOME": "OLD"}, 78, "is Java 8, and Spark needs release 17 or later"),
+        ({"JAVA_HOME": "OLD"}, 78, "is Java 8; Spark needs release 17 or later"),
     ],
 )
 def test_a_missing_or_old_java_is_told_in_one_line(

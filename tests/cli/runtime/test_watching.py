@@ -112,7 +112,7 @@ def test_a_terminal_is_drawn_anew_on_a_screen_of_its_own_and_keeps_the_last_roun
     assert finished.out.count(enter) == finished.out.count(leave) == 1
     screen, _, after = finished.out.partition(leave)
     assert "every 0.1 s: mq topicList" in screen
-    assert "lines more" in screen  # ten lines are not enough
+    assert "more lines" in screen  # ten lines are not enough
     assert "TBW102" in after
 
 
