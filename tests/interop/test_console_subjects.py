@@ -145,7 +145,7 @@ def test_accounts_of_4_9_are_shown_made_and_deleted(tmp_path: Path) -> None:
                 "topic_perms": "Orders=PUB|SUB",
             }
             made = await browser.change("/new/account", fields)
-            assert states(made) == ["done"]
+            assert states(made) == ["done"], made.tables()
             assert "_secret" not in made.text
             data = await until(browser, "/accounts", lambda found: len(found["accounts"]) == 2)
             alice = next(row for row in data["accounts"] if row["name"] == "alice-key")

@@ -126,6 +126,12 @@ def test_transactions_go_on_with_the_other_broker(tmp_path: Path, order: tuple[s
         asyncio.run(second_turn(process.address, halves))
 
 
+def visible(final: StoredMessage) -> dict[str, str]:
+    """The properties without those of the half, which 4.9 keeps, and the id that 5.5 adds."""
+    other = {"REAL_TOPIC", "REAL_QID", "__transactionId__"}
+    return {name: value for name, value in final.properties.items() if name not in other}
+
+
 @pytest.mark.parametrize("order", [("4.9.7", "ours")])
 def test_both_brokers_store_a_transaction_alike(tmp_path: Path, order: tuple[str, ...]) -> None:
     async def turn(address: str) -> tuple[StoredMessage, StoredMessage]:
@@ -149,7 +155,7 @@ def test_both_brokers_store_a_transaction_alike(tmp_path: Path, order: tuple[str
     for stored, final in turns:
         assert (stored.topic, stored.queue_id, final.topic) == (HALF, 0, TOPIC)
         assert stored.properties == turns[0][0].properties
-        assert final.properties == turns[0][1].properties
+        assert visible(final) == visible(turns[0][1])
         for one, other in ((stored, turns[0][0]), (final, turns[0][1])):
             assert (one.flag, one.sys_flag, one.body) == (other.flag, other.sys_flag, other.body)
             assert one.reconsume_times == other.reconsume_times
