@@ -127,7 +127,7 @@ def test_a_deletion_reports_that_ordered_messages_in_flight_cannot_be_saved_and_
             patch.setattr(order, "write_atomically", full)
             reply = await peer.ask(code, DELETIONS[code])
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        assert reply.remark is not None and "is gone" in reply.remark
+        assert reply.remark is not None and "is deleted" in reply.remark
         assert reply.remark.endswith(
             "delete it once more, for they cannot be saved: No space left on device"
         )

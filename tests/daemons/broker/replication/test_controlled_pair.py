@@ -480,7 +480,7 @@ def test_a_queue_with_unconfirmed_messages_does_not_count_as_deleted_by_the_mast
 
 def test_role_and_settings_must_agree(tmp_path: Path) -> None:
     async def main() -> None:
-        with pytest.raises(ConfigError, match="controllers have this broker be master"):
+        with pytest.raises(ConfigError, match="controllers have made this broker a master"):
             async with set_master(
                 tmp_path, ScriptedControllers(), brokerRole="SLAVE", brokerId="2"
             ):
