@@ -64,7 +64,7 @@ def test_a_batch_whose_decision_is_damaged_is_not_committed_again(
         prepared = prepare(options, ["a"])
         patient = replace(options, timeout_ms=2000)  # it is looked whether it is deleted by then
         with Transactions(patient) as transactions:
-            with pytest.raises(CommitFailed, match=r"from offset \d on a record is damaged"):
+            with pytest.raises(CommitFailed, match=r"a record from offset \d on is damaged"):
                 transactions.commit_once(query, 0, prepared)
         assert bodies_of(broker, "T") == ["a"]
 

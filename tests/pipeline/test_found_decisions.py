@@ -153,7 +153,7 @@ def test_a_record_that_is_passed_over_may_be_the_decision(missing: str) -> None:
         code = ResponseCode.SUCCESS if records else ResponseCode.PULL_RETRY_IMMEDIATELY
         return request.reply(code, offsets(2, 2, 0), b"".join(records))
 
-    with pytest.raises(CommitFailed, match=r"from offset \d on a record is damaged"):
+    with pytest.raises(CommitFailed, match=r"a record from offset \d on is damaged"):
         found_at(query, pull, pull)
 
 
@@ -210,5 +210,5 @@ def test_a_damaged_decision_is_not_taken_for_none() -> None:
         damaged = encode_record(message).replace(b"token", b"taken")
         return request.reply(0, offsets(2, 2, 0), damaged)
 
-    with pytest.raises(CommitFailed, match=r"from offset 0 on a record is damaged"):
+    with pytest.raises(CommitFailed, match=r"a record from offset 0 on is damaged"):
         found_at(query, pull, pull)

@@ -93,8 +93,8 @@ def _config(values: Values) -> PlainAccessConfig:
         white_remote_address=values["white_remote_address"],
         default_topic_perm=values["default_topic_perm"],
         default_group_perm=values["default_group_perm"],
-        topic_perms=",".join(values["topic_perms"] or ()),
-        group_perms=",".join(values["group_perms"] or ()),
+        topic_perms=",".join(values["topic_perms"] or ()) or None,
+        group_perms=",".join(values["group_perms"] or ()) or None,
     )
 
 

@@ -15,7 +15,7 @@ from tests.daemons.broker.harness import create_topic
 from tests.daemons.peer import Peer
 
 TEXT = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text(encoding="utf-8")
-SECTION = TEXT.split("\n## What a pull is answered\n")[1].split("\n## ")[0]
+SECTION = TEXT.split("\n## Answers to a pull\n")[1].split("\n## ")[0]
 LOG_FILE, MESSAGES = 4096, 10  # of 1500 bytes: two in each log file
 BEGIN, END = 2, MESSAGES  # the first log file is taken away
 # These need a file that vanishes while it is read.
@@ -66,8 +66,8 @@ async def answers(folder: Path) -> dict[str, tuple[int, int]]:
             store.log.remove_first()
             store.queue("Orders", 0).set_minimum(store.log.minimum)
             return {
-                "in the queue; messages that fit": await pull(peer, "Orders", END - 2),
-                "in the queue; none of those looked at fits the filter": await pull(
+                "in the queue; messages match": await pull(peer, "Orders", END - 2),
+                "in the queue; no scanned entry matches the filter": await pull(
                     peer, "Orders", BEGIN, "open"
                 ),
                 "= end": await pull(peer, "Orders", END),
@@ -86,8 +86,8 @@ def test_a_broker_answers_pulls_as_the_table_says(tmp_path: Path) -> None:
         where: code for where, code in codes.items() if where not in NOT_ASKED
     }
     assert {where: following for where, (_, following) in got.items()} == {
-        "in the queue; messages that fit": END,
-        "in the queue; none of those looked at fits the filter": END,
+        "in the queue; messages match": END,
+        "in the queue; no scanned entry matches the filter": END,
         "= end": END,
         "0, and the queue never had a message": 0,
         "other than 0, and the queue never had a message": 0,

@@ -35,8 +35,8 @@ def test_a_deletion_whose_ends_are_refused_fails_and_the_ends_are_retried(
         refused = await peer.ask(CODE, DELETIONS[CODE])
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert refused.remark is not None and refused.remark.endswith(
-            f"delete it once more, for they cannot be saved: check points of group {GROUP} end "
-            "later: the disk is full"
+            f"delete it again, because they cannot be saved: check points of group {GROUP} "
+            "end later: the disk is full"
         )
         assert (await peer.ask(CODE, DELETIONS[CODE])).code == ResponseCode.SYSTEM_ERROR
         assert len(points) == 1

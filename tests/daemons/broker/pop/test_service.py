@@ -129,7 +129,7 @@ def test_a_deletion_reports_that_ordered_messages_in_flight_cannot_be_saved_and_
         assert reply.code == ResponseCode.SYSTEM_ERROR
         assert reply.remark is not None and "is deleted" in reply.remark
         assert reply.remark.endswith(
-            "delete it once more, for they cannot be saved: No space left on device"
+            "delete it again, because they cannot be saved: No space left on device"
         )
         assert broker.stores.offsets.query(GROUP, TOPIC, 0) == -1
         assert f"{TOPIC}@{GROUP}" not in file.read_text()
@@ -216,8 +216,8 @@ def test_its_groups_skip_no_new_message_after_a_kill(
         with stuck_queue(monkeypatch, killed):
             reply = await peer.ask(code, DELETIONS[code])
         assert reply.remark == (
-            f"topic {TOPIC} is gone, but not all of its queues can be taken off the disk; delete "
-            "it once more: Input/output error"
+            f"topic {TOPIC} is deleted, but not all of its queues can be removed from the disk; "
+            "delete it again: Input/output error"
         )
         await create_topic(peer, TOPIC, 2)
         for number in range(5):
