@@ -1,4 +1,4 @@
-"""What a test itself has had logged: daemons of other tests may run in threads of this process."""
+"""Log records of a test itself: daemons of other tests may run in threads of this process."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ import pytest
 def own_records(
     caplog: pytest.LogCaptureFixture, logger: str = "mq", level: int = logging.NOTSET
 ) -> list[logging.LogRecord]:
-    """Those of a logger and the ones below it, of this thread, of a level and above."""
+    """The records of a logger and the loggers below it, from this thread, at least at a level."""
     return [
         record
         for record in caplog.records

@@ -1,4 +1,4 @@
-"""How long an event loop is held up, whatever else the machine and the process are busy with."""
+"""How long an event loop is delayed, independent of other work of the machine and the process."""
 
 import asyncio
 import gc
@@ -9,15 +9,16 @@ from time import thread_time
 from mq.protocol.command import Command
 from tests.daemons.peer import Peer
 
-__all__ = ["settled", "thread_time", "worst_while"]  # seconds of this thread alone
+__all__ = ["settled", "thread_time", "worst_while"]  # CPU seconds of this thread
 
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """As in a daemon that has started (daemons/service.py): what lives now is not looked through.
+    """Freeze existing objects for the garbage collector, as a started daemon does
+    (daemons/service.py).
 
-    A process of the suite has objects of thousands of tests, and looking through them takes as long
-    as what is measured here.
+    The test process has objects of thousands of tests; scanning them takes as long as the times
+    measured here.
     """
     gc.collect()
     gc.freeze()
@@ -28,8 +29,9 @@ def settled() -> Iterator[None]:
 
 
 async def worst_while(asked: "asyncio.Task[Command]", other: Peer) -> float:
-    """The longest that another client waits for an answer meanwhile, in seconds of the loop's own
-    time: what other processes do does not count."""
+    """The longest time that another client waits for a reply meanwhile, in CPU seconds of the
+    loop's thread: other processes do not count.
+    """
     worst = 0.0
     while not asked.done():
         began = thread_time()

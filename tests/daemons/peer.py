@@ -12,7 +12,7 @@ from mq.protocol.frame import decode, encode
 from mq.protocol.headers.schema import Header
 from mq.protocol.versions import CURRENT_VERSION
 
-# A test that waits this long for a daemon in the same process has failed.
+# Timeout of a test that waits for a daemon in the same process.
 PATIENCE = 30.0
 
 
@@ -22,7 +22,7 @@ class Peer:
     def __init__(self, port: int) -> None:
         self._port = port
         self._opaque = 0
-        self.pushed: list[Command] = []  # requests of the daemon that came while we waited
+        self.pushed: list[Command] = []  # requests of the daemon that arrived meanwhile
 
     async def __aenter__(self) -> Self:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -33,7 +33,7 @@ class Peer:
 
     async def close(self) -> None:
         self.writer.close()
-        with contextlib.suppress(ConnectionError):  # the daemon has broken it off
+        with contextlib.suppress(ConnectionError):  # the daemon has closed it
             await self.writer.wait_closed()
 
     @property
@@ -72,7 +72,7 @@ class Peer:
         self.writer.write(encode(Command(code, fields.encode(), body, flag=ONE_WAY)))
 
     def answer(self, request: Command, code: int = 0, body: bytes = b"") -> None:
-        """Answer a request of the daemon."""
+        """Reply to a request of the daemon."""
         self.writer.write(encode(request.reply(code, body=body)))
 
     async def receive(self) -> Command:

@@ -1,4 +1,4 @@
-"""A time of day that a test sets, as an administrator or NTP does; it goes on as it should."""
+"""A time of day that a test sets, like an administrator or NTP; it continues at normal speed."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ DAY = 24 * 3600 * 1000
 
 
 class SetClock:
-    """The clock is ``ahead`` by so many ms."""
+    """The clock is `ahead` by so many ms."""
 
     def __init__(self) -> None:
         self.ahead = 0
@@ -25,13 +25,13 @@ class SetClock:
 
     @property
     def now(self) -> int:
-        """In ms."""
+        """The time in ms."""
         return self.nanoseconds() // 1_000_000
 
 
 @contextmanager
 def set_clock() -> Iterator[SetClock]:
-    """Have the daemons of this process see a clock that can be set; it is right in the end."""
+    """Give the daemons of this process a clock that can be set; it is correct again at the end."""
     one = SetClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "time_ns", one.nanoseconds)

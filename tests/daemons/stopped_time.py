@@ -1,6 +1,6 @@
-"""Clocks that a test stops: for a daemon no time passes, however long a busy machine takes.
+"""Clocks that a test stops: no time passes for a daemon, however slow the machine is.
 
-What waits by a timer of the loop waits really; when it looks at such a clock, it is as early as
+Timers of the event loop still run in real time; after one, such a clock shows the same time as
 before.
 """
 
@@ -14,14 +14,14 @@ from mq.client.machine import clock
 
 
 class StoppedClock:
-    """What a daemon of this process sees; it moves only when a test says so."""
+    """The clock of the daemons in this process; only the test advances it."""
 
     def __init__(self, nanoseconds: int) -> None:
         self.nanoseconds = nanoseconds
 
     @property
     def now(self) -> int:
-        """In ms."""
+        """The time in ms."""
         return self.nanoseconds // 1_000_000
 
     def seconds(self) -> float:
@@ -33,11 +33,11 @@ class StoppedClock:
 
 @contextmanager
 def stopped_time() -> Iterator[StoppedClock]:
-    """Stop the time of day. What becomes due by it (an invisible time, a delay) is not due
+    """Stop the time of day. Timeouts that depend on it (an invisible time, a delay) do not end
     meanwhile.
 
-    Afterwards it is what it really is: what became due in between is found at the next look. Who
-    moves it on ends the daemons first, for which it would go back.
+    Afterwards it is the real time again: whatever became due meanwhile is found at the next check.
+    A test that advances it stops the daemons first, because time would go back for them.
     """
     stopped = StoppedClock(time.time_ns())
     with pytest.MonkeyPatch.context() as patch:
@@ -48,8 +48,7 @@ def stopped_time() -> Iterator[StoppedClock]:
 
 @contextmanager
 def stopped_monotonic() -> Iterator[StoppedClock]:
-    """Stop the clock that says how long something took: no lease ends, nobody was silent for long,
-    until the test moves it on."""
+    """Stop the monotonic clock: no lease or timeout ends until the test advances it."""
     stopped = StoppedClock(time.monotonic_ns())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "monotonic", stopped.seconds)

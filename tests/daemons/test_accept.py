@@ -1,4 +1,4 @@
-"""Ports that begin and end: none is left open, nor a connection that comes just then."""
+"""Opening and closing ports: no port stays open, nor a connection that arrives at that moment."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ from mq.daemons.tube.rpc import RpcListener
 from mq.daemons.tube.web import WebServer
 from tests.daemons.broker.replication.pair import master
 
-Port = AbstractAsyncContextManager[int]  # that is listened on until the end of the block
+Port = AbstractAsyncContextManager[int]  # listened on until the end of the block
 
 
 @asynccontextmanager
@@ -77,7 +77,7 @@ def test_any_port_is_the_same_one_at_all_addresses(
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """What nobody closes stays open: the collector would close it some time."""
+    """Unclosed objects stay open: the garbage collector would close them at some time."""
     gc.disable()
     yield
     gc.enable()
@@ -87,10 +87,10 @@ def no_collection() -> Iterator[None]:
 @pytest.mark.parametrize(
     "port", [of_rocketmq, of_tubemq, of_administration, of_the_console, of_replication]
 )
-def test_a_connection_does_not_outlive_the_port_that_closes_as_it_comes(
+def test_a_connection_that_arrives_while_its_port_closes_is_closed(
     port: Callable[[Path], Port], turns: int, tmp_path: Path, no_collection: None
 ) -> None:
-    """``turns`` of the event loop after it has come to the kernel."""
+    """`turns` iterations of the event loop after its arrival in the kernel."""
 
     async def main() -> None:
         async with port(tmp_path) as number:
@@ -103,7 +103,7 @@ def test_a_connection_does_not_outlive_the_port_that_closes_as_it_comes(
                 try:
                     assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
                 except ConnectionResetError:
-                    pass  # the kernel had it still
+                    pass  # it was still in the kernel
 
     asyncio.run(main())
 
@@ -165,7 +165,7 @@ def test_a_start_that_is_cancelled_leaves_no_port(
             start.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await start
-            await asyncio.sleep(0)  # the port is free behind it
+            await asyncio.sleep(0)  # the port is free afterwards
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", number))
         assert turns > 3
@@ -178,7 +178,7 @@ def test_a_start_that_is_cancelled_leaves_no_port(
 def test_a_port_that_another_process_listens_on_first_is_named(
     host: str, named: str, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """Both had bound it: that fails for the second only as it begins to listen."""
+    """Both had bound it: that fails for the second only when it begins to listen."""
 
     async def main() -> None:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as first:

@@ -1,5 +1,6 @@
-"""A loop that looks for the next request: as long as it is told to, where that helps, and no more
-often than it has helped."""
+"""A loop that polls for the next request: as long as is set, where that helps, and no more often
+than it has helped.
+"""
 
 import asyncio
 import os
@@ -22,7 +23,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -30,13 +31,13 @@ class Clock:
 
 
 async def turns(count: int = 3) -> None:
-    """Of the loop."""
+    """Run so many iterations of the loop."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def miss(polling: BusyPolling, time: Clock) -> None:
-    """Look in vain until the time is over."""
+    """Poll without success until the time is over."""
     assert polling.is_polling
     await turns()
     assert polling.is_polling
@@ -46,7 +47,7 @@ async def miss(polling: BusyPolling, time: Clock) -> None:
 
 
 async def hit(polling: BusyPolling, time: Clock, seconds: float) -> None:
-    """Look in vain for so long, then find a request."""
+    """Poll without success for a time, then get a request."""
     await turns()
     time.now += seconds
     await turns()
@@ -55,7 +56,7 @@ async def hit(polling: BusyPolling, time: Clock, seconds: float) -> None:
 
 
 async def attempts(polling: BusyPolling) -> int:
-    """How many requests come until it looks behind one."""
+    """The number of requests until it polls after one."""
     count = 0
     while not polling.is_polling:
         polling.served()
@@ -63,7 +64,7 @@ async def attempts(polling: BusyPolling) -> int:
     return count
 
 
-def test_it_looks_from_a_request_on_until_none_has_come_for_so_long(
+def test_it_polls_after_a_request_until_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Clock(monkeypatch)
@@ -82,7 +83,7 @@ def test_it_looks_from_a_request_on_until_none_has_come_for_so_long(
     uvloop.run(script())
 
 
-def test_what_came_together_with_the_first_was_not_waited_for(
+def test_requests_that_arrived_with_the_first_are_not_hits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Clock(monkeypatch)
@@ -94,7 +95,7 @@ def test_what_came_together_with_the_first_was_not_waited_for(
         await attempts(polling)
         polling.served()
         await turns()
-        for _ in range(6):  # of the seven that make up for one miss
+        for _ in range(6):  # of the seven that balance one miss
             polling.served()
             await turns()
         await miss(polling, time)
@@ -103,7 +104,7 @@ def test_what_came_together_with_the_first_was_not_waited_for(
     uvloop.run(script())
 
 
-def test_in_vain_it_is_tried_ever_less_and_with_success_again(
+def test_without_success_it_polls_less_and_with_success_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Clock(monkeypatch)
@@ -126,7 +127,7 @@ def test_in_vain_it_is_tried_ever_less_and_with_success_again(
     uvloop.run(script())
 
 
-def test_where_three_of_four_requests_come_in_time_it_is_hardly_tried(
+def test_with_three_of_four_requests_in_time_it_rarely_polls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Clock(monkeypatch)
@@ -145,7 +146,7 @@ def test_where_three_of_four_requests_come_in_time_it_is_hardly_tried(
     uvloop.run(script())
 
 
-def test_an_even_stream_that_comes_late_each_time_is_soon_not_looked_for(
+def test_it_soon_stops_polling_for_a_steady_stream_that_is_always_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Clock(monkeypatch)
@@ -175,7 +176,7 @@ def test_one_late_request_among_early_ones_ends_nothing(monkeypatch: pytest.Monk
     uvloop.run(script())
 
 
-def test_what_a_request_itself_takes_is_no_time_that_was_looked_for_it(
+def test_the_execution_of_a_request_does_not_count_as_polling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Clock(monkeypatch)
@@ -194,7 +195,7 @@ def test_what_a_request_itself_takes_is_no_time_that_was_looked_for_it(
     uvloop.run(script())
 
 
-def test_told_not_to_it_stops_though_each_request_comes_in_time(
+def test_when_disabled_it_stops_though_each_request_comes_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Clock(monkeypatch)
@@ -215,7 +216,7 @@ def test_told_not_to_it_stops_though_each_request_comes_in_time(
 @pytest.mark.parametrize(
     "why", ["told not to", "one processor", "a quota of one and a half", "costly turns of the loop"]
 )
-def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+def test_it_never_polls_where_that_does_not_help(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     async def script() -> None:
         polling = BusyPolling(lambda: 0.0 if why == "told not to" else SECONDS)
         for _ in range(10_000):
@@ -232,7 +233,7 @@ def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, 
         uvloop.run(script())
 
 
-def test_a_change_of_the_setting_is_seen_soon() -> None:
+def test_a_change_of_the_setting_applies_soon() -> None:
     async def script() -> None:
         seconds = 0.0
         polling = BusyPolling(lambda: seconds)

@@ -1,4 +1,4 @@
-"""How the replies to one peer leave."""
+"""How the replies to one peer are written."""
 
 import asyncio
 from itertools import pairwise
@@ -19,7 +19,7 @@ REQUESTS = 32
 
 
 class Counted(Written):
-    """Counts the writes, too, each of which is a system call."""
+    """Counts the writes, each of which is a system call."""
 
     writes = 0
 
@@ -28,7 +28,7 @@ class Counted(Written):
         self.writes += 1
 
 
-def test_replies_that_were_waited_for_together_leave_together_and_in_order() -> None:
+def test_replies_of_one_iteration_are_written_together_and_in_order() -> None:
     async def main() -> tuple[Counted, Counted]:
         stored = asyncio.Event()
 
@@ -46,7 +46,7 @@ def test_replies_that_were_waited_for_together_leave_together_and_in_order() -> 
                 channel.data_received(encode(Command(1, opaque=opaque)))
             await asyncio.sleep(0)  # they wait
             stored.set()
-            await asyncio.sleep(0)  # they go on
+            await asyncio.sleep(0)  # they continue
             if is_closed:  # nothing that was sent is lost
                 channel.close()
             await asyncio.sleep(0)
@@ -60,7 +60,7 @@ def test_replies_that_were_waited_for_together_leave_together_and_in_order() -> 
 
 
 class Read(Written):
-    """Knows whether it is read from."""
+    """Records whether reading is paused."""
 
     is_read = True
 
@@ -71,7 +71,7 @@ class Read(Written):
         self.is_read = True
 
 
-def test_what_an_evicted_connection_goes_on_to_send_holds_up_nobody() -> None:
+def test_further_data_of_an_evicted_connection_delays_no_other() -> None:
     async def main() -> None:
         listener = Listener(Dispatcher({}), "127.0.0.1", 0)
         (evicted, its), (other, others) = connected(listener, Read()), connected(listener, Read())
@@ -84,8 +84,8 @@ def test_what_an_evicted_connection_goes_on_to_send_holds_up_nobody() -> None:
         other.data_received(begun)
         assert others.is_read and not other.waits
         other.throttle(True)
-        evicted.throttle(True)  # the listener has enough to serve
-        assert its.is_read and not others.is_read  # closed unread it would be reset
+        evicted.throttle(True)  # the backlog of the listener is full
+        assert its.is_read and not others.is_read  # closed with unread data it would be reset
 
     asyncio.run(main())
 
@@ -95,7 +95,7 @@ def test_a_connection_that_closes_has_no_turn_in_the_backlog() -> None:
         listener = Listener(Dispatcher({}), "127.0.0.1", 0)
         gone = [connected(listener, Read())[0] for _ in range(100)]
         there, transport = connected(listener, Read())
-        for channel in (*gone, there):  # as one that brings too much does with who sends much
+        for channel in (*gone, there):  # as for a connection that sends too much
             listener.backlog._pause(channel)
         for channel in gone:
             channel.connection_lost(None)
@@ -107,10 +107,8 @@ def test_a_connection_that_closes_has_no_turn_in_the_backlog() -> None:
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 7, 8, 30, 600])
 @pytest.mark.parametrize("is_stalled", [False, True])
-def test_what_comes_behind_a_frame_in_pieces_is_served_behind_it(
-    cut: int, is_stalled: bool
-) -> None:
-    """It is much, and so not joined to it."""
+def test_data_after_a_frame_in_pieces_is_served_after_it(cut: int, is_stalled: bool) -> None:
+    """The rest is large, and so not joined to the frame."""
     count = 100
     stream = b"".join(encode(Command(1, body=bytes(700), opaque=n)) for n in range(count))
     assert len(stream) > 4 * LARGE_REST
@@ -136,8 +134,8 @@ def test_what_comes_behind_a_frame_in_pieces_is_served_behind_it(
     assert [reply.opaque for reply in replies] == list(range(count))
 
 
-def test_pieces_of_a_request_are_none_that_the_next_one_is_looked_for_behind() -> None:
-    """A peer that sends a byte now and then is not to keep a loop from sleeping."""
+def test_parts_of_a_request_do_not_start_polling() -> None:
+    """A peer that sends a byte now and then must not keep a loop from sleeping."""
 
     async def main() -> None:
         listener = Listener(Dispatcher({1: lambda command, channel: command.reply()}), "", 0)

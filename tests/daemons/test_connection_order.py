@@ -1,4 +1,4 @@
-"""What one peer says in a row is worked off in that row, though some of it takes longer to read."""
+"""Requests of one peer are executed in the order sent, though some of them take longer to read."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ LEAVE = Command(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup"
 
 
 def tell(peer: SigningPeer, *requests: Command, flag: int = 0) -> None:
-    """Send them in one go, numbered from 501 on."""
+    """Send them in one write, numbered from 501 on."""
     frames = b""
     for opaque, asked in enumerate(requests, 501):
         fields, body = peer.sign(asked.fields, bytes(asked.body)), bytes(asked.body)
@@ -67,7 +67,7 @@ def tell(peer: SigningPeer, *requests: Command, flag: int = 0) -> None:
 
 
 async def answers(peer: SigningPeer, *requests: Command) -> list[Command]:
-    """What is answered to requests that were sent in one go, in the order of the answers."""
+    """The replies to requests that were sent in one write, in the order of the replies."""
     tell(peer, *requests)
     found: list[Command] = []
     while len(found) < len(requests):
@@ -83,7 +83,7 @@ def held(reply: Command) -> set[MessageQueue]:
 
 
 @with_and_without_access_control
-def test_a_queue_given_up_behind_a_large_renewal_is_free(tmp_path: Path, acl: bool) -> None:
+def test_a_queue_released_after_a_large_renewal_is_free(tmp_path: Path, acl: bool) -> None:
     async def script(broker: Broker) -> None:
         assert len(lock("a", QUEUES).body) > LARGE_BODY
         async with SigningPeer(broker, MINE) as first, SigningPeer(broker, MINE) as second:
@@ -95,7 +95,7 @@ def test_a_queue_given_up_behind_a_large_renewal_is_free(tmp_path: Path, acl: bo
     serve(tmp_path, script, acl)
 
 
-def test_a_queue_locked_behind_a_large_release_is_one_members_alone(tmp_path: Path) -> None:
+def test_a_queue_locked_after_a_large_release_has_one_holder(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with SigningPeer(broker, MINE) as first, SigningPeer(broker, MINE) as second:
             requests = lock("a", QUEUES), unlock("a", QUEUES), lock("a", ONE)
@@ -107,7 +107,7 @@ def test_a_queue_locked_behind_a_large_release_is_one_members_alone(tmp_path: Pa
     serve(tmp_path, script, acl=False)
 
 
-def test_queues_given_up_behind_a_large_renewal_are_free_though_the_connection_ends(
+def test_queues_released_after_a_large_renewal_are_free_though_the_connection_ends(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker) -> None:
@@ -126,7 +126,9 @@ def test_queues_given_up_behind_a_large_renewal_are_free_though_the_connection_e
 
 
 @with_and_without_access_control
-def test_who_leaves_a_group_behind_a_large_heartbeat_has_left(tmp_path: Path, acl: bool) -> None:
+def test_a_member_that_leaves_a_group_after_a_large_heartbeat_has_left(
+    tmp_path: Path, acl: bool
+) -> None:
     async def script(broker: Broker) -> None:
         assert len(LARGE_HEARTBEAT.body) > LARGE_BODY
         async with SigningPeer(broker, MINE) as peer:
@@ -165,7 +167,7 @@ def test_a_heartbeat_that_waits_when_its_connection_ends_makes_no_member(tmp_pat
     serve(tmp_path, script, acl=False)
 
 
-def test_after_all_is_answered_nothing_is_kept_of_the_order(tmp_path: Path) -> None:
+def test_after_all_replies_no_data_about_the_order_is_kept(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with SigningPeer(broker, MINE) as peer:
             await answers(peer, lock("a", QUEUES), unlock("a", ONE), LARGE_HEARTBEAT, LEAVE)

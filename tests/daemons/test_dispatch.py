@@ -1,4 +1,4 @@
-"""What becomes of requests that are answered later."""
+"""Requests whose replies are sent later."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""What Prometheus and StatsD get, from real daemons."""
+"""The metrics of real daemons, in Prometheus and StatsD."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ def broker_on(root: Path, **settings: str) -> Broker:
 
 
 async def scrape(port: int) -> Samples:
-    """What the port says, by name and labels."""
+    """The samples of the port, by name and labels."""
 
     def read() -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as reply:
@@ -51,13 +51,13 @@ async def scrape(port: int) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """The one sample of that name that has these labels among its own."""
+    """The only sample of that name with these labels."""
     found = [v for (n, own), v in samples.items() if n == name and labels.items() <= set(own)]
     assert len(found) == 1, (name, labels, found, sorted({n for n, _ in samples}))
     return found[0]
 
 
-def test_prometheus_reads_the_figures_of_a_broker(tmp_path: Path) -> None:
+def test_prometheus_reads_the_metrics_of_a_broker(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker_on(tmp_path, metricsPort="0") as broker, Peer(broker.port) as peer:
             await create_topic(peer, "Orders")
@@ -77,7 +77,7 @@ def test_prometheus_reads_the_figures_of_a_broker(tmp_path: Path) -> None:
                 **{"suspendTimeoutMillis": "0", "subVersion": "0", "subscription": "*"},
             }
             assert (await peer.ask(RequestCode.PULL_MESSAGE, absent)).code != 0
-            broker.stores.messages.put_times.add(1500, 1000)  # as if a disk had held up a thousand
+            broker.stores.messages.put_times.add(1500, 1000)  # as if a disk had delayed a thousand
             samples = await scrape(broker.metrics_port)
             assert value(samples, "mq_put_seconds", quantile="0.99") == 1.5
             whose = {"cluster": "DefaultCluster", "broker": "broker-a"}
@@ -118,7 +118,7 @@ def head(port: int) -> HTTPResponse:
 
 
 def lint(port: int) -> list[str]:
-    """The findings of `promtool check metrics` that apply here: its rules about types and names.
+    """The findings of `promtool check metrics` that apply: its rules about types and names.
 
     Labels such as brokerIP have the names that the dashboards of rocketmq-exporter use.
     """
@@ -135,7 +135,7 @@ def lint(port: int) -> list[str]:
     return found
 
 
-def test_prometheus_reads_the_figures_of_a_name_server(tmp_path: Path) -> None:
+def test_prometheus_reads_the_metrics_of_a_name_server(tmp_path: Path) -> None:
     async def main() -> None:
         overrides = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
         loaded = NamesrvSettings.load(None, {**overrides, "metricsPort": "0"})
@@ -149,7 +149,7 @@ def test_prometheus_reads_the_figures_of_a_name_server(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_statsd_is_told_what_there_is_and_what_counters_grew(tmp_path: Path) -> None:
+def test_statsd_gets_gauges_and_increments_of_counters(tmp_path: Path) -> None:
     async def main() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd:
             statsd.bind(("127.0.0.1", 0))
@@ -180,7 +180,7 @@ def test_statsd_is_told_what_there_is_and_what_counters_grew(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_datagrams_are_filled_but_not_over_the_size_of_a_packet() -> None:
+def test_datagrams_are_filled_up_to_the_size_of_a_packet() -> None:
     lines = [f"name{number}:1|c" for number in range(500)]
     made = list(datagrams(lines))
     assert len(made) > 1 and max(map(len, made)) <= 1400
@@ -208,7 +208,7 @@ def test_a_slow_request_is_counted_and_logged(
     assert re.search(r"request 26 of 127\.0\.0\.1:\d+ took \d+\.\d+ s", caplog.text)
 
 
-def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_one_line(tmp_path: Path) -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
@@ -229,7 +229,7 @@ def test_settings_that_cannot_work_are_refused_by_name(settings: dict[str, str])
         BrokerSettings.load(None, settings)
 
 
-def test_nothing_is_imported_for_what_is_not_wanted() -> None:
+def test_unused_exporters_are_not_imported() -> None:
     import subprocess
 
     script = (
@@ -242,11 +242,11 @@ def test_nothing_is_imported_for_what_is_not_wanted() -> None:
     assert BrokerOperationConfig().metrics_port == -1
 
 
-def test_others_are_served_while_figures_of_very_many_groups_are_put_together(
+def test_others_are_served_while_metrics_of_very_many_groups_are_collected(
     tmp_path: Path,
 ) -> None:
     async def main() -> float:
-        # It does nothing else meanwhile that takes long.
+        # Nothing else meanwhile takes long.
         async with broker_on(tmp_path, flushConsumerOffsetInterval="3600000") as broker:
             for number in range(10_000):
                 counter = broker.stats.counters.groups[f"topic-{number}", "group", 0] = (
@@ -254,7 +254,7 @@ def test_others_are_served_while_figures_of_very_many_groups_are_put_together(
                 )
                 counter.pulls = counter.messages = 1
                 broker.stores.offsets.table[f"topic-{number}@group"] = {0: 1}
-            began = thread_time()  # of the loop: others may keep the machine busy
+            began = thread_time()  # CPU time of the loop's thread, because the machine may be busy
             assert len(list(broker.metrics().all())) > 20
             at_once = thread_time() - began
             putting = asyncio.ensure_future(collected(broker.metrics().with_pauses))

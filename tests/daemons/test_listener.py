@@ -1,4 +1,4 @@
-"""How a port of a daemon ends."""
+"""Closing a port of a daemon."""
 
 import asyncio
 import struct
@@ -12,7 +12,7 @@ from mq.protocol.command import Command
 from mq.protocol.frame import encode
 
 
-def test_a_peer_that_does_not_read_its_replies_holds_up_no_stop(
+def test_a_peer_that_does_not_read_its_replies_delays_no_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Listener, "LAST_WORDS", 0.2)
@@ -26,7 +26,7 @@ def test_a_peer_that_does_not_read_its_replies_holds_up_no_stop(
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
         for opaque in range(30):
             writer.write(encode(Command(1, opaque=opaque)))
-        (length,) = struct.unpack(">i", await reader.readexactly(4))  # it answers
+        (length,) = struct.unpack(">i", await reader.readexactly(4))  # it replies
         assert length > 1 << 20
         async with asyncio.timeout(30):
             await listener.close()

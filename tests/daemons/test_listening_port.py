@@ -1,4 +1,4 @@
-"""How ports of RocketMQ's daemons and of TubeMQ's end, at whatever moment."""
+"""Closing ports of RocketMQ's daemons and of TubeMQ's, at any moment."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ def test_a_connection_that_is_just_being_accepted_does_not_outlive_its_port(
         accept, closes = port._accept, []
 
         def accept_last() -> asyncio.Protocol:
-            """What the event loop asks for before it makes the connection."""
+            """What the event loop calls before it creates the connection."""
             closes.append(asyncio.ensure_future(port.close()))
             return accept()
 
@@ -96,8 +96,10 @@ def test_a_connection_that_is_just_being_accepted_does_not_outlive_its_port(
 
 
 @BOTH
-def test_of_connections_that_come_at_once_no_more_are_let_in_than_may_be_open(make: Make) -> None:
-    """asyncio accepts all that wait in one turn of its loop, before the first of them is open."""
+def test_of_concurrent_connections_no_more_than_the_limit_are_accepted(make: Make) -> None:
+    """asyncio accepts all waiting connections in one iteration of its loop, before the first of
+    them is open.
+    """
 
     async def main() -> None:
         async with make(nothing, most=2) as port:
@@ -131,7 +133,7 @@ def test_a_close_that_is_cancelled_leaves_no_connection_open(make: Make) -> None
         writer.write(request(port))
         await begun.wait()
         closing = asyncio.ensure_future(port.close())
-        await asyncio.sleep(0)  # it waits for what runs
+        await asyncio.sleep(0)  # it waits for running requests
         closing.cancel()
         await asyncio.wait([closing])
         assert await is_ended(reader)
@@ -144,7 +146,7 @@ def test_a_close_that_is_cancelled_leaves_no_connection_open(make: Make) -> None
 
 
 @BOTH
-def test_several_may_close_a_port_and_one_that_is_cancelled_ends_none_of_the_others(
+def test_of_several_closes_of_a_port_a_cancelled_one_does_not_end_the_others(
     make: Make,
 ) -> None:
     async def main() -> None:
@@ -165,17 +167,17 @@ def test_several_may_close_a_port_and_one_that_is_cancelled_ends_none_of_the_oth
     asyncio.run(main())
 
 
-def test_a_peer_that_never_begins_to_encrypt_counts_and_holds_up_no_stop(
+def test_a_peer_that_never_starts_tls_counts_and_delays_no_stop(
     context: ssl.SSLContext,
 ) -> None:
-    """From Python 3.12 on a server waits a minute for handshakes that asyncio does."""
+    """From Python 3.12 on a server waits a minute for the handshakes of asyncio."""
 
     async def main() -> None:
         port = RpcListener({}, "127.0.0.1", 0, tls=context, max_connections=lambda: 1)
         await port.start()
         silent, writer = await asyncio.open_connection("127.0.0.1", port.port)
         second, other = await asyncio.open_connection("127.0.0.1", port.port)
-        assert await is_ended(second)  # there is one already
+        assert await is_ended(second)  # one is open already
         assert port.counters["refused_connections"] == 1
         await port.close()
         assert await is_ended(silent)
@@ -185,7 +187,7 @@ def test_a_peer_that_never_begins_to_encrypt_counts_and_holds_up_no_stop(
     asyncio.run(main())
 
 
-def test_what_does_not_begin_to_encrypt_is_closed_where_it_has_to(context: ssl.SSLContext) -> None:
+def test_a_peer_without_tls_is_closed_where_tls_is_required(context: ssl.SSLContext) -> None:
 
     async def main() -> None:
         async with RpcListener({}, "127.0.0.1", 0, tls=context) as port:

@@ -1,4 +1,4 @@
-"""The lines of the log: their format, how many a peer gets, and a reader that stalls."""
+"""The lines of the log: their format, the limit per peer, and a reader that stalls."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ def record(text: str, **more: object) -> logging.LogRecord:
 
 
 @pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x85", "\u2028", "\u202e", "\u2066", "\x7f"])
-def test_signs_that_a_terminal_or_a_reader_obeys_are_escaped(sign: str) -> None:
+def test_control_characters_are_escaped(sign: str) -> None:
     line = TextFormatter().format(record(f"a{sign}b"))
     assert sign not in line and "a\\" in line
     text = JsonFormatter().format(record(f"a{sign}b"))
@@ -34,7 +34,7 @@ def test_a_trace_is_indented_and_the_text_of_its_error_on_one_line() -> None:
     assert all(line.startswith("    ") for line in trace)
 
 
-def test_lines_that_a_stalled_reader_leaves_no_room_for_are_dropped_and_counted(
+def test_lines_that_a_stalled_reader_does_not_read_are_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_output, "MAX_PENDING_BYTES", 200_000)
@@ -59,7 +59,7 @@ def test_lines_that_a_stalled_reader_leaves_no_room_for_are_dropped_and_counted(
     os.close(reading)
 
 
-def test_a_peer_gets_one_line_a_second_and_the_next_one_counts_the_others() -> None:
+def test_a_peer_gets_one_line_a_second_and_the_next_line_counts_the_others() -> None:
     now = 100.0
     limit = PeerRateLimit(lambda: now)
 

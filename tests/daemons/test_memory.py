@@ -1,4 +1,4 @@
-"""What peers can make a daemon hold: bounded for each of them and in all, whatever they do."""
+"""Limits of the memory that peers can use in a daemon: for each of them and in total."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ PULL = {
     **{"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "20000"},
     **{"subscription": "*", "subVersion": "0", "expressionType": "TAG"},
 }
-HOLD = {**PULL, "sysFlag": "6"}  # and may be held
+HOLD = {**PULL, "sysFlag": "6"}  # and may be suspended
 
 Script = Callable[[Broker, Peer], Awaitable[None]]
 
@@ -63,20 +63,20 @@ def channel_of(listener: Listener, peer: Peer) -> Channel:
     return next(channel for channel in listener.channels if channel.remote == peer.address)
 
 
-def test_pulls_of_a_peer_that_does_not_read_wait_until_it_does(tmp_path: Path) -> None:
+def test_pulls_of_a_peer_that_does_not_read_wait_until_it_reads(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         for _ in range(4):
             await send(peer, "Orders", bytes(100_000))
-        requests = pulls(PULL, 3000)  # 0.8 MiB of requests for 600 MB
+        requests = pulls(PULL, 3000)  # 0.8 MiB of requests, with 600 MB of replies
         async with Peer(broker.port) as greedy:
             await greedy.ask(RequestCode.GET_BROKER_CONFIG)  # it is accepted
             channel = channel_of(broker.listener, greedy)
             writing = asyncio.ensure_future(_write(greedy, requests))
             await until(lambda: channel.stalled)
             assert (await send(peer, "Orders", b"x")) is not None  # others are served
-            # A buffer that is full, one joined reply more, and what had been read of requests.
+            # A full buffer, one more joined reply, and the requests read before.
             assert channel.memory < WRITE_BUFFER_LIMIT + 3 * MIB
-            for number in range(3000):  # none is lost, and all come in their order
+            for number in range(3000):  # none is lost, and all arrive in order
                 reply = await greedy.receive()
                 assert (reply.opaque, reply.code) == (number, ResponseCode.SUCCESS)
                 assert channel.memory < WRITE_BUFFER_LIMIT + 3 * MIB
@@ -92,7 +92,7 @@ async def _write(peer: Peer, data: bytes) -> None:
         await peer.writer.drain()
 
 
-def test_a_held_pull_counts_with_what_is_read_of_its_expression(tmp_path: Path) -> None:
+def test_a_suspended_pull_counts_with_its_parsed_expression(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         async with Peer(broker.port) as other:
             tags = "||".join(map(str, range(9000)))
@@ -114,7 +114,9 @@ def test_a_held_pull_counts_with_what_is_read_of_its_expression(tmp_path: Path) 
     with_broker(tmp_path, script)
 
 
-def test_held_pulls_of_a_peer_that_does_not_read_are_answered_when_it_does(tmp_path: Path) -> None:
+def test_suspended_pulls_of_a_peer_that_does_not_read_are_answered_when_it_reads(
+    tmp_path: Path,
+) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         async with Peer(broker.port) as greedy:
             await greedy.ask(RequestCode.GET_BROKER_CONFIG)
@@ -132,7 +134,7 @@ def test_held_pulls_of_a_peer_that_does_not_read_are_answered_when_it_does(tmp_p
     with_broker(tmp_path, script)
 
 
-def test_a_held_pull_keeps_no_more_of_its_header_than_it_needs(tmp_path: Path) -> None:
+def test_a_suspended_pull_keeps_only_needed_fields(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         peer.writer.write(pulls({**HOLD, "more": "x" * MIB}, 3))
         await until(lambda: broker.listener.memory.size() > 0)
@@ -191,7 +193,7 @@ def evictions(listener: Listener) -> Iterator[tuple[str, float]]:
 
 
 async def half_frames(listener: Listener, memory: MemoryBudget, honest: Peer, ask: int) -> None:
-    """Many connections leave a large frame half sent: they go, those that work stay."""
+    """Many connections leave a large frame incomplete: they are closed, active ones stay."""
     async with contextlib.AsyncExitStack() as stack:
         hostile = [await stack.enter_async_context(Peer(listener.port)) for _ in range(40)]
         for number, peer in enumerate(hostile):
@@ -214,7 +216,9 @@ async def half_frames(listener: Listener, memory: MemoryBudget, honest: Peer, as
         assert told > 10
 
 
-def test_half_frames_in_all_are_bounded_and_the_refusal_names_the_setting(tmp_path: Path) -> None:
+def test_the_total_of_incomplete_frames_is_limited_and_the_refusal_names_the_setting(
+    tmp_path: Path,
+) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await half_frames(
             broker.listener, broker.listener.memory, peer, RequestCode.GET_BROKER_CONFIG
@@ -234,7 +238,7 @@ def test_a_name_server_has_the_same_budget(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_who_holds_most_for_longest_goes_first() -> None:
+def test_the_connection_that_holds_most_for_longest_is_closed_first() -> None:
     async def main() -> None:
         now = 0.0
         memory = MemoryBudget(lambda: 0, lambda: 10_000, lambda: now)
@@ -249,7 +253,7 @@ def test_who_holds_most_for_longest_goes_first() -> None:
             first.keep("something", 2000)
             memory.look()
             now = 60.0
-            second.keep("something", 8500)  # too much in all
+            second.keep("something", 8500)  # too much in total
             assert memory.evicted == {CLIENTS_SETTING: 1}
             await until(lambda: listener.channels.keys() == {second})
             assert memory.size() == 8500
@@ -257,7 +261,7 @@ def test_who_holds_most_for_longest_goes_first() -> None:
     asyncio.run(main())
 
 
-def test_one_connection_may_not_hold_more_than_its_own_limit() -> None:
+def test_one_connection_cannot_hold_more_than_its_limit() -> None:
     async def main() -> None:
         memory = MemoryBudget(lambda: 10_000, lambda: 0)
         async with (
@@ -276,7 +280,7 @@ def test_one_connection_may_not_hold_more_than_its_own_limit() -> None:
     asyncio.run(main())
 
 
-def test_many_small_pieces_of_a_frame_count_as_what_they_cost() -> None:
+def test_many_small_pieces_of_a_frame_count_with_their_memory() -> None:
     async def main() -> None:
         async with (
             Listener(Dispatcher({}), "127.0.0.1", 0) as listener,

@@ -1,4 +1,4 @@
-"""What java.util.Properties makes of a text; the cases follow its documentation."""
+"""Parsing texts like java.util.Properties; the cases follow its documentation."""
 
 import pytest
 from hypothesis import given
@@ -48,7 +48,7 @@ def test_a_broken_unicode_escape_is_refused_with_its_line() -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_what_is_written_reads_back_equal(properties: dict[str, str]) -> None:
+def test_written_properties_read_back_equal(properties: dict[str, str]) -> None:
     assert read_properties(write_properties(properties)) == properties
 
 
@@ -97,7 +97,7 @@ def test_a_section_is_written_and_nothing_else_changes(
 
 
 @pytest.mark.parametrize("text", ["x=1\\", "x=1\\\n", "x=1\\\n\n", "# comment\\\n"])
-def test_a_setting_added_behind_a_line_that_goes_on_is_none_of_its_value(text: str) -> None:
+def test_a_setting_added_after_a_continued_line_is_not_part_of_its_value(text: str) -> None:
     before = read_properties(text)
     assert read_properties(rewrite_properties(text, {"k": "v"})) == {**before, "k": "v"}
     several = f"[a]\n{text.rstrip()}\n\n[b]\ny=2\n"

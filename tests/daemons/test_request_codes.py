@@ -1,4 +1,4 @@
-"""Methods say the codes of their requests, and one table comes of them."""
+"""Methods declare the codes of their requests, and one table is built from them."""
 
 import pytest
 
@@ -24,7 +24,7 @@ class Sends:
         return None
 
 
-def test_the_table_has_each_code_of_each_part_and_the_method_itself() -> None:
+def test_the_table_has_each_code_of_each_component_and_its_method() -> None:
     pulls, sends = Pulls(), Sends()
     assert handlers_of(pulls, sends) == {
         RequestCode.PULL_MESSAGE: pulls.pull,
@@ -33,6 +33,6 @@ def test_the_table_has_each_code_of_each_part_and_the_method_itself() -> None:
     }
 
 
-def test_a_code_that_two_parts_answer_is_a_mistake() -> None:
+def test_a_code_that_two_components_serve_is_an_error() -> None:
     with pytest.raises(ValueError, match=rf"twice: \[{int(RequestCode.SEND_MESSAGE)}\]"):
         handlers_of(Sends(), Sends())

@@ -1,4 +1,4 @@
-"""Daemons run in processes of their own here: signals, statuses, the service manager, the log."""
+"""Daemons in their own processes: signals, exit statuses, the service manager, the log."""
 
 import fcntl
 import json
@@ -40,7 +40,7 @@ sys.exit(run(lambda: Server(NamesrvSettings.load(None, settings))))
 
 
 class Child:
-    """A name server in a process of its own."""
+    """A name server in its own process."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -99,7 +99,7 @@ def test_a_user_signal_dumps_the_state_and_stops_nothing(tmp_path: Path) -> None
         port = child.line("boot success").rpartition(":")[2].strip()
         with socket.create_connection(("127.0.0.1", int(port))) as peer:
             peer.sendall(encode(Command(99999)))
-            assert peer.recv(4)  # the connection is there
+            assert peer.recv(4)  # the connection is open
             peer.sendall(b"\0\0\0")  # the beginning of a frame
             child.process.send_signal(signal.SIGUSR1)
             child.line("state: begin")
@@ -111,17 +111,17 @@ def test_a_user_signal_dumps_the_state_and_stops_nothing(tmp_path: Path) -> None
         assert child.status() == 0
 
 
-def test_a_task_that_fails_is_told_and_does_not_stop_the_daemon(tmp_path: Path) -> None:
+def test_a_task_that_fails_is_logged_and_does_not_stop_the_daemon(tmp_path: Path) -> None:
     with Child(tmp_path, "0", "fail") as child:
         child.line("task failing failed: RuntimeError: as the test wants it")
         child.line("Traceback")
         child.line("RuntimeError: as the test wants it")
-        child.line("task failing failed")  # it has begun again
+        child.line("task failing failed")  # it has been restarted
         child.process.terminate()
         assert child.status() == 0
 
 
-def test_a_taken_port_is_said_in_one_line_with_status_71(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_one_line_with_status_71(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Child(tmp_path, str(port)) as child:
@@ -131,7 +131,7 @@ def test_a_taken_port_is_said_in_one_line_with_status_71(tmp_path: Path) -> None
             assert "Traceback" not in text
 
 
-def test_a_bad_setting_is_said_in_one_line_with_status_78(tmp_path: Path) -> None:
+def test_a_bad_setting_is_reported_in_one_line_with_status_78(tmp_path: Path) -> None:
     with Child(tmp_path, "70000") as child:
         assert child.status() == 78
         text = "".join(child.lines)
@@ -153,7 +153,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def notes(manager: socket.socket, last: bytes) -> list[bytes]:
-    """What a daemon has told up to a note that begins with `last`."""
+    """The notifications of a daemon until one that begins with `last`."""
     told: list[bytes] = []
     while not (told and told[-1].startswith(last)):
         assert is_readable(manager, 30), told
@@ -161,7 +161,7 @@ def notes(manager: socket.socket, last: bytes) -> list[bytes]:
     return told
 
 
-def test_the_service_manager_is_told_of_readiness_life_and_stop(
+def test_the_service_manager_is_notified_of_readiness_life_and_stop(
     tmp_path: Path, manager: socket.socket
 ) -> None:
     with Child(
@@ -175,9 +175,9 @@ def test_the_service_manager_is_told_of_readiness_life_and_stop(
         assert child.status() == 0
 
 
-def test_a_pipe_that_nobody_reads_stops_neither_the_daemon_nor_its_end(tmp_path: Path) -> None:
+def test_an_unread_pipe_blocks_neither_the_daemon_nor_its_stop(tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # less than a start writes
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # less than the output of a start
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-c", NAME_SERVER, str(tmp_path), str(port)], stdout=writing

@@ -1,4 +1,4 @@
-"""The declarations of settings tell the truth about the code."""
+"""The declarations of settings match the code."""
 
 import re
 from pathlib import Path
@@ -27,12 +27,12 @@ DAEMONS = Path(__file__).parents[2] / "daemons"
 DECLARATION = re.compile(r"^    \w+: [^=\n]+ = setting\(", re.MULTILINE)
 
 
-# A setting of one daemon may have the name of another's that means nothing there.
+# A daemon may have a setting with the name of another daemon's, without effect.
 ELSEWHERE = {BrokerConfig: "namesrv", MessageStoreConfig: "namesrv", NamesrvConfig: "broker"}
 
 
 def words(section: type[Section]) -> set[str]:
-    """Those of the daemons' code for a section, without the lines that declare settings."""
+    """The words in the daemons' code for a section, without the lines that declare settings."""
     elsewhere = ELSEWHERE.get(section, "")
     paths = [path for path in sorted(DAEMONS.rglob("*.py")) if elsewhere not in path.parts]
     text = "\n".join(path.read_text() for path in paths)
@@ -56,5 +56,5 @@ def test_only_settings_with_an_effect_may_be_updated(section: type[Section]) -> 
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_setting_says_what_it_means(section: type[Section]) -> None:
+def test_every_setting_has_a_description(section: type[Section]) -> None:
     assert [s.name for s in section.settings().values() if not s.doc] == []

@@ -1,4 +1,4 @@
-"""Sizes of sockets' buffers, as the system has them; Linux keeps twice what is asked for."""
+"""Sizes of socket buffers, as the system reports them; Linux doubles the requested size."""
 
 import asyncio
 import socket

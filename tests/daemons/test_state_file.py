@@ -35,7 +35,7 @@ def test_a_failing_fsync_leaves_the_former_content(
     assert path.read_bytes() == b"1"
 
 
-def test_a_leftover_of_a_killed_write_does_not_hinder_the_next(tmp_path: Path) -> None:
+def test_the_rest_of_a_killed_write_does_not_disturb_the_next(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     write_atomically(path, b"1")
     (tmp_path / "topics.json.tmp").write_bytes(b"half")
@@ -48,7 +48,7 @@ def test_a_leftover_of_a_killed_write_does_not_hinder_the_next(tmp_path: Path) -
 def test_a_write_does_not_wait_until_the_disk_has_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one may be in the loop, for a topic that a send makes, and the other in a thread."""
+    """One may be in the event loop, for a topic created by a send, and the other in a thread."""
     begun, goes_on = threading.Event(), threading.Event()
     sync = files.fsync
 
@@ -98,7 +98,7 @@ def test_a_missing_file_is_read_from_its_bak(tmp_path: Path) -> None:
     assert read_with_backup(tmp_path / "topics.json", orjson.loads) == [7]
 
 
-def test_a_disk_that_fails_for_a_moment_does_not_bring_back_what_was_before(
+def test_a_disk_that_fails_for_a_moment_does_not_restore_an_older_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "topics.json"
@@ -131,7 +131,7 @@ def test_a_folder_in_the_place_of_the_file_starts_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
-def test_a_file_that_others_may_not_read_stays_so(
+def test_a_file_that_others_must_not_read_keeps_its_mode(
     tmp_path: Path, mode: int, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not links:

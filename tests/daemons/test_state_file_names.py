@@ -1,4 +1,4 @@
-"""Files of state behind a power cut: their names and folders are there, too."""
+"""State files after a power failure: their names and folders must survive, too."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     made.close()
 
 
-def test_the_first_file_of_a_new_folder_outlives_a_power_cut(
+def test_the_first_file_of_a_new_folder_survives_a_power_failure(
     tmp_path: Path, machine: Machine
 ) -> None:
     write_atomically(tmp_path / "a" / "store" / "config" / "topics.json", b"{}")
@@ -30,7 +30,7 @@ def test_the_first_file_of_a_new_folder_outlives_a_power_cut(
     assert (tmp_path / "b" / "store" / "config" / "topics.json").read_bytes() == b"{}"
 
 
-def test_so_it_does_where_who_made_the_folder_was_killed_at_once(
+def test_a_file_survives_though_the_creator_of_its_folder_was_killed(
     tmp_path: Path, machine: Machine
 ) -> None:
     files.make_folders(tmp_path / "a" / "config")
@@ -39,7 +39,7 @@ def test_so_it_does_where_who_made_the_folder_was_killed_at_once(
     assert (tmp_path / "b" / "config" / "topics.json").read_bytes() == b"{}"
 
 
-def test_what_was_set_aside_outlives_a_power_cut(tmp_path: Path, machine: Machine) -> None:
+def test_a_renamed_file_survives_a_power_failure(tmp_path: Path, machine: Machine) -> None:
     async def work(store: MessageStore) -> None:
         (physical,) = await put(store, "orders", 0, b"body")
         aside = Quarantine(store)

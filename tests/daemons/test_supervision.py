@@ -1,4 +1,4 @@
-"""Tasks begin again after an error; nothing else ends with them."""
+"""Tasks are restarted after an error, and no other task ends."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from mq.daemons.metrics import of_tasks
 from mq.daemons.supervision import Tasks, describe
 
 
-def test_a_task_begins_again_after_each_error_with_longer_and_longer_pauses() -> None:
+def test_a_task_is_restarted_after_each_error_with_growing_pauses() -> None:
     times: list[float] = []
 
     async def main() -> None:
@@ -65,7 +65,7 @@ def test_a_task_that_has_done_its_work_ends_and_closing_cancels_the_others() -> 
     asyncio.run(main())
 
 
-def test_a_task_goes_on_although_what_it_waited_for_was_cancelled() -> None:
+def test_a_task_continues_although_its_awaited_task_was_cancelled() -> None:
     async def main() -> None:
         again = asyncio.Event()
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Connections without sockets: what is written to a peer is kept."""
+"""Connections without sockets: data written to a peer is recorded."""
 
 from typing import TypeVar
 
@@ -7,7 +7,7 @@ from mq.daemons.listener import Listener
 
 
 class Written:
-    """A transport that keeps what is written."""
+    """A transport that records the data written."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -39,7 +39,7 @@ W = TypeVar("W", bound=Written)
 
 
 def connected(listener: Listener, transport: W) -> tuple[Channel, W]:
-    """A connection that a listener has accepted; it is to be told when that is lost."""
+    """A connection that a listener has accepted; call its connection_lost at the end."""
     channel = Channel(listener, listener.dispatcher)
-    channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
+    channel.connection_made(transport)  # type: ignore[arg-type]  # only the needed parts
     return channel, transport

@@ -50,7 +50,7 @@ def test_an_address_of_the_pattern_matches(pattern: str, address: str) -> None:
         ("10.0.0.1", "not an address"),
     ],
 )
-def test_any_other_address_does_not(pattern: str | None, address: str) -> None:
+def test_any_other_address_does_not_match(pattern: str | None, address: str) -> None:
     assert not matcher(pattern)(parts_of(address))
 
 
@@ -75,6 +75,6 @@ def test_any_other_address_does_not(pattern: str | None, address: str) -> None:
         "2001:db8::fffff-1:*",
     ],
 )
-def test_what_is_no_pattern_is_refused_by_name(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused_by_name(pattern: str) -> None:
     with pytest.raises(AclError, match="Netaddress examine"):
         matcher(pattern)

@@ -25,6 +25,6 @@ def test_an_address_is_in_a_list_or_not(text: str, host: str, inside: bool) -> N
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0.1/24", "broker-a", "10.0.0.1;*"])
-def test_what_is_no_list_is_refused_by_name(text: str) -> None:
+def test_an_invalid_list_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match="neither an address nor a network"):
         parse_networks(text)

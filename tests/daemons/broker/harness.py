@@ -1,6 +1,6 @@
-"""A broker's parts on a real listener and a real store, made as its app makes them.
+"""A broker's components with a real listener and a real store, created as by its app.
 
-There are no name servers, and nothing happens by the clock.
+There are no name servers, and no periodic task runs.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Script = Callable[["Harness", Peer], Awaitable[None]]
 
 
 class Harness:
-    """The parts by name; `port` is the listener's."""
+    """The components by name; `port` is the listener's."""
 
     def __init__(self, root: Path, overrides: Mapping[str, str]) -> None:
         path = root / "broker.conf"
@@ -76,7 +76,7 @@ class Harness:
 
 
 def serve(tmp_path: Path, script: Script, **settings: str) -> None:
-    """Run a script against the parts of a broker."""
+    """Run a script against the components of a broker."""
 
     async def main() -> None:
         async with Harness(tmp_path, settings) as broker, Peer(broker.port) as peer:

@@ -1,4 +1,4 @@
-"""A store as a kill of its broker leaves it."""
+"""A store after a kill of its broker."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.daemons.broker.store.stores import as_of_a_kill
 
 
 def copy_as_killed(root: Path, target: Path) -> None:
-    """Copy the store of a broker that runs: of a file of the log, a gigabyte, what is in it."""
+    """Copy the store of a running broker; of a log file, a gigabyte, only the written part."""
     shutil.copytree(*(root, target), copy_function=_copy, ignore=shutil.ignore_patterns("*.tmp"))
     as_of_a_kill(target)
 

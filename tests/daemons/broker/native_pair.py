@@ -1,4 +1,4 @@
-"""Two brokers that are given the same bytes, one of which takes sends natively."""
+"""Two brokers that get the same bytes, one of which serves sends natively."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ HEADER = {"code": 310, "flag": 0, "language": "JAVA", "opaque": 7, "version": 40
 
 #: Offsets of a message in the log and in its queue.
 Place = tuple[int, int]
-#: What comes, each on the connection with a number; None where its peer goes away.
+#: The input, each on the connection with a number; None if its peer disconnects.
 Pieces = Sequence[tuple[int, bytes | None]]
 
 
@@ -49,7 +49,7 @@ def framed(header: Mapping[str, object], body: bytes = b"", *, blanks: bool = Tr
     return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
 
 
-# What the fields of a send are called in the first version of its header.
+# The names of a send's fields in the first version of its header.
 WORDS = {
     letter.wire: word.wire
     for letter in SendMessageRequestHeaderV2.FIELDS
@@ -89,7 +89,7 @@ def ended(places: Sequence[Place], group: str, how: str) -> bytes:
 
 
 def places_in(replies: bytes, wanted: Callable[[int], bool] = lambda opaque: True) -> list[Place]:
-    """Where the messages are that the answers to these requests tell of."""
+    """The positions of the messages in the replies to these requests."""
     places = []
     for reply in CommandReader().receive(replies):
         if reply.code == ResponseCode.SUCCESS and "msgId" in reply.fields and wanted(reply.opaque):
@@ -99,22 +99,22 @@ def places_in(replies: bytes, wanted: Callable[[int], bool] = lambda opaque: Tru
     return places
 
 
-# The queues are known from here on, and what is sent to them may be taken natively.
+# The queues are known from here on, and sends to them may be served natively.
 TO_EACH_QUEUE = b"".join(plain(e=str(queue)) for queue in range(3)) + plain()
 
-# Files roll in the middle of what comes; a slot of the index holds several keys.
+# Files roll in the middle of the input; a slot of the index holds several keys.
 SMALL = {"mappedFileSizeCommitLog": "20000", "maxHashSlotNum": "50", "maxIndexNum": "40"}
 
 
 class OneBroker:
-    """A broker that takes bytes as they come, natively or not."""
+    """A broker that gets bytes, and uses its native path or not."""
 
     def __init__(self, root: Path, is_native: bool, settings: Mapping[str, str] = SMALL) -> None:
         self._root = root
         self._settings = settings
         self._is_native = is_native
-        self._seen = 0  # of the log
-        self.taken = 0  # calls that took something
+        self._seen = 0  # position in the log
+        self.taken = 0  # calls that served a request
 
     async def start(self) -> None:
         self._broker = await Harness(self._root, self._settings).__aenter__()
@@ -132,7 +132,7 @@ class OneBroker:
         return behind
 
     def together(self) -> list[int]:
-        """How many sends of several connections each call takes from now on."""
+        """Record how many sends of several connections each call serves from now on."""
         sends, taken = self._broker.services.sends.native, list[int]()
         take = sends._take_each
 
@@ -152,8 +152,9 @@ class OneBroker:
         await self._broker.__aexit__()
 
     async def take(self, data: list[bytes], relayed: bool = False) -> tuple[object, ...]:
-        """What is answered to what comes in so many pieces, and what has been stored of it;
-        `relayed` by a snode."""
+        """The replies to these bytes, in so many pieces, and what they have stored; `relayed` by a
+        snode.
+        """
         channel, transport = connected(self._broker.listener, Written())
         channel.dialect = Dialect.SNODE if relayed else Dialect.ORDINARY
         try:
@@ -167,8 +168,9 @@ class OneBroker:
         return (self._anywhere(transport.data), transport.closed, *self._stored())
 
     async def take_together(self, data: Pieces) -> tuple[Pieces, tuple[object, ...]]:
-        """The same of what comes in one turn of the loop, on connections with these numbers; and
-        the order in which it is served."""
+        """The same for input of one iteration of the loop, on connections with these numbers; and
+        the order in which it is served.
+        """
         made = {
             number: connected(self._broker.listener, Written())
             for number in {number for number, _ in data}
@@ -193,13 +195,13 @@ class OneBroker:
         finally:
             for number in made.keys() - lost:
                 made[number][0].connection_lost(None)
-        # One that has gone away is answered where its request was not put off until then.
+        # A disconnected peer gets a reply if its request was not deferred until then.
         kept = [made[number][1] for number in sorted(made.keys() - lost)]
         answers = [(self._anywhere(one.data), one.closed) for one in kept]
         return served + defer, (answers, *self._stored())
 
     def _anywhere(self, replies: bytes) -> bytes:
-        """Without its own folder: damage makes requests that ask for the settings, too."""
+        """Without its own folder: damage also creates requests for the settings."""
         return replies.replace(str(self._root).encode(), b"ROOT")
 
     def _stored(self) -> tuple[object, ...]:
@@ -219,7 +221,7 @@ class OneBroker:
         )
 
     def files(self) -> dict[str, bytes]:
-        """Queues and index, as they have been written."""
+        """Queues and index, as written."""
         store = self._root / "store"
         folders = (store / "consumequeue", store / "commitlog")
         found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -229,7 +231,7 @@ class OneBroker:
 
 
 class Pair:
-    """Two brokers, of which one takes sends natively, at a clock that stands."""
+    """Two brokers, one of which serves sends natively, with a stopped clock."""
 
     def __init__(self, root: Path, settings: Mapping[str, str] = SMALL) -> None:
         self.brokers = [
@@ -241,7 +243,7 @@ class Pair:
             self._runner.run(broker.start())
 
     def compare(self, data: list[bytes], relayed: bool = False) -> bytes:
-        """What both answer, which has to be the same, as has what they store."""
+        """The replies of both, which must be equal, like the data that they store."""
         run = self._runner.get_loop().run_until_complete  # Runner.run takes longer than a broker
         ours, theirs = (run(broker.take(data, relayed)) for broker in self.brokers)
         assert ours == theirs
@@ -250,8 +252,9 @@ class Pair:
         return replies
 
     def compare_together(self, data: Pieces) -> bytes:
-        """What both answer to what comes on so many connections at once, likewise. What is put off
-        is behind what comes later of others: Python gets it where it is served."""
+        """The replies of both to input on so many connections at once, likewise. Deferred sends are
+        served after later ones of other connections: Python gets them in the same order.
+        """
         run = self._runner.get_loop().run_until_complete
         order, ours = run(self.brokers[0].take_together(data))
         _, theirs = run(self.brokers[1].take_together(order))
@@ -267,14 +270,14 @@ class Pair:
 
 
 def stand_still(patch: Callable[[object, str, object], None]) -> None:
-    """Have clock and chance give the same to both brokers: `patch` sets an attribute."""
+    """Make clock and random numbers equal for both brokers: `patch` sets an attribute."""
     patch(clock, "milliseconds", lambda: NOW)
     # Of the queues for a message that names none.
     patch(random_ids, "randrange", lambda *bounds: bounds[-1] - 1)
 
 
 def counting(name: str, taken: Counter[str]) -> Callable[..., object]:
-    """A method of `NativeHalves` that counts how often it has done something."""
+    """A method of `NativeHalves` that counts its successful calls."""
     method = getattr(NativeHalves, name)
 
     def call(self: NativeHalves, *given: object) -> object:

@@ -1,4 +1,4 @@
-"""A broker with small files, and what tests of pulls ask of it."""
+"""A broker with small files, and the requests of tests of pulls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -74,7 +74,7 @@ def request(
     flag: int = 0,
     **others: str,
 ) -> Command:
-    """A pull; ``hold`` (ms) lets it wait."""
+    """A pull; `hold` (ms) lets it wait."""
     fields = {
         "consumerGroup": "g",
         "topic": TOPIC,
@@ -93,12 +93,12 @@ def request(
 
 
 def start_pull(peer: Peer, command: Command) -> None:
-    """Send a pull without waiting for its answer."""
+    """Send a pull without waiting for its reply."""
     peer.writer.write(encode(command))
 
 
 async def pull(peer: Peer, command: Command) -> Command:
-    """Send a pull and wait for its answer."""
+    """Send a pull and wait for its reply."""
     start_pull(peer, command)
     reply = await peer.receive()
     assert reply.opaque == command.opaque
@@ -115,5 +115,5 @@ def bodies(reply: Command) -> list[bytes]:
 
 
 def numbered(count: int) -> list[bytes]:
-    """So many bodies that differ."""
+    """So many different bodies."""
     return [b"m%d" % number for number in range(count)]

@@ -1,4 +1,4 @@
-"""A whole broker in this process, as its app makes it, and what tests send it and read of it."""
+"""A whole broker in this process, created by its app, and the requests of tests to it."""
 
 import time
 from pathlib import Path
@@ -28,7 +28,7 @@ async def send(
 
 
 async def pull(session: Session, address: str, topic: str, count: int) -> list[StoredMessage]:
-    """The first messages of queue 1 (0 of retries) once there are so many, waited for."""
+    """The first messages of queue 1 (0 of retries), once there are so many."""
     queue = "0" if topic.startswith("%") else "1"
     found: list[StoredMessage] = []
     deadline = time.monotonic() + PATIENCE
@@ -46,7 +46,7 @@ async def pull(session: Session, address: str, topic: str, count: int) -> list[S
 
 
 def send_back(offset: int, **fields: str) -> Command:
-    """The request of group G that brings a message of Later again, by its place in the log."""
+    """The request of group G to consume a message of Later again, by its position in the log."""
     header = {"offset": str(offset), "group": "G", "delayLevel": "1", "originTopic": "Later"}
     return Command(RequestCode.CONSUMER_SEND_MSG_BACK, {**header, **fields})
 

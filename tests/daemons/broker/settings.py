@@ -1,4 +1,4 @@
-"""Settings of a broker of which there are only some parts."""
+"""Settings for some components of a broker."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from mq.daemons.broker.config import BrokerSettings
 
 
 def broker_settings(**changes: Any) -> BrokerSettings:
-    """Defaults but for these attributes of the broker's section; a test may change it later."""
+    """Defaults except for these attributes of the broker's section; a test may change it later."""
     settings = BrokerSettings()
     settings.broker = settings.broker.replace(**changes)
     return settings

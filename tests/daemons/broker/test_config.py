@@ -108,7 +108,7 @@ def test_without_access_control_only_a_named_address_opens_the_broker_to_others(
     assert settings.broker.broker_ip2 == told
 
 
-def test_an_open_broker_without_access_control_says_so_loudly(
+def test_an_open_broker_without_access_control_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     load(tmp_path, "brokerIP1=10.9.8.7")
@@ -152,7 +152,7 @@ def test_the_answer_to_get_config_reads_back_and_hides_secrets(tmp_path: Path) -
     assert "abc" not in settings.text()
 
 
-def test_an_update_changes_tells_and_saves(tmp_path: Path) -> None:
+def test_an_update_changes_notifies_and_saves(tmp_path: Path) -> None:
     settings = load(tmp_path, "# keep\nfileReservedTime=48\n")
     told: list[frozenset[str]] = []
     settings.on_change.append(told.append)
@@ -224,7 +224,7 @@ def test_updates_for_the_next_start_must_fit_those_before(tmp_path: Path) -> Non
     assert BrokerSettings.load(tmp_path / "broker.conf").broker.broker_heartbeat_interval == 1000
 
 
-def test_a_setting_that_needs_a_restart_is_refused_without_a_file_to_keep_it_in() -> None:
+def test_a_setting_that_needs_a_restart_is_refused_without_a_file() -> None:
     with pytest.raises(NotUpdatable, match="no configuration file to keep it in; start with -c"):
         BrokerSettings.load(None).update({"flushDiskType": "SYNC_FLUSH"})
 
@@ -291,14 +291,14 @@ def test_a_folder_with_an_odd_name_is_used_if_it_exists(tmp_path: Path) -> None:
     assert settings.store.store_path_root_dir == str(folder)
 
 
-def test_a_message_size_above_the_limit_of_frames_is_warned_of(
+def test_a_message_size_above_the_limit_of_frames_gives_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     BrokerSettings.load(None, {"maxMessageSize": str(32 * 1024 * 1024)})
     assert "maxMessageSize=33554432 has no effect above 16711680" in caplog.text
 
 
-def test_a_near_miss_of_a_setting_is_warned_of(
+def test_a_misspelt_setting_gives_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     load(tmp_path, "fileReservedTimes=48\nmyTool=1\n")
@@ -307,12 +307,12 @@ def test_a_near_miss_of_a_setting_is_warned_of(
     ]
 
 
-def test_settings_nothing_reads_are_named() -> None:
+def test_unused_settings_are_named() -> None:
     settings = BrokerSettings.load(None, {"sendMessageThreadPoolNums": "64", "brokerName": "b"})
     assert settings.broker.without_effect() == ["sendMessageThreadPoolNums"]
 
 
-def test_name_servers_are_told_apart_from_blanks() -> None:
+def test_blanks_between_name_servers_are_ignored() -> None:
     assert parse_name_servers(" a:1 ; ;b:2;") == ["a:1", "b:2"]
     assert parse_name_servers("") == []
     assert parse_name_servers("a:1,b:2") == ["a:1", "b:2"]
@@ -327,12 +327,12 @@ def test_name_servers_are_told_apart_from_blanks() -> None:
         ("10.0.0.1", "is not host:port"),
     ],
 )
-def test_addresses_that_no_name_server_has_are_refused(text: str, why: str) -> None:
+def test_invalid_addresses_of_name_servers_are_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         parse_name_servers(text)
 
 
-def test_an_address_for_others_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_invalid_advertised_address_is_refused_by_name(tmp_path: Path) -> None:
     async def start() -> None:
         settings = BrokerSettings.load(
             None,

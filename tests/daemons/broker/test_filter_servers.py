@@ -1,4 +1,4 @@
-"""Filter servers of a broker: who may register, who is dropped, and which it starts itself."""
+"""Filter servers of a broker: which may register, which are dropped, and which it starts itself."""
 
 import asyncio
 import os
@@ -66,7 +66,7 @@ async def route(at: Standalone) -> TopicRouteData:
 
 
 @answered.by_broker(RequestCode.REGISTER_FILTER_SERVER)
-def test_one_of_an_allowed_address_is_told_its_broker_and_is_in_the_routes() -> None:
+def test_one_at_an_allowed_address_gets_its_broker_and_is_in_the_routes() -> None:
     async def main() -> None:
         async with pair(filterServerAllowList="127.0.0.0/8") as at:
             async with Peer(at.broker.port) as peer, Peer(at.broker.port) as other:
@@ -101,7 +101,7 @@ def test_a_stranger_cannot_put_an_address_into_the_routes() -> None:
             assert reply.code == ResponseCode.NO_PERMISSION
             assert "may not register filter servers" in str(reply.remark)
             assert not at.broker.filters.servers.addresses
-            # Nor with a key that this broker has issued, but not with its secret.
+            # Nor with a key that this broker has issued, without its secret.
             key = at.broker.filters.servers.issue_key()
             forged = AccessKey(key.access_key, "another secret")
             assert (await signed(at.broker.address, forged)).code == ResponseCode.NO_PERMISSION
@@ -139,7 +139,7 @@ def test_with_access_control_administrators_may_register_and_other_accounts_may_
     asyncio.run(main())
 
 
-def test_the_key_of_a_filter_server_is_good_for_what_it_does_and_nothing_else(
+def test_the_key_of_a_filter_server_has_only_the_permissions_that_it_needs(
     tmp_path: Path,
 ) -> None:
     home(tmp_path, ACCOUNTS)
@@ -171,7 +171,7 @@ def test_the_key_of_a_filter_server_is_good_for_what_it_does_and_nothing_else(
     asyncio.run(main())
 
 
-def test_the_broker_itself_lets_everything_through_for_who_subscribes_by_a_class() -> None:
+def test_the_broker_itself_does_not_filter_for_subscriptions_by_class() -> None:
     subscription = SubscriptionData(
         topic="Orders", sub_string="Even", class_filter_mode=True, sub_version=5
     )
@@ -213,7 +213,7 @@ def test_the_broker_itself_lets_everything_through_for_who_subscribes_by_a_class
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:0", "host:70000", "a b:1 \n", "é:80"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     async def main() -> None:
         async with pair(filterServerAllowList="127.0.0.1") as at, Peer(at.broker.port) as peer:
             reply = await register(peer, address)
@@ -247,7 +247,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
             BrokerSettings.load(None, {name: value})
 
 
-def test_what_is_missing_is_started_and_a_dead_one_is_replaced(
+def test_missing_ones_are_started_and_a_dead_one_is_replaced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(filters, "FIRST_START_SECONDS", 0.0)
@@ -313,7 +313,7 @@ def test_one_that_a_broker_starts_has_its_accounts_and_its_key(
     asyncio.run(main())
 
 
-def test_one_whose_connection_has_just_broken_is_waited_for(
+def test_one_whose_connection_just_ended_gets_time_to_reconnect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(filters, "FIRST_START_SECONDS", 0.0)
@@ -366,7 +366,9 @@ async def count(broker: Broker, wanted: int, changed: asyncio.Event) -> None:
         changed.clear()
 
 
-def test_those_of_others_count_and_no_more_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_externally_started_ones_count_and_no_more_are_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(filters, "FIRST_START_SECONDS", 1000.0)
 
     async def main() -> None:
@@ -379,7 +381,7 @@ def test_those_of_others_count_and_no_more_are_started(monkeypatch: pytest.Monke
     asyncio.run(main())
 
 
-def test_the_words_that_start_one_are_a_list_and_have_no_secret(tmp_path: Path) -> None:
+def test_the_command_that_starts_one_is_a_list_without_secrets(tmp_path: Path) -> None:
     path = tmp_path / "broker $(touch x).conf"
     path.write_text(
         "listenPort=0\ntls.server.keyPassword=hidden\nfilterMaxClasses=7\n"
@@ -391,5 +393,5 @@ def test_the_words_that_start_one_are_a_list_and_have_no_secret(tmp_path: Path) 
     assert words[words.index("-n") + 1] == "127.0.0.1:1;127.0.0.1:2"
     assert "connectWhichBroker=127.0.0.1:4711" in words
     assert "filterMaxClasses=7" in words
-    assert "tls.enable=true" in words  # the broker takes no other connections
+    assert "tls.enable=true" in words  # the broker accepts no other connections
     assert not any("hidden" in word or "listenPort" in word for word in words)

@@ -1,4 +1,6 @@
-"""Groups that are ahead of a queue whose end a power cut (ASYNC_FLUSH), or damage, has taken."""
+"""Groups that are ahead of a queue whose end was lost in a power failure (ASYNC_FLUSH) or by
+damage.
+"""
 
 import asyncio
 import shutil
@@ -16,7 +18,7 @@ MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
 async def _fill(root: Path, *, loses_power: bool) -> None:
-    """A queue of five messages, of which a group has had nine."""
+    """A queue of five messages, of which a group has consumed nine."""
     async with PullBroker(root, {}) as broker:
         await broker.put(*[b"old"] * 5)
         broker.stores.offsets.commit("g", TOPIC, 0, 9)
@@ -26,7 +28,7 @@ async def _fill(root: Path, *, loses_power: bool) -> None:
         (root / "store" / "abort").write_text("of another boot\n")
 
 
-def test_a_group_that_is_ahead_of_its_queue_gets_what_comes_next(tmp_path: Path) -> None:
+def test_a_group_that_is_ahead_of_its_queue_gets_the_next_messages(tmp_path: Path) -> None:
     async def main() -> None:
         await _fill(tmp_path, loses_power=True)
         async with PullBroker(tmp_path, {}) as broker:
@@ -37,10 +39,10 @@ def test_a_group_that_is_ahead_of_its_queue_gets_what_comes_next(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_a_group_that_is_ahead_goes_back_though_the_start_behind_the_power_cut_is_killed(
+def test_a_group_that_is_ahead_is_reset_though_the_next_start_is_killed(
     tmp_path: Path,
 ) -> None:
-    """Before it saves offsets the next time; and messages have come meanwhile."""
+    """Before it saves offsets the next time; and messages have arrived meanwhile."""
 
     async def main() -> None:
         await _fill(tmp_path, loses_power=True)
@@ -55,7 +57,7 @@ def test_a_group_that_is_ahead_goes_back_though_the_start_behind_the_power_cut_i
     asyncio.run(main())
 
 
-def test_a_group_that_is_ahead_of_a_damaged_log_gets_what_comes_next(tmp_path: Path) -> None:
+def test_a_group_that_is_ahead_of_a_damaged_log_gets_the_next_messages(tmp_path: Path) -> None:
     async def main() -> None:
         root = tmp_path / "killed"
         async with PullBroker(tmp_path, {}) as broker:
@@ -79,7 +81,7 @@ def test_a_group_that_is_ahead_of_a_damaged_log_gets_what_comes_next(tmp_path: P
 
 
 @pytest.mark.parametrize(("loses_power", "next_offset"), [(True, 5), (False, 8)])
-def test_a_consumer_that_goes_on_misses_nothing_that_came_after_a_power_cut(
+def test_a_running_consumer_misses_no_message_after_a_power_failure(
     tmp_path: Path, loses_power: bool, next_offset: int
 ) -> None:
     async def main() -> None:
@@ -91,10 +93,10 @@ def test_a_consumer_that_goes_on_misses_nothing_that_came_after_a_power_cut(
     asyncio.run(main())
 
 
-def test_a_group_that_is_ahead_of_what_a_start_cut_off_behind_a_kill_gets_what_comes_next(
+def test_a_group_that_is_ahead_of_a_log_truncated_after_a_kill_gets_the_next_messages(
     tmp_path: Path,
 ) -> None:
-    """A record that the disk has damaged is where such a start ends the log."""
+    """A damaged record is where such a start ends the log."""
 
     async def main() -> None:
         await _fill(tmp_path, loses_power=False)
@@ -110,10 +112,10 @@ def test_a_group_that_is_ahead_of_what_a_start_cut_off_behind_a_kill_gets_what_c
 
 @pytest.mark.parametrize(("loses_power", "kept"), [(True, 5), (False, 9)])
 @pytest.mark.parametrize("with_a_pull", [True, False])
-def test_a_consumer_that_still_says_it_is_ahead_of_a_lost_end_passes_over_nothing_that_comes(
+def test_a_consumer_that_commits_beyond_a_lost_end_skips_no_message(
     tmp_path: Path, loses_power: bool, kept: int, with_a_pull: bool
 ) -> None:
-    """It has not heard of the end yet, and may be gone before it does."""
+    """It has not got the new end yet, and may stop before it does."""
 
     async def main() -> None:
         await _fill(tmp_path, loses_power=loses_power)

@@ -1,4 +1,4 @@
-"""The native path when it fails: Python takes what it left, and it is not asked again."""
+"""A failure of the native path: Python serves the rest, and the native path is not used again."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from tests.daemons.written import Written, connected
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
 
-def test_what_the_native_path_fails_at_is_left_to_python_with_all_that_came_with_it(
+def test_requests_that_fail_natively_are_left_to_python_with_those_received_together(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(broker: Harness, channel: Channel, transport: Written) -> None:
@@ -46,7 +46,7 @@ def test_what_the_native_path_fails_at_is_left_to_python_with_all_that_came_with
     assert "sends stay in Python" in caplog.text
 
 
-def test_what_the_native_path_fails_at_of_many_connections_is_left_to_python_with_the_others(
+def test_requests_of_many_connections_that_fail_natively_are_left_to_python(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Harness, channel: Channel, transport: Written) -> None:
@@ -88,7 +88,7 @@ def _run(root: Path, script: Callable[[Harness, Channel, Written], Awaitable[Non
 @pytest.mark.parametrize(
     ("settings", "way"), [({}, "use"), ({"clientSendRate": "9"}, "do not use")]
 )
-def test_a_broker_says_at_its_start_what_takes_the_native_path(
+def test_a_broker_logs_the_use_of_the_native_path_at_its_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, str], way: str
 ) -> None:
     async def main() -> None:

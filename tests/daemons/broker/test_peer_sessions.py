@@ -1,4 +1,4 @@
-"""The sessions that a broker asks others over."""
+"""The sessions for a broker's own requests to others."""
 
 import logging
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_each_session_has_the_key_the_tls_and_the_buffers_of_the_settings(tmp_pa
     assert (session.options.timeout, session.dead_after) == (3.5, 2.0)
 
 
-def test_a_key_that_cannot_be_read_again_leaves_the_one_there_was(
+def test_a_key_that_cannot_be_reloaded_keeps_the_old_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = key_file(tmp_path, "secret-one")
@@ -47,7 +47,7 @@ def test_a_key_that_cannot_be_read_again_leaves_the_one_there_was(
     assert session.credentials is not None and session.credentials.secret_key == "secret-two"
 
 
-def test_a_connection_is_tried_no_longer_than_a_limit(tmp_path: Path) -> None:
+def test_a_connection_attempt_has_a_time_limit(tmp_path: Path) -> None:
     path = key_file(tmp_path, "secret-one")
     brief = PeerSessions(settings_with(path, connectTimeoutMillis="400"))
     assert (brief.connect_timeout(1.0), brief.connect_timeout(0.1)) == (0.4, 0.1)

@@ -1,4 +1,4 @@
-"""What a slave refuses, what it serves, and what does not run on it."""
+"""Requests that a slave refuses, those that it serves, and tasks that do not run on it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -63,10 +63,10 @@ V2 = {
         (RequestCode.SEND_REPLY_MESSAGE_V2, V2),
     ],
 )
-def test_a_slave_takes_no_messages(tmp_path: Path, code: int, fields: dict[str, str]) -> None:
+def test_a_slave_refuses_messages(tmp_path: Path, code: int, fields: dict[str, str]) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         end = broker.stores.messages.max_physical_offset
-        for _ in range(2):  # the second time by what is remembered of the first
+        for _ in range(2):  # the second time by the remembered result of the first
             reply = await peer.ask(code, fields, b"body")
             assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "send to the master" in (reply.remark or "")
@@ -75,7 +75,7 @@ def test_a_slave_takes_no_messages(tmp_path: Path, code: int, fields: dict[str, 
     followed(tmp_path, script)
 
 
-def test_a_send_to_a_slave_makes_no_topic(tmp_path: Path) -> None:
+def test_a_send_to_a_slave_creates_no_topic(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, V2 | {"b": "new"}, b"body")
         assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -84,7 +84,7 @@ def test_a_send_to_a_slave_makes_no_topic(tmp_path: Path) -> None:
     followed(tmp_path, script)
 
 
-def test_a_slave_takes_nothing_back_as_javas(tmp_path: Path) -> None:
+def test_a_slave_refuses_send_backs_like_javas(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         header = ConsumerSendMsgBackRequestHeader(offset=0, group="g", delay_level=1)
         reply = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header)
@@ -101,7 +101,7 @@ def test_transactions_end_at_the_master(tmp_path: Path) -> None:
     followed(tmp_path, script)
 
 
-def test_nothing_of_the_slaves_own_gets_into_its_log(tmp_path: Path) -> None:
+def test_a_slave_writes_nothing_of_its_own_to_its_log(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         store = broker.stores.messages
         assert store.appender.refusal is not None
@@ -112,7 +112,7 @@ def test_nothing_of_the_slaves_own_gets_into_its_log(tmp_path: Path) -> None:
     followed(tmp_path, script)
 
 
-def test_a_pop_is_refused_for_it_would_be_written_down(tmp_path: Path) -> None:
+def test_a_pop_is_refused_because_it_would_write(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         fields = {"consumerGroup": "g", "topic": TOPIC, "queueId": "0", "maxMsgNums": "1"}
         fields |= {"invisibleTime": "60000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
@@ -125,7 +125,7 @@ def test_a_pop_is_refused_for_it_would_be_written_down(tmp_path: Path) -> None:
 # what it serves -------------------------------------------------------------------------------
 
 
-def test_pulls_are_served_and_what_they_commit_is_ignored(tmp_path: Path) -> None:
+def test_pulls_are_served_and_their_commits_are_ignored(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         flags = str(COMMIT | SUBSCRIPTION)
         reply = await pull_of(peer, pull(0, sysFlag=flags, commitOffset="2"))
@@ -137,7 +137,7 @@ def test_pulls_are_served_and_what_they_commit_is_ignored(tmp_path: Path) -> Non
     followed(tmp_path, script)
 
 
-def test_offsets_are_committed_and_asked_for_at_a_slave(tmp_path: Path) -> None:
+def test_offsets_are_committed_and_queried_at_a_slave(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         where = {"consumerGroup": "g", "topic": TOPIC, "queueId": "0"}
         code = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -151,7 +151,7 @@ def test_offsets_are_committed_and_asked_for_at_a_slave(tmp_path: Path) -> None:
     followed(tmp_path, script)
 
 
-def test_an_offset_that_has_not_come_yet_is_waited_for(tmp_path: Path) -> None:
+def test_a_pull_waits_for_an_offset_that_is_not_replicated_yet(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         start_pull(peer, pull(7, sysFlag=str(2 | SUBSCRIPTION), suspendTimeoutMillis="60000"))
         while not broker.stores.messages.queue(TOPIC, 0).waiting:  # noqa: ASYNC110
@@ -171,7 +171,7 @@ def test_an_offset_that_a_slave_never_had_is_answered_after_a_moment(tmp_path: P
     followed(tmp_path, script, shortPollingTimeMills="50")
 
 
-def test_a_slave_corrects_offsets_if_it_is_told_to(tmp_path: Path) -> None:
+def test_a_slave_corrects_offsets_if_enabled(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         assert outcome(await pull_of(peer, pull(7))) == (ResponseCode.PULL_OFFSET_MOVED, 3)
 
@@ -181,7 +181,7 @@ def test_a_slave_corrects_offsets_if_it_is_told_to(tmp_path: Path) -> None:
 # what is the master's -------------------------------------------------------------------------
 
 
-def test_what_is_made_for_a_consumer_spoils_no_copy(tmp_path: Path) -> None:
+def test_data_created_for_a_consumer_does_not_change_the_copy(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         topics, groups = broker.stores.topics, broker.stores.groups
         versions = topics.data_version, groups.data_version
@@ -198,7 +198,7 @@ def test_what_is_made_for_a_consumer_spoils_no_copy(tmp_path: Path) -> None:
     followed(tmp_path, script)
 
 
-def test_a_copy_replaces_what_is_there_though_its_version_counts_less(tmp_path: Path) -> None:
+def test_a_copy_replaces_local_data_with_a_higher_version(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         topics, groups = broker.stores.topics, broker.stores.groups
         version = type(topics.data_version)(timestamp=5, counter=1)
@@ -213,7 +213,7 @@ def test_a_copy_replaces_what_is_there_though_its_version_counts_less(tmp_path: 
     followed(tmp_path, script)
 
 
-def test_offsets_of_the_master_win_and_what_was_committed_here_alone_stays(tmp_path: Path) -> None:
+def test_offsets_of_the_master_win_and_commits_made_only_here_stay(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         offsets = broker.stores.offsets
         offsets.commit("here", TOPIC, 0, 2)
@@ -228,7 +228,9 @@ def test_offsets_of_the_master_win_and_what_was_committed_here_alone_stays(tmp_p
     followed(tmp_path, script)
 
 
-def test_offsets_ahead_of_what_has_come_go_back_when_a_slave_stops(tmp_path: Path) -> None:
+def test_offsets_ahead_of_replicated_messages_are_reduced_when_a_slave_stops(
+    tmp_path: Path,
+) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await broker.stores.offsets.take_copy({f"{TOPIC}{SEPARATOR}g": {0: 50}})
         assert broker.stores.offsets.query("g", TOPIC, 0) == 50

@@ -1,4 +1,4 @@
-"""A store full of records that make no sense, in all topics that the broker itself reads."""
+"""A store full of invalid records, in all topics that the broker itself reads."""
 
 import asyncio
 import random
@@ -87,7 +87,7 @@ def spoil(broker: Broker, chance: random.Random) -> None:
 
 
 async def work(broker: Broker, session: Session, peer: Peer, done: int) -> None:
-    """An honest message of each kind comes to where it belongs."""
+    """A valid message of each kind is delivered."""
     address = broker.address
     marks = [b"delayed-%d" % done, b"timed-%d" % done]
     await send(session, address, marks[0], {"DELAY": "1"}, b="Honest")
@@ -108,13 +108,13 @@ async def work(broker: Broker, session: Session, peer: Peer, done: int) -> None:
             pass
     found = await pull(session, address, "Honest", 2 * done + 2)
     while not set(marks) <= {message.body for message in found}:
-        # A stop within a slot of the timer has what it had put of it come once more.
+        # After a stop within a slot of the timer, messages that it had put are delivered once more.
         found = await pull(session, address, "Honest", len(found) + 1)
     assert broker.tasks.failures == {}
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_spoiled_records_hold_up_nothing_and_end_no_start(tmp_path: Path, seed: int) -> None:
+def test_invalid_records_delay_nothing_and_end_no_start(tmp_path: Path, seed: int) -> None:
     async def start(done: int) -> None:
         async with (
             broker_on(tmp_path, **SETTINGS) as broker,

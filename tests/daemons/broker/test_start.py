@@ -1,4 +1,4 @@
-"""What an operator is told when a broker cannot start: one line, and a status, and no trace."""
+"""The output of a broker that cannot start: one line and an exit status, without a stack trace."""
 
 import socket
 import subprocess
@@ -11,7 +11,7 @@ from tests.daemons.broker.store.stores import put, with_store
 
 
 def start(root: Path, settings: Mapping[str, str] = {}) -> tuple[int, str]:
-    """Status and last line of a broker that ends by itself."""
+    """Status and last line of a broker that ends without a signal."""
     items = {"storePathRootDir": str(root), "listenPort": "0", **settings}
     arguments = [word for key, value in items.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "mq", "broker", *arguments]
@@ -41,14 +41,14 @@ def test_a_log_of_another_file_size_is_named(tmp_path: Path) -> None:
     assert "4096 bytes, mappedFileSizeCommitLog is 8192" in line
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     status, line = start(tmp_path / "file" / "store")
     assert status == 71
     assert f"{tmp_path}/file/store: Not a directory" in line
 
 
-def test_a_port_of_replication_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_taken_replication_port_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

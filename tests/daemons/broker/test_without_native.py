@@ -1,4 +1,4 @@
-"""A broker without the native path: the tests of what it takes over, once more in Python."""
+"""A broker without the native path: the same tests once more in Python."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from mq.protocol.native import native
 
 HERE = Path(__file__).parent
-# Seconds of a core each, for what is the same Python with the native path.
+# CPU seconds of each, for code that is the same Python with the native path.
 SAME = (
     *("filters_of_held_pulls_are_counted", "most_messages_of_a_request", "the_hash_of_a_key"),
     "fewer_messages_the_more_each_of_them_costs",
@@ -27,9 +27,9 @@ TAKEN_OVER = (
 )
 
 
-@pytest.mark.timeout(600)  # 300 tests; a test of them that hangs ends after 60 s and is named
+@pytest.mark.timeout(600)  # 300 tests; one of them that hangs ends after 60 s and is named
 @pytest.mark.skipif(native is None, reason="the native path is not built: the others ran so")
-def test_sends_pulls_and_the_store_are_the_same_without_it() -> None:
+def test_sends_pulls_and_the_store_behave_the_same_without_it() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=60"]
     command += ["-k", f"not ({' or '.join(SAME)})", *(str(HERE / name) for name in TAKEN_OVER)]
     environment = {

@@ -1,4 +1,4 @@
-"""Brokers as a controller knows them: what they ask, and nothing else."""
+"""Brokers as a controller knows them: only their requests to it."""
 
 from types import TracebackType
 from typing import Self
@@ -33,8 +33,9 @@ def controller(url: str, **settings: str) -> Controller:
 async def form_set(
     master: "ScriptedBroker", *others: "ScriptedBroker", in_sync: set[int] | None = None
 ) -> Command:
-    """Have brokers join, the first as the master, and be in sync, all if nobody is named; the
-    answer to that."""
+    """Register brokers, the first as the master, and change the in-sync set: to all of them unless
+    some are named. Returns the reply to that change.
+    """
     await master.join()
     await master.elect()
     for other in others:
@@ -122,6 +123,6 @@ class ScriptedBroker:
         return await self.peer.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header, body)
 
     async def join(self) -> None:
-        """Take the id, say where this is and that it lives."""
+        """Take the id, register the address and send a heartbeat."""
         for reply in (await self.apply(), await self.beat(), await self.register()):
             assert reply.code == ResponseCode.SUCCESS, reply

@@ -1,4 +1,4 @@
-"""An etcd for a whole module of tests: each controller there has a group of its own."""
+"""An etcd for a whole module of tests: each controller has its own group in it."""
 
 from collections.abc import Iterator
 

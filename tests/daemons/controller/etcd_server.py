@@ -1,4 +1,4 @@
-"""A real etcd, for tests: alone, in memory as far as it can be, with quick elections."""
+"""A real etcd for tests: a single member, as far as possible in memory, with short elections."""
 
 import shutil
 import urllib.error
@@ -10,7 +10,7 @@ import pytest
 from tests.interop.ports import free_port
 from tests.interop.process import Process
 
-_ELECTION_MS = 700  # the shortest lease is one and a half of it
+_ELECTION_MS = 700  # the shortest lease is 1.5 times as long
 
 
 def require_etcd() -> str:
@@ -22,7 +22,7 @@ def require_etcd() -> str:
 
 
 class EtcdServer(Process):
-    """A member that is alone in its cluster. Killed and started again it has what it had."""
+    """The only member of its cluster. After a kill and a restart it has the same data."""
 
     def __init__(self, tmp: Path, *more: str) -> None:
         port, peers = free_port(), free_port()

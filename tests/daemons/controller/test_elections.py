@@ -1,4 +1,4 @@
-"""The worker that holds elections: whom it looks at, when, and what an error leaves due."""
+"""The worker that holds elections: which sets it examines and when, and what stays due."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ _LONG = 3_600_000  # ms
 
 @asynccontextmanager
 async def idle(etcd: EtcdServer, group: str) -> AsyncIterator[tuple[Controller, Elections]]:
-    """A controller that leads, and its elections, which nobody works on: they only become due."""
+    """A leading controller and its elections. No worker runs, so elections only become due."""
     own = {"controllerDLegerGroup": group, "scanInactiveMasterInterval": str(_LONG)}
     async with controller(etcd.url, **own) as one:
         await until(lambda: one.leadership.leads)
@@ -32,7 +32,7 @@ async def idle(etcd: EtcdServer, group: str) -> AsyncIterator[tuple[Controller, 
 
 @asynccontextmanager
 async def set_without_master(one: Controller, name: str) -> AsyncIterator[ScriptedBroker]:
-    """A set whose master has died; who lives of it is in sync."""
+    """A set whose master is dead; its live members are in sync."""
     async with ScriptedBroker(one.port, 2, name) as left:
         async with ScriptedBroker(one.port, 1, name) as master:
             await master.join()
@@ -45,7 +45,7 @@ async def set_without_master(one: Controller, name: str) -> AsyncIterator[Script
         yield left
 
 
-def test_sets_that_wait_for_a_heartbeat_do_not_hold_up_the_election_of_another(
+def test_sets_that_wait_for_a_heartbeat_do_not_delay_the_election_of_another(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "_LATE", 0.0)
@@ -70,10 +70,10 @@ def test_sets_that_wait_for_a_heartbeat_do_not_hold_up_the_election_of_another(
     asyncio.run(main())
 
 
-def test_what_etcd_refuses_for_one_set_is_not_tried_for_all_before_the_pause(
+def test_a_refusal_of_etcd_for_one_set_does_not_retry_all_before_the_pause(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each try reads all sets again: a thousand, a thousand times, with no pause in between."""
+    """Each attempt reads all sets again: without a pause, a thousand sets a thousand times."""
     monkeypatch.setattr(elections_module, "_RETRY_SECONDS", 0.01)
     put_if = Etcd.put_if
     written: list[str] = []
@@ -102,7 +102,7 @@ def test_what_etcd_refuses_for_one_set_is_not_tried_for_all_before_the_pause(
 
 
 @pytest.mark.parametrize("end", ["error", "cancelled"])
-def test_an_election_that_comes_to_no_end_is_due_still(
+def test_an_unfinished_election_stays_due(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     put_if = Etcd.put_if

@@ -1,4 +1,4 @@
-"""A controller over the wire: what brokers ask of it, with a real etcd behind it."""
+"""A controller over the wire: requests of brokers, with a real etcd."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -39,14 +39,14 @@ def first_id(kept: ReplicaSet | None) -> ReplicaSet:
 @answered.by_controller(
     RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, RequestCode.CONTROLLER_APPLY_BROKER_ID
 )
-def test_brokers_get_ids_one_after_the_other_each_once(etcd: EtcdServer) -> None:
+def test_brokers_get_consecutive_ids_each_once(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
             assert await first.next_id() == 1
             wrong = await second.apply()
             assert wrong.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
             assert (await first.apply()).code == ResponseCode.SUCCESS
-            assert (await first.apply()).code == ResponseCode.SUCCESS  # its answer was lost
+            assert (await first.apply()).code == ResponseCode.SUCCESS  # its reply was lost
             assert (
                 await first.apply("another;1")
             ).code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
@@ -58,7 +58,7 @@ def test_brokers_get_ids_one_after_the_other_each_once(etcd: EtcdServer) -> None
 
 
 @answered.by_controller(RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.CONTROLLER_REGISTER_BROKER)
-def test_the_first_that_asks_is_the_master_and_the_others_are_told(etcd: EtcdServer) -> None:
+def test_the_first_to_ask_becomes_the_master_and_the_others_are_notified(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
             await first.join()
@@ -90,7 +90,7 @@ def test_the_first_that_asks_is_the_master_and_the_others_are_told(etcd: EtcdSer
 @answered.by_controller(
     RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_GET_REPLICA_INFO
 )
-def test_who_is_in_sync_is_changed_by_the_master_of_this_epoch_only(etcd: EtcdServer) -> None:
+def test_the_in_sync_set_is_changed_by_the_master_of_this_epoch_only(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
             altered = await form_set(first, second)
@@ -121,7 +121,7 @@ def test_a_master_whose_connection_ends_is_replaced_by_the_best_in_sync(etcd: Et
                 async with first:
                     await form_set(first, second, third, fourth, in_sync={1, 2, 3})
                     await second.beat(1, 2**33)
-                    await third.beat(1, 2**33 + 2**32)  # further; not by its lower 32 bits
+                    await third.beat(1, 2**33 + 2**32)  # higher, though its lower 32 bits are not
                     await fourth.beat(1, 2**40)  # not in sync
                 await until(lambda: one.elections.held == 2)
                 info = await second.info()
@@ -143,16 +143,16 @@ def writing(one: Controller, etcd: EtcdServer) -> Iterator[asyncio.Task[object]]
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An etcd that stands still is waited for."""
+    """Requests to an etcd that does not respond wait for it."""
     monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
 
 
-# Only deaths have elections begin.
+# Only deaths start elections.
 UNSCANNED = {"scanInactiveMasterInterval": "3600000", "leaderLeaseSeconds": "60"}
 
 
 @pytest.mark.usefixtures("patient")
-def test_while_a_change_is_written_what_was_before_is_answered(etcd: EtcdServer) -> None:
+def test_while_a_change_is_written_replies_show_the_old_state(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as broker:
             await broker.join()
@@ -202,7 +202,7 @@ def test_a_master_that_dies_while_its_election_is_written_is_replaced(etcd: Etcd
     run(etcd, "falls", script, **UNSCANNED, enableElectUncleanMaster="true")
 
 
-def test_a_master_that_dies_while_it_is_in_doubt_who_leads_is_replaced(etcd: EtcdServer) -> None:
+def test_a_master_that_dies_while_the_leadership_is_uncertain_is_replaced(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 2) as second:
             async with ScriptedBroker(one.port, 1) as first:
@@ -210,7 +210,7 @@ def test_a_master_that_dies_while_it_is_in_doubt_who_leads_is_replaced(etcd: Etc
                 one.leadership.doubt()
                 await first.peer.close()
                 await until(lambda: not one.liveness.may_live(NAME, 1))
-                await until(lambda: not one.elections._wake.is_set())  # it has been looked at
+                await until(lambda: not one.elections._wake.is_set())  # it has been examined
                 assert not one.leadership.leads
             await one.leadership._stay()
             await until(lambda: one.elections.held == 2)
@@ -219,7 +219,7 @@ def test_a_master_that_dies_while_it_is_in_doubt_who_leads_is_replaced(etcd: Etc
 
 
 def test_a_master_whose_set_has_changed_in_etcd_by_itself_is_replaced(etcd: EtcdServer) -> None:
-    """As by a write that was not confirmed, and done after all had been read again."""
+    """As by an unconfirmed write that was executed after all sets had been read again."""
 
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 2) as second:
@@ -234,7 +234,7 @@ def test_a_master_whose_set_has_changed_in_etcd_by_itself_is_replaced(etcd: Etcd
     run(etcd, "unconfirmed", script, scanInactiveMasterInterval="3600000", leaderLeaseSeconds="3")
 
 
-def test_a_silent_master_is_dead_after_its_timeout_and_nobody_else_may_be_it(
+def test_a_silent_master_is_dead_after_its_timeout_and_its_id_stays_taken(
     etcd: EtcdServer,
 ) -> None:
     async def script(one: Controller) -> None:
@@ -256,7 +256,7 @@ def test_a_silent_master_is_dead_after_its_timeout_and_nobody_else_may_be_it(
     run(etcd, "silent", script)
 
 
-def test_an_unclean_election_takes_who_lives(etcd: EtcdServer) -> None:
+def test_an_unclean_election_chooses_a_live_broker(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 2) as second:
             async with ScriptedBroker(one.port, 1) as first:
@@ -314,7 +314,7 @@ def test_replicas_are_shown_and_forgotten(etcd: EtcdServer) -> None:
             assert await clean(first, "x") == refused
             assert await clean(first, "2") == ResponseCode.SUCCESS
             assert sorted(one.registry.get(NAME).replicas) == [1]  # type: ignore[union-attr]
-            assert await first.next_id() == 3  # no id is used twice
+            assert await first.next_id() == 3  # no id is assigned twice
             assert await clean(first, "1", living=True) == ResponseCode.SUCCESS
             assert one.registry.get(NAME) is None
 
@@ -359,7 +359,7 @@ def test_settings_are_shown_and_changed_by_the_allow_list(etcd: EtcdServer) -> N
     run(etcd, "settings", script, configStorePath=path)
 
 
-def test_without_etcd_nobody_leads_and_brokers_are_told_so() -> None:
+def test_without_etcd_no_controller_leads_and_brokers_get_an_error() -> None:
     async def main() -> None:
         async with controller("http://127.0.0.1:1") as one:
             async with ScriptedBroker(one.port, 1) as broker:
@@ -374,10 +374,10 @@ def test_without_etcd_nobody_leads_and_brokers_are_told_so() -> None:
     asyncio.run(main())
 
 
-def test_a_broker_in_sync_that_is_late_with_a_heartbeat_is_not_elected_before_it_comes(
+def test_a_broker_in_sync_is_not_elected_before_its_late_heartbeat(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its machine may be gone with its disk; who is elected is alone in sync from then on."""
+    """Its machine may be lost with its disk; an elected broker is then the only one in sync."""
     monkeypatch.setattr(liveness, "_LATE", 0.0)
 
     async def script(one: Controller) -> None:
@@ -400,7 +400,9 @@ def test_a_broker_in_sync_that_is_late_with_a_heartbeat_is_not_elected_before_it
 
 
 def test_the_id_of_a_broker_that_lives_is_not_taken_from_another_address(etcd: EtcdServer) -> None:
-    """Of a store and its copy both would be master, in one epoch, until the first has asked."""
+    """Otherwise both a store and its copy would be master in one epoch, until the original asks
+    again.
+    """
 
     async def main() -> None:
         async with controller(etcd.url, controllerDLegerGroup="copied") as one:

@@ -1,4 +1,4 @@
-"""Several controllers of a group: one leads, and what it has answered the next one knows."""
+"""Several controllers of a group: one leads, and its successor knows all that it replied."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.waiting import until
 async def several(
     stack: AsyncExitStack, etcd: EtcdServer, group: str, **settings: str
 ) -> list[Controller]:
-    """Three, the first of which leads."""
+    """Three controllers, the first of which leads."""
     found = []
     for _ in range(3):
         one = controller(etcd.url, controllerDLegerGroup=group, **settings)
@@ -39,7 +39,7 @@ def first_id(kept: ReplicaSet | None) -> ReplicaSet:
 
 
 @answered.by_controller(RequestCode.CONTROLLER_GET_METADATA_INFO)
-def test_all_name_the_leader_and_one_that_follows_says_who_is_to_be_asked(
+def test_all_controllers_name_the_leader_and_followers_redirect_to_it(
     etcd: EtcdServer,
 ) -> None:
     async def main() -> None:
@@ -59,7 +59,7 @@ def test_all_name_the_leader_and_one_that_follows_says_who_is_to_be_asked(
     asyncio.run(main())
 
 
-def test_when_the_leader_stops_another_leads_at_once_and_knows_what_it_knew(
+def test_when_the_leader_stops_another_leads_at_once_with_the_same_state(
     etcd: EtcdServer,
 ) -> None:
     async def main() -> None:
@@ -70,7 +70,8 @@ def test_when_the_leader_stops_another_leads_at_once_and_knows_what_it_knew(
                 await broker.elect()
             await leader.leadership.give_up()
             others = (second, third)
-            await until(lambda: any(one.leadership.leads for one in others))  # long before its end
+            # long before the lease ends
+            await until(lambda: any(one.leadership.leads for one in others))
             (next_one,) = (one for one in others if one.leadership.leads)
             async with ScriptedBroker(next_one.port, 1) as broker:
                 assert (await broker.info()).fields["masterEpoch"] == "1"
@@ -106,7 +107,7 @@ def test_a_master_that_only_the_next_leader_knows_to_be_dead_is_replaced_when_it
     asyncio.run(main())
 
 
-def test_one_that_stops_leaves_neither_its_key_nor_its_name(etcd: EtcdServer) -> None:
+def test_a_controller_that_stops_leaves_neither_its_key_nor_its_name(etcd: EtcdServer) -> None:
     async def main() -> None:
         async with controller(etcd.url, controllerDLegerGroup="gone") as one:
             await until(lambda: one.leadership.leads)
@@ -116,14 +117,14 @@ def test_one_that_stops_leaves_neither_its_key_nor_its_name(etcd: EtcdServer) ->
     asyncio.run(main())
 
 
-def test_a_leader_that_has_lost_its_key_unseen_changes_nothing(etcd: EtcdServer) -> None:
+def test_a_leader_that_has_lost_its_key_unnoticed_changes_nothing(etcd: EtcdServer) -> None:
     async def main() -> None:
         settings = {"controllerDLegerGroup": "lost", "leaderLeaseSeconds": "30"}
         async with controller(etcd.url, **settings) as one:
             await until(lambda: one.leadership.leads)
             async with Etcd([etcd.url]) as other:
                 await other.revoke(one.leadership._lease)
-                assert one.leadership.leads  # it looks again in ten seconds
+                assert one.leadership.leads  # it checks again in ten seconds
                 with pytest.raises(Refused) as refused:
                     await one.registry.change("broker-b", first_id)
                 assert refused.value.code == ResponseCode.CONTROLLER_NOT_LEADER
@@ -147,8 +148,8 @@ def test_a_write_that_etcd_does_not_confirm_is_read_again(tmp_path: Path) -> Non
                     assert (await broker.info()).code == ResponseCode.CONTROLLER_NOT_LEADER
                 etcd.go_on()
                 await until(lambda: one.registry._is_known)
-                # Whether it was done or not: the same broker may ask again. If it was done after
-                # the sets were read, that is seen at the first attempt.
+                # Whether the write was executed or not, the same broker may ask again. If it was
+                # executed after the sets were read, the first attempt shows it.
                 with contextlib.suppress(Refused):
                     await one.registry.change("broker-b", first_id)
                 await until(lambda: one.leadership.leads and one.registry._is_known)
@@ -158,7 +159,7 @@ def test_a_write_that_etcd_does_not_confirm_is_read_again(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_controllers_that_start_after_their_brokers_elect_nobody_anew(etcd: EtcdServer) -> None:
+def test_controllers_that_start_after_their_brokers_hold_no_new_election(etcd: EtcdServer) -> None:
     async def main() -> None:
         async with controller(etcd.url, controllerDLegerGroup="again") as one:
             await until(lambda: one.leadership.leads)
@@ -171,7 +172,7 @@ def test_controllers_that_start_after_their_brokers_elect_nobody_anew(etcd: Etcd
                     await one.leadership.give_up()
         async with controller(etcd.url, controllerDLegerGroup="again") as one:
             await until(lambda: one.leadership.leads)
-            async with ScriptedBroker(one.port, 2) as second:  # the master has not been heard of
+            async with ScriptedBroker(one.port, 2) as second:  # the master has sent no heartbeat
                 await second.beat(1, 100)
                 assert (await second.register()).fields["masterBrokerId"] == "1"
                 assert (await second.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
@@ -180,7 +181,7 @@ def test_controllers_that_start_after_their_brokers_elect_nobody_anew(etcd: Etcd
 
 
 def test_leads_again_when_etcd_was_away_for_longer_than_the_lease(tmp_path: Path) -> None:
-    """etcd counts leases anew when it starts: the key of before is still there, and ours."""
+    """etcd restarts the lease when it starts: the old key still exists, and is ours."""
 
     async def main() -> None:
         with EtcdServer(tmp_path) as etcd:
@@ -196,7 +197,7 @@ def test_leads_again_when_etcd_was_away_for_longer_than_the_lease(tmp_path: Path
     asyncio.run(main())
 
 
-def test_one_that_has_made_the_key_without_an_answer_leads(
+def test_a_controller_that_created_the_key_without_a_reply_leads(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_if = Etcd.put_if
@@ -218,13 +219,13 @@ def test_one_that_has_made_the_key_without_an_answer_leads(
     asyncio.run(main())
 
 
-def test_a_change_that_one_endpoint_made_without_an_answer_is_not_said_to_be_undone(
+def test_a_change_by_an_endpoint_that_did_not_reply_is_not_reported_as_undone(
     etcd: EtcdServer,
 ) -> None:
     async def lose_answers(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
     ) -> None:
-        """Pass one request on, and drop what comes back."""
+        """Forward one request, and drop the reply."""
         theirs, ours = await asyncio.open_connection("127.0.0.1", port)
         ours.write(await reader.readuntil(b"\r\n\r\n") + await reader.read(65536))
         await theirs.readuntil(b"\r\n\r\n")
@@ -246,7 +247,7 @@ def test_a_change_that_one_endpoint_made_without_an_answer_is_not_said_to_be_und
     asyncio.run(main())
 
 
-def test_one_that_cannot_begin_lets_another_lead(etcd: EtcdServer) -> None:
+def test_a_controller_that_cannot_start_lets_another_lead(etcd: EtcdServer) -> None:
     async def main() -> None:
         async def cannot() -> None:
             raise EtcdError("a record of a later release")
@@ -289,7 +290,7 @@ def test_keys_come_in_pages_of_one_moment(
                 nonlocal pages
                 pages += 1
                 answer = await asked(path, request, *more)
-                if pages == 1:  # another writes in between
+                if pages == 1:  # another client writes in between
                     await client.put_if("/paged/6", b"later", {})
                 return answer
 

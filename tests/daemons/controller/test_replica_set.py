@@ -1,4 +1,4 @@
-"""What may become of a broker set, whatever is asked in whatever order."""
+"""Invariants of a broker set, for all requests in any order."""
 
 import pytest
 from hypothesis import given
@@ -81,7 +81,7 @@ def test_ids_and_epochs_only_grow_and_members_are_of_the_set(
         assert ReplicaSet.decode(kept.encode(), kept.version) == kept
 
 
-def test_a_set_has_so_many_brokers_and_is_of_one_cluster() -> None:
+def test_a_set_has_a_maximal_size_and_belongs_to_one_cluster() -> None:
     kept = None
     for broker_id in range(1, MOST_REPLICAS + 1):
         kept = apply_id(kept, "c", "b", broker_id, f"a;{broker_id}")
@@ -93,13 +93,13 @@ def test_a_set_has_so_many_brokers_and_is_of_one_cluster() -> None:
         apply_id(kept, "c", "b", 1, "")
 
 
-def test_who_is_not_alive_is_not_taken_in() -> None:
+def test_a_dead_broker_is_not_added_to_the_in_sync_set() -> None:
     kept = with_master(apply_id(apply_id(None, "c", "b", 1, "a;1"), "c", "b", 2, "b;2"), 1)
     with pytest.raises(Refused, match="don't alive"):
         alter(kept, Alter(1, 1, frozenset((1, 2)), 1), lambda broker_id: broker_id == 1)
 
 
 @pytest.mark.parametrize("data", [b"{}", b"[]", b"x", b'{"clusterName":"c"}'])
-def test_what_is_no_set_cannot_be_read(data: bytes) -> None:
+def test_an_invalid_set_cannot_be_read(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a replica set|unexpected|expected|invalid"):
         ReplicaSet.decode(data, 1)

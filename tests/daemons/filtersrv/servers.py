@@ -1,4 +1,4 @@
-"""A broker, a name server and a filter server in the test's own loop."""
+"""A broker, a name server and a filter server in the event loop of the test."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,14 +44,14 @@ class Servers(NamedTuple):
 
 def filter_settings(broker: str, **settings: str) -> FiltersrvSettings:
     fixed = {"connectWhichBroker": broker, "clientUploadFilterClassEnable": "true"}
-    # A machine that is busy is not what these tests are about.
+    # These tests are not about busy machines.
     fixed |= {"filterBatchMillis": "30000", "filterLoadMillis": "30000"}
     return FiltersrvSettings.load(None, {**fixed, **settings})
 
 
 @asynccontextmanager
 async def servers(queues: int = 1, **settings: str) -> AsyncIterator[Servers]:
-    """Serve until the block ends; the filter server is registered when it begins."""
+    """Serve until the block ends; the filter server is registered when the block begins."""
     allowed = {"filterServerAllowList": "127.0.0.1"}
     async with Standalone(name_server_port=0, broker_port=0, properties=allowed) as pair:
         address = pair.broker.address
@@ -68,7 +68,7 @@ async def servers(queues: int = 1, **settings: str) -> AsyncIterator[Servers]:
 
 
 def without_seccomp(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """From now on sandboxes find no pyseccomp."""
+    """From now on sandboxes do not find pyseccomp."""
     (folder / "pyseccomp.py").write_text("raise ImportError\n")
     real = process._command
 
@@ -101,7 +101,7 @@ async def upload(
 async def pull(
     peer: Peer, offset: int = 0, *, queue_id: int = 0, count: int = 32, group: str = GROUP
 ) -> Command:
-    """As a consumer of 4.2.0 pulls through a filter server."""
+    """Pull like a consumer of 4.2.0 through a filter server."""
     header = PullMessageRequestHeader(
         consumer_group=group,
         topic=TOPIC,

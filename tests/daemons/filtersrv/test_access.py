@@ -1,4 +1,4 @@
-"""Who may pull through a filter server and who may upload, by the broker's own accounts."""
+"""Permissions to pull through a filter server and to upload, by the broker's accounts."""
 
 import asyncio
 import os
@@ -38,8 +38,9 @@ UPLOADER = AccessKey("uploader", "upload_secret")
 
 @asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[tuple[Standalone, FilterServer]]:
-    """A broker and a filter server with these accounts; it has the broker's key, as one that was
-    started by it."""
+    """A broker and a filter server with these accounts; the filter server has the broker's key, as
+    if the broker had started it.
+    """
     home(folder, ACCOUNTS)
     acl = {"aclEnable": "true", "rocketmqHome": str(folder), "bindAddress": "127.0.0.1"}
     async with Standalone(name_server_port=0, broker_port=0, properties=acl) as pair:
@@ -100,13 +101,13 @@ def test_only_administrators_and_named_accounts_may_upload(tmp_path: Path) -> No
                 assert told in str(reply.remark)
             for key in (ADMINISTRATOR, UPLOADER):
                 assert (await upload(filters, key)).code == ResponseCode.SUCCESS
-            reply = await upload(filters, UPLOADER, topic="Secrets")  # which it may not read
+            reply = await upload(filters, UPLOADER, topic="Secrets")  # which it must not read
             assert reply.code == ResponseCode.NO_PERMISSION
 
     asyncio.run(main())
 
 
-def test_who_may_not_read_a_topic_as_a_group_does_not_read_it_here(tmp_path: Path) -> None:
+def test_a_group_without_read_permission_for_a_topic_cannot_pull_it_here(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarded(tmp_path) as (_, filters):
             await upload(filters, UPLOADER)
@@ -121,7 +122,9 @@ def test_who_may_not_read_a_topic_as_a_group_does_not_read_it_here(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_a_consumer_that_may_is_given_what_its_class_lets_through(tmp_path: Path) -> None:
+def test_a_consumer_with_permission_gets_the_messages_that_its_class_accepts(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         async with guarded(tmp_path) as (pair, _):
             address = pair.name_server_address

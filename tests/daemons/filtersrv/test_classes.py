@@ -1,4 +1,4 @@
-"""Classes in force: which stay, which go, and who waits for whom."""
+"""Classes in force: which ones stay, which are removed, and which requests wait."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ FIRST, SECOND = Key("Orders", "first"), Key("Orders", "second")
 
 
 class Time:
-    """A clock that goes when it is told to."""
+    """A clock that the test sets."""
 
     now = 0.0
 
@@ -43,7 +43,7 @@ def test_a_class_that_is_used_while_others_are_forgotten_stays() -> None:
             sandbox = at.table[SECOND].sandbox
             time.now = UNUSED_SECONDS + 1
             forgetting = asyncio.ensure_future(at.remove_unused())
-            await asyncio.sleep(0)  # it waits for the end of the first one's sandbox
+            await asyncio.sleep(0)  # it waits until the first sandbox has ended
             await at.register(SECOND, "Even", EVEN)
             await forgetting
             assert list(at.table) == [SECOND]
@@ -52,7 +52,7 @@ def test_a_class_that_is_used_while_others_are_forgotten_stays() -> None:
     asyncio.run(main())
 
 
-def test_names_without_a_source_keep_no_class_out() -> None:
+def test_names_without_a_source_do_not_block_classes() -> None:
     async def main() -> None:
         async with classes(filterMaxClasses="2") as at:
             for number in range(5):
@@ -67,7 +67,7 @@ def test_names_without_a_source_keep_no_class_out() -> None:
     asyncio.run(main())
 
 
-def test_a_name_without_a_source_takes_no_class_out_of_force() -> None:
+def test_a_name_without_a_source_removes_no_class() -> None:
     async def main() -> None:
         async with classes() as at:
             await at.register(FIRST, "Even", EVEN)
@@ -79,7 +79,7 @@ def test_a_name_without_a_source_takes_no_class_out_of_force() -> None:
     asyncio.run(main())
 
 
-def test_where_sandboxes_have_become_impossible_not_every_pull_starts_a_process(
+def test_if_sandboxes_have_become_impossible_not_every_pull_starts_a_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -98,11 +98,11 @@ def test_where_sandboxes_have_become_impossible_not_every_pull_starts_a_process(
     asyncio.run(main())
 
 
-def test_a_look_at_the_folder_takes_back_no_class_that_a_group_has_chosen_meanwhile(
+def test_a_check_of_the_folder_reverts_no_class_that_a_group_chose_meanwhile(
     tmp_path: Path,
 ) -> None:
     pipe = tmp_path / "Even.py"
-    os.mkfifo(pipe)  # so that it is read just as long as this test wants
+    os.mkfifo(pipe)  # so that reading takes exactly as long as this test needs
     settings = filter_settings("127.0.0.1:1", filterClassFolder=str(tmp_path))
 
     async def main() -> None:
@@ -118,7 +118,7 @@ def test_a_look_at_the_folder_takes_back_no_class_that_a_group_has_chosen_meanwh
     asyncio.run(main())
 
 
-def test_who_gives_up_while_a_sandbox_ends_leaves_no_process_behind() -> None:
+def test_a_caller_that_gives_up_while_a_sandbox_ends_leaves_no_process() -> None:
     async def main() -> None:
         async with classes() as at:
             upload = asyncio.ensure_future(at.register(FIRST, "Even", b"raise ValueError"))
@@ -133,7 +133,7 @@ def test_who_gives_up_while_a_sandbox_ends_leaves_no_process_behind() -> None:
     asyncio.run(main())
 
 
-def test_classes_that_hang_while_they_are_loaded_keep_no_other_from_being_started_again() -> None:
+def test_classes_that_hang_while_they_load_do_not_block_restarts_of_others() -> None:
     hangs = b"while True: pass"
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The settings of a filter server: names and defaults of 4.2.0, and files that are a broker's."""
+"""The settings of a filter server: names and defaults of 4.2.0, and the files of brokers."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_names_and_defaults_are_those_of_java_but_for_uploads() -> None:
         "connectWhichBroker": "127.0.0.1:10911",
         "compressMsgBodyOverHowmuch": "8192",
         "zipCompressLevel": "5",
-        "clientUploadFilterClassEnable": "false",  # true there
+        "clientUploadFilterClassEnable": "false",  # true in Java
         "filterClassRepertoryUrl": "http://fsrep.tbsite.net/filterclass",
         "fsServerAsyncSemaphoreValue": "2048",
         "fsServerCallbackExecutorThreads": "64",
@@ -24,7 +24,7 @@ def test_names_and_defaults_are_those_of_java_but_for_uploads() -> None:
     assert {"rocketmqHome", "namesrvAddr", "filterServerIP"} <= lines.keys()
 
 
-def test_a_brokers_file_tells_which_broker_and_gives_no_ports(tmp_path: Path) -> None:
+def test_a_brokers_file_names_the_broker_and_gives_no_ports(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(
         "brokerName=a\nlistenPort=20911\nbrokerIP1=127.0.0.5\nmetricsPort=9100\n"
@@ -52,7 +52,7 @@ def test_it_listens_where_a_broker_would() -> None:
         assert FiltersrvSettings.load(None, settings).listen_host == host
 
 
-def test_one_that_others_reach_and_that_asks_nobody_says_so(
+def test_a_reachable_filter_server_without_access_control_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     given = {"filterServerIP": "10.0.0.1", "clientUploadFilterClassEnable": "true"}

@@ -1,4 +1,4 @@
-"""What consumers ask of a filter server, byte by byte, with a real broker behind it."""
+"""Requests of consumers to a filter server, byte by byte, with a real broker."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ ODD = EVEN.replace(b"== 0", b"== 1")
 
 
 @answered.by_filter_server(RequestCode.PULL_MESSAGE)
-def test_a_pull_gives_what_the_class_lets_through() -> None:
+def test_a_pull_returns_the_messages_that_the_class_accepts() -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(*(b"%d" % number for number in range(10)))
@@ -52,7 +52,7 @@ def test_a_pull_gives_what_the_class_lets_through() -> None:
     asyncio.run(main())
 
 
-def test_what_the_broker_finds_becomes_the_codes_of_java() -> None:
+def test_results_of_the_broker_become_the_codes_of_java() -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(b"1", b"3")
@@ -70,7 +70,9 @@ def test_what_the_broker_finds_becomes_the_codes_of_java() -> None:
     asyncio.run(main())
 
 
-def test_a_pull_that_finds_nothing_new_waits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pull_without_new_messages_waits_and_returns_a_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("mq.daemons.filtersrv.broker_link.SUSPEND_MILLIS", 200)
 
     async def main() -> None:
@@ -108,7 +110,7 @@ def test_other_requests_are_not_supported() -> None:
 
 
 @answered.by_filter_server(RequestCode.REGISTER_MESSAGE_FILTER_CLASS)
-def test_a_class_is_replaced_when_it_changes_and_else_stays() -> None:
+def test_a_class_is_replaced_only_when_it_changes() -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(b"1", b"2")
@@ -117,7 +119,7 @@ def test_a_class_is_replaced_when_it_changes_and_else_stays() -> None:
             sandbox = table[KEY].sandbox
             await upload(peer)
             assert table[KEY].sandbox is sandbox
-            await upload(peer, ODD, crc=0)  # whoever says 0 does not want it to be replaced
+            await upload(peer, ODD, crc=0)  # crc 0 asks for no replacement
             assert table[KEY].sandbox is sandbox
             await upload(peer, ODD)
             assert table[KEY].sandbox is not sandbox
@@ -128,7 +130,7 @@ def test_a_class_is_replaced_when_it_changes_and_else_stays() -> None:
     asyncio.run(main())
 
 
-def test_classes_of_other_groups_are_others() -> None:
+def test_classes_of_different_groups_are_separate() -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(b"1", b"2")
@@ -189,7 +191,7 @@ def test_a_class_that_cannot_be_used_is_refused_and_the_one_before_it_stays(
     asyncio.run(main())
 
 
-def test_a_class_that_hangs_is_ended_its_group_told_and_others_go_on(
+def test_a_class_that_hangs_is_ended_with_an_error_and_others_continue(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.daemons.filtersrv.classes.FIRST_PAUSE", 60.0)
@@ -213,7 +215,7 @@ def test_a_class_that_hangs_is_ended_its_group_told_and_others_go_on(
             assert f"the sandbox of {TOPIC}@{GROUP} was ended: it took more than" in str(
                 told.remark
             )
-            again = await pull(peer)  # at once: it is not started again and again
+            again = await pull(peer)  # at once: it is not restarted repeatedly
             assert "it will be restarted soon" in str(again.remark)
             assert at.filters.classes.ends == 1
             await upload(peer, EVEN)
@@ -224,7 +226,7 @@ def test_a_class_that_hangs_is_ended_its_group_told_and_others_go_on(
     assert "it took more than" in caplog.text
 
 
-def test_a_class_that_goes_on_when_it_has_answered_is_ended(
+def test_a_class_that_continues_after_its_reply_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     goes_on = (
@@ -239,11 +241,11 @@ def test_a_class_that_goes_on_when_it_has_answered_is_ended(
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(b"2")
             await upload(peer, goes_on)
-            assert (await pull(peer)).code == ResponseCode.SUCCESS  # what it may say, it may say
+            assert (await pull(peer)).code == ResponseCode.SUCCESS  # its valid replies count
             sandbox = at.filters.classes.table[KEY].sandbox
             assert sandbox is not None
             look = 0.2
-            while not sandbox.has_ended and look < 30:  # a busy machine leaves it little to compute
+            while not sandbox.has_ended and look < 30:  # on a busy machine it gets little CPU time
                 monkeypatch.setattr("mq.daemons.filtersrv.app.CHECK_SECONDS", look)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(3 * look):
@@ -256,7 +258,7 @@ def test_a_class_that_goes_on_when_it_has_answered_is_ended(
     asyncio.run(main())
 
 
-def test_a_class_that_raises_is_told_where_and_is_asked_again() -> None:
+def test_a_class_that_raises_is_reported_with_the_line_and_used_again() -> None:
     source = b"class Even:\n    def match(self, message):\n        return 1 / int(message.body)\n"
 
     async def main() -> None:
@@ -276,10 +278,10 @@ def test_a_class_that_raises_is_told_where_and_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"\0\0\0\x07", b"\0\0\xff\xff", None], ids=str)
-def test_a_group_goes_on_behind_a_message_that_is_damaged_where_it_is_stored(
+def test_a_group_continues_after_a_message_that_is_damaged_on_disk(
     damage: bytes | None,
 ) -> None:
-    """Its size, or with None its magic."""
+    """Damage its size, or its magic if `size` is None."""
 
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
@@ -288,7 +290,7 @@ def test_a_group_goes_on_behind_a_message_that_is_damaged_where_it_is_stored(
             (first,) = decode_records((await pull(peer, count=1)).body)
             store = Path(at.pair.broker.settings.store.store_path_root_dir)
             path = store / "commitlog" / f"{0:020}"
-            third = first.physical_offset + 2 * first.store_size  # they are of the same size
+            third = first.physical_offset + 2 * first.store_size  # they have the same size
             with path.open("r+b") as file:
                 file.seek(third + (4 if damage is None else 0))
                 file.write(damage or b"none")
@@ -305,7 +307,7 @@ def test_a_group_goes_on_behind_a_message_that_is_damaged_where_it_is_stored(
     asyncio.run(main())
 
 
-def test_a_class_in_python_that_speaks_of_java_is_taken() -> None:
+def test_a_python_class_that_mentions_java_is_accepted() -> None:
     source = b'class Even:\n    """As in Java: class Even {"""\n' + EVEN.partition(b"\n")[2]
 
     async def main() -> None:
@@ -316,7 +318,7 @@ def test_a_class_in_python_that_speaks_of_java_is_taken() -> None:
     asyncio.run(main())
 
 
-def test_a_sandbox_that_is_killed_while_it_has_nothing_to_do_is_not_missed() -> None:
+def test_a_sandbox_that_is_killed_while_idle_is_restarted() -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(b"2")
@@ -332,7 +334,7 @@ def test_a_sandbox_that_is_killed_while_it_has_nothing_to_do_is_not_missed() -> 
     asyncio.run(main())
 
 
-def test_a_consumer_that_vanishes_leaves_nothing_under_way() -> None:
+def test_a_consumer_that_disconnects_leaves_no_request_in_progress() -> None:
     hangs = b"class Even:\n    def match(self, message):\n        while True: pass\n"
 
     async def main() -> None:
@@ -361,7 +363,7 @@ def test_while_uploads_are_off_classes_are_files_of_the_folder(tmp_path: Path) -
     async def main() -> None:
         async with servers(1, **off) as at, Peer(at.filters.port) as peer:
             await at.send(b"1", b"2")
-            reply = await upload(peer, ODD)  # what it sends is not looked at
+            reply = await upload(peer, ODD)  # the uploaded source is ignored
             assert reply.code == ResponseCode.SYSTEM_ERROR
             assert "filterClassFolder has no file Even.py" in str(reply.remark)
             assert "class Even of Orders@billing is missing" in str((await pull(peer)).remark)
@@ -375,12 +377,12 @@ def test_while_uploads_are_off_classes_are_files_of_the_folder(tmp_path: Path) -
             assert [message.body for message in decode_records(found.body)] == [b"1"]
             (tmp_path / "Even.py").write_bytes(b"class Even: (\n")
             await folder.check_folder(at.filters.settings, at.filters.classes)
-            assert (await pull(peer)).code == ResponseCode.SUCCESS  # the one before it
+            assert (await pull(peer)).code == ResponseCode.SUCCESS  # the previous one
 
     asyncio.run(main())
 
 
-def test_where_no_sandbox_is_allowed_classes_are_refused_with_one_line(
+def test_without_sandboxes_classes_are_refused_with_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     without_seccomp(monkeypatch, tmp_path)

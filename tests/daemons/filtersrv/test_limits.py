@@ -1,4 +1,4 @@
-"""What consumers may make a filter server hold and do at most."""
+"""Limits of what consumers can make a filter server hold and do."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ def test_too_many_classes_are_refused_by_the_name_of_the_limit() -> None:
     asyncio.run(main())
 
 
-def test_a_class_that_hangs_holds_no_more_than_its_part_of_the_memory() -> None:
+def test_a_class_that_hangs_uses_no_more_than_its_part_of_the_memory() -> None:
     hangs = b"import time\nclass Even:\n    def match(self, message):\n        time.sleep(1000)\n"
 
     async def main() -> None:
@@ -43,7 +43,7 @@ def test_a_class_that_hangs_holds_no_more_than_its_part_of_the_memory() -> None:
             Peer(at.filters.port) as second,
             Peer(at.filters.port) as other,
         ):
-            await at.send(random.Random(1).randbytes(20_000))  # which nobody can compress
+            await at.send(random.Random(1).randbytes(20_000))  # which cannot be compressed
             await upload(peer, hangs)
             await upload(other, EVEN.replace(b"int(message.body) % 2 == 0", b"True"), group="other")
             first = asyncio.ensure_future(pull(peer))
@@ -71,7 +71,7 @@ def test_messages_that_wait_to_be_compressed_count_as_held_too() -> None:
             await at.send(random.Random(1).randbytes(40_000))
             await upload(peer, EVEN.replace(b"int(message.body) % 2 == 0", b"True"))
             free = threading.Event()
-            threads = ThreadPoolExecutor(1)  # the loop ends it
+            threads = ThreadPoolExecutor(1)  # the event loop shuts it down
             threads.submit(free.wait)
             asyncio.get_running_loop().set_default_executor(threads)
             try:
@@ -86,7 +86,7 @@ def test_messages_that_wait_to_be_compressed_count_as_held_too() -> None:
     asyncio.run(main())
 
 
-def test_one_group_takes_no_more_than_its_part_of_the_pulls() -> None:
+def test_one_group_uses_no_more_than_its_part_of_the_pulls() -> None:
     async def main() -> None:
         async with (
             servers(fsServerAsyncSemaphoreValue="4") as at,
@@ -96,7 +96,7 @@ def test_one_group_takes_no_more_than_its_part_of_the_pulls() -> None:
             several = [await peers.enter_async_context(Peer(at.filters.port)) for _ in range(4)]
             await upload(other)
             await upload(other, group="other")
-            # Nothing is there yet, so that each of these waits for the broker.
+            # There are no messages yet, so each of these waits for the broker.
             held = [asyncio.ensure_future(pull(peer)) for peer in several]
             done, _ = await asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
             assert {one.result().code for one in done} == {ResponseCode.SYSTEM_BUSY}
@@ -109,10 +109,10 @@ def test_one_group_takes_no_more_than_its_part_of_the_pulls() -> None:
     asyncio.run(main())
 
 
-def test_of_many_that_upload_together_one_starts_a_process_and_none_goes_over_the_limit() -> None:
+def test_concurrent_uploads_start_one_process_and_do_not_exceed_the_limit() -> None:
     async def main() -> None:
         async with servers(filterMaxClasses="2") as at, AsyncExitStack() as peers:
-            others = {*children()}  # of tests before this one in the process
+            others = {*children()}  # from earlier tests in this process
             several = [await peers.enter_async_context(Peer(at.filters.port)) for _ in range(8)]
             replies = await asyncio.gather(
                 *(upload(peer, group=f"group-{n % 4}") for n, peer in enumerate(several))
@@ -126,5 +126,5 @@ def test_of_many_that_upload_together_one_starts_a_process_and_none_goes_over_th
 
 
 def children() -> list[str]:
-    """The processes of this one, most of which are sandboxes here."""
+    """The child processes, most of which are sandboxes here."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

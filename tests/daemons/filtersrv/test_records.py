@@ -1,4 +1,4 @@
-"""Records on their way through a filter server: exact, and no others than the class chose."""
+"""Records on their way through a filter server: exact, and only those that the class selected."""
 
 import struct
 import zlib
@@ -46,7 +46,7 @@ def through(data: bytes, writer: Writer = WRITER) -> bytes:
     return written
 
 
-def test_a_small_body_comes_out_as_it_came_in() -> None:
+def test_a_small_body_is_unchanged() -> None:
     for data in (
         record(b""),
         record(b"x" * 8191),
@@ -58,7 +58,7 @@ def test_a_small_body_comes_out_as_it_came_in() -> None:
 
 
 def test_a_large_body_is_compressed_and_its_record_is_as_java_writes_it() -> None:
-    body = b"0123456789abcdef" * 512  # 8192 bytes: exactly as many as it takes
+    body = b"0123456789abcdef" * 512  # 8192 bytes: exactly the threshold
     packed = zlib.compress(body, 5)
     properties = b"TAGS\x01a\x02KEYS\x01k\x02amount\x015"
     size = 4 + 4 + 4 + 4 + 4 + 8 + 8 + 4 + 8 + 8 + 8 + 8 + 4 + 8 + 4 + len(packed) + 1 + 6 + 2
@@ -75,7 +75,7 @@ def test_a_large_body_is_compressed_and_its_record_is_as_java_writes_it() -> Non
 
 
 @pytest.mark.parametrize("kind", [None, *CompressionType])
-def test_a_compressed_body_that_is_small_comes_out_plain(kind: CompressionType | None) -> None:
+def test_a_small_compressed_body_is_decompressed(kind: CompressionType | None) -> None:
     body = b"hello" * 100
     flag = SysFlag.COMPRESSED if kind is None else kind.sys_flag
     stored = compress(body, kind or CompressionType.ZLIB)
@@ -84,7 +84,7 @@ def test_a_compressed_body_that_is_small_comes_out_plain(kind: CompressionType |
     )
 
 
-def test_a_compressed_body_that_is_large_is_compressed_anew_with_zlib() -> None:
+def test_a_large_compressed_body_is_recompressed_with_zlib() -> None:
     body = bytes(range(256)) * 100
     (message,) = decode_records(
         through(record(compress(body, CompressionType.ZSTD), CompressionType.ZSTD.sys_flag)),
@@ -95,7 +95,7 @@ def test_a_compressed_body_that_is_large_is_compressed_anew_with_zlib() -> None:
     assert message.sys_flag == SysFlag.COMPRESSED
 
 
-def test_what_is_damaged_stays_so_and_is_seen_by_its_checksum() -> None:
+def test_a_damaged_record_stays_damaged_and_its_checksum_shows_it() -> None:
     whole = bytearray(record(b"x" * 9000))
     whole[200] ^= 1
     assert through(bytes(whole)) == bytes(whole)
@@ -103,7 +103,7 @@ def test_what_is_damaged_stays_so_and_is_seen_by_its_checksum() -> None:
     assert through(lies) == lies
 
 
-def test_only_those_that_are_chosen_are_written() -> None:
+def test_only_selected_records_are_written() -> None:
     one, two, three = (record(body) for body in (b"1", b"2", b"3"))
     data = one + two + three
     assert WRITER.chosen(data, places(data), b"\x05") == (one + three, 2)
@@ -118,6 +118,6 @@ def test_a_blank_record_ends_the_list() -> None:
 @pytest.mark.parametrize(
     "data", [b"x", record(b"1")[:-1], record(b"1") + b"\0" * 100, b"\xff" * 200]
 )
-def test_what_is_no_row_of_records_is_refused(data: bytes) -> None:
+def test_invalid_records_are_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="no message record at byte"):
         places(data)

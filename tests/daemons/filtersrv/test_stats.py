@@ -1,4 +1,4 @@
-"""What a filter server tells of its groups: in the log and to monitoring."""
+"""Statistics of a filter server about its groups: in the log and in monitoring."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from tests.daemons.peer import Peer
 KEY = Key(TOPIC, GROUP)
 
 
-def test_each_group_has_what_it_was_given(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_group_counts_its_own_messages(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> tuple[int, dict[str, float]]:
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(b"1", b"2", b"4")
@@ -56,7 +56,7 @@ def test_each_group_has_what_it_was_given(caplog: pytest.LogCaptureFixture) -> N
     }
 
 
-def test_a_class_that_was_forgotten_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_counts_of_a_removed_class_restart_at_zero(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
             await at.send(b"2", b"4")

@@ -1,4 +1,4 @@
-"""Which brokers a file is for, and what each of them has."""
+"""Which brokers a file describes, and the settings of each."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_a_file_for_one_broker_is_no_plan(written: Path) -> None:
     assert plan(None, {}, None) == []
 
 
-def test_so_many_brokers_have_names_ports_and_folders_of_their_own(written: Path) -> None:
+def test_each_broker_has_its_own_name_port_and_folder(written: Path) -> None:
     written.write_text(
         "brokerName=broker-a\nlistenPort=20911\nmetricsPort=9100\nstorePathRootDir=/data/store\n"
     )
@@ -44,7 +44,7 @@ def test_so_many_brokers_have_names_ports_and_folders_of_their_own(written: Path
     ]
 
 
-def test_a_section_goes_before_what_is_for_all_and_what_is_derived(written: Path) -> None:
+def test_a_section_overrides_common_and_derived_settings(written: Path) -> None:
     written.write_text(
         "brokerClusterName=C\nfileReservedTime=24\nstorePathCommitLog=/logs\n\n"
         "[broker-a]\n[broker-b]\nlistenPort=30911\nfileReservedTime=48\nstorePathCommitLog=/fast\n"
@@ -58,7 +58,7 @@ def test_a_section_goes_before_what_is_for_all_and_what_is_derived(written: Path
     assert second.broker.broker_cluster_name == "C"
 
 
-def test_the_number_may_stand_in_the_file_beside_sections_of_some(written: Path) -> None:
+def test_the_number_may_be_in_the_file_with_sections_for_some_brokers(written: Path) -> None:
     written.write_text("instances=3\nbrokerName=x\n[x-3]\nfileReservedTime=1\n")
     planned = plan(written, {}, None)
     assert [one.name for one in planned] == ["x", "x-2", "x-3"]
@@ -66,7 +66,7 @@ def test_the_number_may_stand_in_the_file_beside_sections_of_some(written: Path)
     assert len(plan(written, {}, 4)) == 4
 
 
-def test_the_command_line_goes_before_the_file_but_for_what_each_has_of_its_own(
+def test_the_command_line_overrides_the_file_except_individual_settings(
     written: Path,
 ) -> None:
     written.write_text("[a]\nfileReservedTime=1\nlistenPort=11000\n[b]\n")
@@ -93,7 +93,7 @@ def test_the_command_line_goes_before_the_file_but_for_what_each_has_of_its_own(
         ("[a]\n[a]\n", None, "section [a] occurs twice"),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_an_invalid_plan_is_reported_in_one_line(
     written: Path, text: str, count: int | None, expected: str
 ) -> None:
     written.write_text(text)

@@ -1,4 +1,4 @@
-"""Several processes under one: how they are stopped, whatever they do."""
+"""Several processes under one supervisor: stopping them, whatever they do."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ sys.exit(run(lambda: Instances("brokers", commands, ["serves", "hangs"])))
 """
 _SERVES = """
 import os, signal, socket
-told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-told.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+ready.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 signal.pause()
 """
 _HANGS = """
@@ -34,7 +34,7 @@ signal.pause()
 
 
 def await_end(process: int) -> None:
-    """Until it is dead; the kernel ends a killed process a moment after the signal."""
+    """Wait until it is dead; the kernel ends a killed process a moment after the signal."""
     with suppress(ProcessLookupError), ExitStack() as opened:
         descriptor = os.pidfd_open(process)
         opened.callback(os.close, descriptor)
@@ -43,7 +43,7 @@ def await_end(process: int) -> None:
         assert ended.poll(20_000), f"process {process} lives"
 
 
-def test_sigterm_while_one_has_not_begun_stops_all_of_them(tmp_path: Path) -> None:
+def test_sigterm_before_one_has_started_stops_all_of_them(tmp_path: Path) -> None:
     late = tmp_path / "late"
     sources = {"serves": _SERVES, "hangs": _HANGS, "late": f"open({str(late)!r}, 'w').close()"}
     commands = {name: [sys.executable, "-c", source] for name, source in sources.items()}
@@ -63,14 +63,14 @@ _IGNORES = """
 import os, signal, socket
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("process", os.getpid(), flush=True)
-told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-told.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+ready.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 while True:
     signal.pause()
 """
 
 
-def test_a_second_sigterm_ends_one_that_does_not_heed_the_first(tmp_path: Path) -> None:
+def test_a_second_sigterm_ends_one_that_ignores_the_first(tmp_path: Path) -> None:
     commands = {"serves": [sys.executable, "-c", _IGNORES]}
     supervisor = _SUPERVISOR.replace('["serves", "hangs"]', "[]")
     with subprocess.Popen(
@@ -105,13 +105,13 @@ _SERVES_LATE = """
 import os, pathlib, signal, socket, sys, time
 while not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.01)
-told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-told.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+ready.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 signal.pause()
 """
 
 
-def test_one_that_is_started_again_while_others_begin_is_told_as_having_ended(
+def test_a_restart_while_others_start_is_reported_as_an_end(
     tmp_path: Path,
 ) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
@@ -132,8 +132,8 @@ def test_one_that_is_started_again_while_others_begin_is_told_as_having_ended(
     assert "1 of 2 brokers serve: late; fails has ended, and is started again" in told
 
 
-def test_what_a_dead_child_has_said_is_not_heard_of_the_next(tmp_path: Path) -> None:
-    """It fills the socket and is killed amid it: of what lies there nothing is read any more."""
+def test_notifications_of_a_dead_child_do_not_count_for_the_next(tmp_path: Path) -> None:
+    """It fills the socket and is killed in the middle of a message: the rest is not read."""
 
     async def main() -> None:
         heard = []

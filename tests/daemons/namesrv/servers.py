@@ -1,4 +1,4 @@
-"""Name servers in this process for tests, and what brokers tell them."""
+"""Name servers in this process for tests, and the requests of brokers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

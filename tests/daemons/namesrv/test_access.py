@@ -1,4 +1,4 @@
-"""Who may change what a name server tells: a real one, and peers that sign or do not."""
+"""Permissions for changes at a name server: a real one, with peers that sign or do not."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ DOCUMENT = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text("ut
 SECTION = DOCUMENT.partition("## A name server")[2].partition("\n## ")[0]
 ROW = r"^\| (\d+) \| (\w+) \| (everyone|a writer) \|$"
 TABLE = {int(code): (name, who) for code, name, who in re.findall(ROW, SECTION, re.M)}
-NOWHERE = "203.0.113.0/24"  # a network that no test is in
+NOWHERE = "203.0.113.0/24"  # a network that no test uses
 READS = {int(code) for code in answered_by(NAME_SERVER) if code.kind is RequestKind.READ}
 WRITES = set(map(int, answered_by(NAME_SERVER))) - READS
 WRONG = ("administrator", b"not its secret")
@@ -66,7 +66,7 @@ def is_refused(reply: Command) -> bool:
     return reply.code == ResponseCode.NO_PERMISSION and says is not None
 
 
-def test_every_code_is_a_read_or_a_write_and_stands_in_the_document(tmp_path: Path) -> None:
+def test_every_code_is_a_read_or_a_write_and_is_documented(tmp_path: Path) -> None:
     async def script(server: NameServer) -> None:
         assert not READS & WRITES
         assert server.listener.dispatcher.handlers.keys() == READS | WRITES
@@ -82,14 +82,14 @@ def test_every_code_is_a_read_or_a_write_and_stands_in_the_document(tmp_path: Pa
 @pytest.mark.parametrize(
     ("acl", "allowed", "who", "may_write"),
     [
-        (False, "", None, True),  # as with Java
+        (False, "", None, True),  # as in Java
         (False, NOWHERE, None, False),
         (False, NOWHERE, ADMIN, False),
         (False, f"{NOWHERE};127.0.0.0/8", None, True),
         (True, "", None, False),
         (True, "", STRANGER, False),
         (True, "", WRONG, False),
-        (True, "", MINE, False),  # an account, but no administrator
+        (True, "", MINE, False),  # an account, but not an administrator
         (True, "", ADMIN, True),
         (True, NOWHERE, ADMIN, True),
         (True, "127.0.0.1", None, True),  # a broker that cannot sign
@@ -133,14 +133,14 @@ def test_a_refusal_names_its_cause_and_shows_no_secret(
             config = await peer.ask(Code.GET_NAMESRV_CONFIG)
         told = [r for r in caplog.records if "refused" in r.getMessage()]
         assert len(told) == 1
-        assert told[0].__dict__["peer"] == "127.0.0.1"  # by which the daemon's log limits them
+        assert told[0].__dict__["peer"] == "127.0.0.1"  # the log of the daemon is limited by it
         for text in (caplog.text, reply.remark, bytes(config.body).decode()):
             assert "admin_secret" not in str(text)
 
     serve(tmp_path, script, acl=True)
 
 
-def test_changed_accounts_count_without_a_restart(
+def test_changed_accounts_apply_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(server: NameServer) -> None:
@@ -189,7 +189,7 @@ def test_sighup_reads_the_allow_list_again_and_keeps_it_when_it_cannot_be_used(
         ({"aclEnable": "true", "rocketmqHome": "/nowhere"}, "write one with an account"),
     ],
 )
-def test_what_cannot_work_ends_the_start_with_one_line(
+def test_settings_that_cannot_work_end_the_start_with_one_line(
     tmp_path: Path, settings: dict[str, str], said: str
 ) -> None:
     async def main() -> None:
@@ -201,7 +201,7 @@ def test_what_cannot_work_ends_the_start_with_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_a_name_server_that_others_reach_says_that_it_asks_nobody(
+def test_a_reachable_name_server_without_access_control_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def host(**settings: str) -> str:
@@ -211,7 +211,7 @@ def test_a_name_server_that_others_reach_says_that_it_asks_nobody(
     assert host() == "127.0.0.1"
     assert host(bindAddress="0.0.0.0") == "0.0.0.0"
     assert "ACCESS CONTROL IS OFF" in caplog.text
-    for nobody in (";", " , ;"):  # of a template whose variables are empty
+    for nobody in (";", " , ;"):  # as in a template whose variables are empty
         assert host(writeAllowList=nobody) == "127.0.0.1"
         assert host(writeAllowList=nobody, bindAddress="0.0.0.0") == "0.0.0.0"
         assert "ACCESS CONTROL IS OFF" in caplog.text
@@ -234,7 +234,7 @@ async def broker(tmp_path: Path, server: NameServer, **settings: str) -> Broker:
     return Broker(BrokerSettings.load(None, {**given, **settings}))
 
 
-def test_a_broker_signs_what_it_tells_and_its_key_changes_at_sighup(
+def test_a_broker_signs_its_registrations_and_its_key_changes_at_sighup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(server: NameServer) -> None:
@@ -257,7 +257,7 @@ def test_a_broker_signs_what_it_tells_and_its_key_changes_at_sighup(
             file.write_text("nonsense")
             one.reload()
             assert "keeping the old key for requests" in caplog.text
-        assert server.routes.live == {}  # its farewell is signed, too
+        assert server.routes.live == {}  # its unregistration is signed, too
         assert "mine_secret" not in caplog.text and "admin_secret" not in caplog.text
 
     caplog.set_level(logging.INFO)

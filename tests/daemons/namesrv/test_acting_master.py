@@ -1,4 +1,4 @@
-"""A set without a master: its lowest slave is shown as one to read from, and members are told."""
+"""A set without a master: its lowest slave is in routes for reading, and members are notified."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ async def come(
 
 
 async def seen(peer: Peer, name: str = "T") -> tuple[dict[int, str], int] | None:
-    """The addresses in the route of a topic, and what is permitted there."""
+    """The addresses in the route of a topic, and its permissions."""
     found = await route(peer, name)
     if found is None:
         return None
@@ -41,7 +41,7 @@ async def seen(peer: Peer, name: str = "T") -> tuple[dict[int, str], int] | None
     return broker.broker_addrs, queues.perm
 
 
-def test_the_lowest_slave_is_shown_as_a_master_that_takes_nothing(tmp_path: Path) -> None:
+def test_the_lowest_slave_is_listed_as_a_read_only_master(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         async with Peer(server.port) as master:
             await come(master, 0, MASTER)
@@ -51,8 +51,8 @@ def test_the_lowest_slave_is_shown_as_a_master_that_takes_nothing(tmp_path: Path
             assert await seen(peer) == ({0: MASTER, 1: SLAVE, **third}, 6)
         await gone(server, MASTER)
         assert await seen(peer) == ({0: SLAVE, **third}, 4)
-        assert await seen(peer, MEMBERS) == ({1: SLAVE, **third}, 4)  # as they are
-        await come(peer, 1, SLAVE, counter=2)  # its topics count now, but for who may write
+        assert await seen(peer, MEMBERS) == ({1: SLAVE, **third}, 4)  # unchanged
+        await come(peer, 1, SLAVE, counter=2)  # its topics count now, except their write permission
         assert await seen(peer) == ({0: SLAVE, **third}, 4)
         await come(peer, 0, MASTER, counter=2)
         assert await seen(peer) == ({0: MASTER, 1: SLAVE, **third}, 6)
@@ -65,7 +65,7 @@ def test_the_lowest_slave_is_shown_as_a_master_that_takes_nothing(tmp_path: Path
 @pytest.mark.parametrize(
     ("supported", "acts", "perm"), [("false", True, 4), ("true", False, 6), ("true", None, 6)]
 )
-def test_nobody_is_shown_as_a_master_unless_both_sides_are_told_to(
+def test_no_slave_is_listed_as_a_master_unless_both_sides_enable_it(
     supported: str, acts: bool | None, perm: int, tmp_path: Path
 ) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
@@ -77,10 +77,10 @@ def test_nobody_is_shown_as_a_master_unless_both_sides_are_told_to(
     serve(tmp_path, script, supportActingMaster=supported)
 
 
-def test_a_slave_of_5x_that_comes_first_tells_its_topics(tmp_path: Path) -> None:
+def test_a_slave_of_5x_that_registers_first_registers_its_topics(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await come(peer, 1, SLAVE, acts=None)
-        assert await seen(peer) is None  # before 5.x they are its master's to tell
+        assert await seen(peer) is None  # before 5.x only their master registers them
         await come(peer, 1, SLAVE, counter=2)
         assert await seen(peer) == ({0: SLAVE}, 4)
 
@@ -95,7 +95,7 @@ async def gone(server: NameServer, address: str) -> None:
 
 @asynccontextmanager
 async def member() -> AsyncIterator[tuple[str, asyncio.Queue[Command]]]:
-    """The address of a broker that is told, and what it is told."""
+    """The address of a broker that is notified, and the notifications."""
     told: asyncio.Queue[Command] = asyncio.Queue()
 
     def take(command: Command, channel: Channel) -> None:
@@ -106,7 +106,7 @@ async def member() -> AsyncIterator[tuple[str, asyncio.Queue[Command]]]:
         yield f"127.0.0.1:{listener.port}", told
 
 
-def test_members_hear_who_has_the_lowest_id(
+def test_members_are_notified_of_the_lowest_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.daemons.namesrv.acting_master.NOTICE_SECONDS", PATIENCE)
@@ -132,12 +132,13 @@ def test_members_hear_who_has_the_lowest_id(
             assert (await next_of(slave_told))["min_broker_id"] == 0
             server.routes.unregister("DefaultCluster", "broker-a", slave, 3)
             server.routes.unregister("DefaultCluster", "broker-a", master, 0)
-            assert slave_told.empty() and master_told.empty()  # the lowest was the same, or none
+            # the lowest was the same, or there was none
+            assert slave_told.empty() and master_told.empty()
 
     serve(tmp_path, script, notifyMinBrokerIdChanged="true")
 
 
-def test_a_member_that_cannot_be_told_holds_up_nobody(tmp_path: Path) -> None:
+def test_an_unreachable_member_delays_no_other_notification(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await come(peer, 1, "127.0.0.1:1")
         await come(peer, 0, MASTER)

@@ -1,4 +1,4 @@
-"""What a datagram can do to the routes: very little."""
+"""The effects of datagrams on routes: very few."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ DATAGRAM = (
 
 
 class Closing:
-    """A connection of which only its end matters."""
+    """A connection that only records its end."""
 
     closed = False
 
@@ -32,7 +32,7 @@ class Closing:
 
 
 class Table:
-    """Routes with one broker and a clock of the test's."""
+    """Routes with one broker and a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -87,10 +87,10 @@ def test_a_broker_that_sends_beacons_seldom_is_not_missed_between_them() -> None
     assert table.routes.expire_beacons(3.0) == [ADDRESS]
 
 
-def test_a_broker_whose_beacons_stay_out_is_forgotten_and_its_connection_closed() -> None:
+def test_a_broker_without_beacons_is_removed_and_its_connection_closed() -> None:
     table = Table()
     table.register()
-    table.now += 100  # none has come: none is missed
+    table.now += 100  # none has arrived, so none is missing
     assert table.routes.expire_beacons(3.0) == []
     assert table.routes.beacon(ADDRESS, START, "10.0.0.1")
     table.now += 2.9
@@ -121,7 +121,7 @@ def test_a_beacon_that_does_not_fit_a_registration_does_nothing(
     assert table.routes.expire_beacons(3.0) == []
 
 
-def test_nothing_can_be_expected_of_a_broker_that_told_no_start() -> None:
+def test_no_beacons_are_expected_of_a_broker_without_a_start_time() -> None:
     table = Table()
     table.register(start=None)
     for start in ("", START):
@@ -147,7 +147,7 @@ def test_registering_again_keeps_the_expectation_and_a_new_start_drops_it() -> N
     assert table.routes.live[ADDRESS].last_beacon is None
 
 
-def test_the_time_in_which_the_name_server_stood_still_is_not_held_against_brokers() -> None:
+def test_a_pause_of_the_name_server_itself_expires_no_broker() -> None:
     table = Table()
     table.register()
     table.routes.beacon(ADDRESS, START, "10.0.0.1")
@@ -171,7 +171,7 @@ def test_a_taken_udp_port_is_warned_about_and_the_name_server_serves(
     assert "cannot receive beacons of brokers: UDP port" in caplog.text
 
 
-def test_a_name_server_stops_without_a_complaint(
+def test_a_name_server_stops_without_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:

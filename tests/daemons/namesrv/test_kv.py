@@ -1,4 +1,4 @@
-"""The KV configuration: kept over restarts, and told to who asks for ordered topics."""
+"""The KV configuration: kept over restarts, and sent to clients that query ordered topics."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_kv_values_are_kept_over_a_restart(tmp_path: Path) -> None:
 
     serve(tmp_path, write)
     serve(tmp_path, read)
-    (tmp_path / "kvConfig.json").write_bytes(b'{"configTable":{"N"')  # torn: .bak is read
+    (tmp_path / "kvConfig.json").write_bytes(b'{"configTable":{"N"')  # incomplete: .bak is read
     serve(tmp_path, lambda server, peer: _has_values(server, peer))
 
 

@@ -1,4 +1,4 @@
-"""The KV configuration in the log, now and then (KVConfigManager.printAllPeriodically)."""
+"""The KV configuration in the log, periodically (KVConfigManager.printAllPeriodically)."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from mq.protocol.headers.kv import PutKVConfigRequestHeader
 from tests.daemons.peer import Peer
 
 
-def test_all_values_are_logged_again_and_again_but_secrets_and_too_many(
+def test_all_values_are_logged_periodically_except_secrets_and_too_many(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = asyncio.Event()

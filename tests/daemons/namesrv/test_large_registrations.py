@@ -1,4 +1,4 @@
-"""Registrations with very many topics, as a broker of Java sends them: one frame, compressed."""
+"""Registrations with very many topics, as brokers of Java send them: one compressed frame."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,9 +42,9 @@ def changed() -> Command:
 
 
 async def longest_gap(work: Awaitable[object]) -> float:
-    """The longest time for which the loop did nothing else, as a part of what this took.
+    """The longest time in which the loop did nothing else, as a fraction of the total.
 
-    Of its own time: what other processes do meanwhile does not count.
+    In CPU time of the thread: other processes do not count.
     """
     task = asyncio.ensure_future(work)
     began = last = thread_time()
@@ -72,7 +72,7 @@ def test_the_loop_serves_others_while_very_many_topics_are_registered(tmp_path: 
         serve(tmp_path, script)
 
 
-def test_what_a_broker_says_behind_a_large_registration_counts_behind_it(tmp_path: Path) -> None:
+def test_requests_after_a_large_registration_apply_after_it(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         small = registration(topic("topic-00000", queues=5), counter=3, compressed=False)
         version = DataVersion(timestamp=1000, counter=3)
@@ -97,7 +97,7 @@ def test_what_a_broker_says_behind_a_large_registration_counts_behind_it(tmp_pat
     serve(tmp_path, script)
 
 
-def test_a_broker_that_stops_behind_a_large_registration_is_gone(tmp_path: Path) -> None:
+def test_a_broker_that_unregisters_after_a_large_registration_is_removed(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         leaving = UnRegisterBrokerRequestHeader(
             broker_name="broker-a",
@@ -119,7 +119,7 @@ def _half_way(server: NameServer) -> Callable[[], bool]:
     return lambda: 0 < len(server.routes.topics) < COUNT
 
 
-def test_nothing_is_left_of_a_broker_whose_connection_ends_half_way(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_broker_that_disconnects_during_registration(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         moments: list[Callable[[], bool]] = [
             lambda: bool(server.listener.dispatcher.tasks),
@@ -143,7 +143,7 @@ def test_nothing_is_left_of_a_broker_whose_connection_ends_half_way(tmp_path: Pa
 
 
 def test_the_newer_of_two_connections_of_a_broker_counts(tmp_path: Path) -> None:
-    """It starts anew while its registration over the old connection is still being taken in."""
+    """It reconnects while its registration over the old connection is still being processed."""
 
     async def script(server: NameServer, peer: Peer) -> None:
         async with Peer(server.port) as old:

@@ -1,4 +1,4 @@
-"""How long a broker is there: its connection, its signs of life, its farewell."""
+"""How long a broker stays in routes: connection, heartbeats, unregistration."""
 
 import asyncio
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_broker_whose_connection_closes_leaves_the_routes_at_once(tmp_path: Pa
 
 
 def end_of(server: NameServer, peer: Peer) -> asyncio.Event:
-    """Set when the server has dealt with the close of a peer's connection."""
+    """Set when the server has handled the close of a peer's connection."""
     ended = asyncio.Event()
     for channel in server.listener.channels:
         if channel.remote == peer.address:
@@ -116,7 +116,7 @@ def test_an_unregistered_broker_is_gone(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_a_late_farewell_of_an_old_address_leaves_the_new_broker(tmp_path: Path) -> None:
+def test_a_late_unregistration_of_an_old_address_keeps_the_new_broker(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T"))
         await register(peer, topic("T"), told=header(address="10.0.0.9:10911"), counter=2)
@@ -137,7 +137,7 @@ def test_a_late_farewell_of_an_old_address_leaves_the_new_broker(tmp_path: Path)
     serve(tmp_path, script)
 
 
-def test_what_an_old_connection_brings_behind_a_new_one_changes_nothing(tmp_path: Path) -> None:
+def test_requests_of_an_old_connection_after_a_new_one_change_nothing(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         async def told(number: int, kind: Kind, *named: str, base: int | None = None) -> Command:
             order = RegistrationOrder(

@@ -1,4 +1,4 @@
-"""A name server in this process, asked over real sockets: settings, ports, malformed requests."""
+"""A name server in this process over real sockets: settings, ports, malformed requests."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_settings_are_shown_and_changed_by_the_allow_list(tmp_path: Path) -> Non
     serve(tmp_path, script)
 
 
-def test_an_unknown_code_and_a_bad_header_are_answered_and_the_server_goes_on(
+def test_an_unknown_code_and_a_bad_header_are_answered_and_the_server_continues(
     tmp_path: Path,
 ) -> None:
     async def script(server: NameServer, peer: Peer) -> None:

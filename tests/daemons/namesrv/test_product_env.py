@@ -1,4 +1,6 @@
-"""clusterTest: a name server that asks those of another environment for what it does not know."""
+"""clusterTest: a name server that queries the name servers of another environment for unknown
+topics.
+"""
 
 import asyncio
 import http.server
@@ -23,7 +25,7 @@ from tests.daemons.peer import Peer
 
 
 class AddressServer(http.server.ThreadingHTTPServer):
-    """Answers every path with `text`, and notes it."""
+    """Replies to every path with `text`, and records the path."""
 
     text = ""
 
@@ -106,7 +108,7 @@ def test_a_topic_that_is_not_known_here_is_looked_up_there(
 
 
 @pytest.mark.parametrize("text", ["", "no address", "127.0.0.1:1"])
-def test_an_environment_that_cannot_be_asked_knows_no_topic(
+def test_an_unreachable_environment_knows_no_topic(
     tmp_path: Path, addresses: AddressServer, text: str
 ) -> None:
     async def script(peer: Peer) -> None:
@@ -116,7 +118,7 @@ def test_an_environment_that_cannot_be_asked_knows_no_topic(
     run(tmp_path, addresses, script)
 
 
-def test_one_that_hangs_stops_nobody_and_is_asked_for_a_limited_number_of_topics(
+def test_an_environment_that_hangs_blocks_no_request_and_gets_few_queries(
     tmp_path: Path, addresses: AddressServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""What a registration brings, in every form that brokers send."""
+"""The contents of a registration, in every form that brokers send."""
 
 import zlib
 from pathlib import Path
@@ -31,7 +31,7 @@ from tests.daemons.namesrv.servers import (
 from tests.daemons.peer import Peer
 
 
-def test_topics_are_taken_again_only_with_another_data_version(tmp_path: Path) -> None:
+def test_topics_are_replaced_only_with_another_data_version(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T", 4), counter=1)
         await register(peer, topic("T", 8), counter=1)
@@ -105,7 +105,7 @@ def test_a_compressed_registration_of_5x_brings_its_mappings(tmp_path: Path) -> 
 def test_a_damaged_compressed_registration_is_refused(
     tmp_path: Path, body: bytes | None, reason: str
 ) -> None:
-    if body is None:  # half a second of a core, which each process took that collects tests
+    if body is None:  # half a CPU second, which every test process would spend at collection
         body = zlib.compress(bytes(80 * 1024 * 1024))
 
     async def script(server: NameServer, peer: Peer) -> None:
@@ -125,7 +125,7 @@ def test_a_registration_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None
     serve(tmp_path, script)
 
 
-def test_a_registration_of_a_broker_before_3_0_11_is_the_topics_alone(tmp_path: Path) -> None:
+def test_a_registration_of_a_broker_before_3_0_11_has_topics_only(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, filter_servers=["10.0.0.1:3000"])
         reply = await peer.ask(
@@ -151,7 +151,7 @@ def test_a_registration_without_a_body_makes_the_broker_known(tmp_path: Path) ->
 
 
 @answered.by_name_server(RequestCode.QUERY_DATA_VERSION)
-def test_the_data_version_says_whether_to_register_again(tmp_path: Path) -> None:
+def test_the_data_version_shows_whether_to_register_again(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         asked = QueryDataVersionRequestHeader(
             broker_name="broker-a",

@@ -1,4 +1,4 @@
-"""Routes: which brokers have a topic, and who of a broker's set stands in them."""
+"""Routes: which brokers have a topic, and which members of a broker's set they contain."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_a_registered_topic_has_a_route(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_an_unknown_topic_is_answered_in_the_words_of_java(tmp_path: Path) -> None:
+def test_an_unknown_topic_gets_the_remark_of_java(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "none"})
         assert reply.code == ResponseCode.TOPIC_NOT_EXIST
@@ -77,7 +77,7 @@ def test_an_unknown_topic_is_answered_in_the_words_of_java(tmp_path: Path) -> No
         (401, {}, b'{"0":'),  # V4_9_4
     ],
 )
-def test_a_route_is_standard_json_for_clients_that_want_it(
+def test_a_route_is_standard_json_on_request(
     tmp_path: Path, version: int, fields: dict[str, str], key: bytes
 ) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
@@ -90,7 +90,7 @@ def test_a_route_is_standard_json_for_clients_that_want_it(
     serve(tmp_path, script)
 
 
-def test_a_slave_is_told_its_master(tmp_path: Path) -> None:
+def test_a_slave_gets_its_masters_address(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         reply = await register(peer, told=header(address="10.0.0.2:10911", broker_id=1))
         assert reply.fields == {}
@@ -100,7 +100,7 @@ def test_a_slave_is_told_its_master(tmp_path: Path) -> None:
             "masterAddr": "10.0.0.1:10911",
             "haServerAddr": "10.0.0.1:10912",
         }
-        assert await topics(peer) == {"T"}  # topics come from masters only
+        assert await topics(peer) == {"T"}  # only masters register topics
         addresses = (await clusters(peer)).broker_addr_table["broker-a"].broker_addrs
         assert addresses == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
 
@@ -108,7 +108,7 @@ def test_a_slave_is_told_its_master(tmp_path: Path) -> None:
 
 
 @answered.by_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-def test_a_slave_that_became_master_stands_at_one_id_only(tmp_path: Path) -> None:
+def test_a_slave_that_became_master_has_one_id_only(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, told=header(address="10.0.0.2:10911", broker_id=1))
         await register(peer, told=header(address="10.0.0.2:10911", broker_id=0))
@@ -119,7 +119,7 @@ def test_a_slave_that_became_master_stands_at_one_id_only(tmp_path: Path) -> Non
     serve(tmp_path, script)
 
 
-def test_the_id_of_a_master_is_left_to_the_one_that_was_elected_later(tmp_path: Path) -> None:
+def test_the_id_of_a_master_stays_with_the_one_elected_later(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         old, new = "10.0.0.1:10911", "10.0.0.2:10911"
 
@@ -148,7 +148,7 @@ def test_the_id_of_a_master_is_left_to_the_one_that_was_elected_later(tmp_path: 
         await told(old, 5)
         assert master() == old
         server.routes.unregister("DefaultCluster", "broker-a", old, 0)
-        await told(new, 1)  # nobody is there to compare with
+        await told(new, 1)  # there is nothing to compare with
         assert master() == new
 
     serve(tmp_path, script)

@@ -1,4 +1,4 @@
-"""Snodes that register with a name server, and who asks for them."""
+"""Snodes that register with a name server, and queries for them."""
 
 import asyncio
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_all_snodes_of_a_cluster_are_listed_by_their_names(tmp_path: Path) -> No
     serve(tmp_path, script)
 
 
-def test_the_cluster_has_its_snodes_where_there_are_some(tmp_path: Path) -> None:
+def test_the_cluster_info_lists_existing_snodes(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         without = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         assert b"snode" not in without.body
@@ -82,7 +82,7 @@ def test_a_snode_that_no_longer_registers_is_forgotten(tmp_path: Path) -> None:
     serve(tmp_path, script, scanNotActiveBrokerInterval="10", snodeExpiredTimeout="50")
 
 
-def test_one_that_registers_again_stays_and_moves() -> None:
+def test_a_snode_that_registers_again_stays_with_its_new_address() -> None:
     now = 100.0
     table = Snodes(lambda: now)
     table.register(A)
@@ -97,7 +97,7 @@ def test_one_that_registers_again_stays_and_moves() -> None:
     assert len(table) == 0
 
 
-def test_what_names_no_snode_is_refused(tmp_path: Path) -> None:
+def test_a_registration_without_a_snode_name_is_refused(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         for name in ("", "n" * 256):
             header = RegisterSnodeRequestHeader(
@@ -110,12 +110,12 @@ def test_what_names_no_snode_is_refused(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_there_is_a_limit_to_how_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_snodes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snodes, "MOST_SNODES", 2)
     table = Snodes()
     table.register(A)
     table.register(B)
     with pytest.raises(Overloaded):
         table.register(OTHER)
-    table.register(A)  # it is known
+    table.register(A)  # already registered
     assert len(table) == 2

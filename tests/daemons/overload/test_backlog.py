@@ -1,4 +1,4 @@
-"""Refusing early what cannot be served in time."""
+"""Early refusal of requests that cannot be served in time."""
 
 import asyncio
 import socket
@@ -40,7 +40,7 @@ OTHER_ORDER = frame(b'{"opaque":18,"flag":0,"code":310,"version":409,"extFields"
 FIRST_VERSION = frame(b'{"code":10,"flag":0,"opaque":19,"extFields":{}}')
 BATCH = frame(b'{"code":320,"flag":0,"opaque":-20,"extFields":{}}', b"xx")
 ONE_WAY_SEND = frame(b'{"code":310,"extFields":{},"flag":2,"language":"JAVA","opaque":21,"v":1}')
-# The body of this one, and a property of it, look like the header of a send.
+# The body of this one, and one of its properties, look like the header of a send.
 PULL = frame(b'{"code":11,"flag":0,"opaque":22,"extFields":{"p":"{\\"code\\":310,"}}', JAVA_SEND)
 BINARY = encode(Command(310, {"b": "T"}, b"x", opaque=23, serialization=1))
 REPLY = frame(b'{"code":310,"flag":1,"opaque":24,"extFields":{}}')
@@ -54,7 +54,7 @@ def test_the_reply_is_a_frame_of_the_protocol() -> None:
     assert reply.remark == "busy (aSetting)"
 
 
-def test_every_form_of_a_send_is_refused_and_all_else_is_left() -> None:
+def test_every_form_of_a_send_is_refused_and_other_requests_are_not() -> None:
     sends = (JAVA_SEND, OTHER_ORDER, FIRST_VERSION, BATCH, ONE_WAY_SEND)
     others = (PULL, BINARY, REPLY, BROKEN, HUGE_NUMBER)
     mixed = [part for pair in zip(sends, others, strict=True) for part in pair]
@@ -65,13 +65,13 @@ def test_every_form_of_a_send_is_refused_and_all_else_is_left() -> None:
     assert rest == b"".join(others)
 
 
-def test_a_frame_that_is_not_whole_is_left() -> None:
+def test_an_incomplete_frame_is_not_refused() -> None:
     replies, refused, rest = refuse_sends(JAVA_SEND * 3 + JAVA_SEND[:-1], BUSY)
     assert (len(list(CommandReader().receive(replies))), refused) == (3, 3)
     assert rest == JAVA_SEND[:-1]
 
 
-def test_a_length_that_no_frame_has_is_not_read_on() -> None:
+def test_reading_stops_at_an_invalid_length() -> None:
     with pytest.raises(RemoteProtocolError, match="a frame of"):
         refuse_sends(b"\x7f\xff\xff\xff" + JAVA_SEND, BUSY)
 
@@ -85,7 +85,7 @@ def numbered(first: int, count: int) -> bytes:
 
 
 def serve_slowly(sends: int, wait: float, seconds: float) -> tuple[list[int], list[Command]]:
-    """Many sends at once to a handler that takes its time; what it got, and all replies."""
+    """Send many requests at once to a slow handler; returns what it got, and all replies."""
     served: list[int] = []
 
     def send(header: dict[str, object], body: bytes, channel: Channel) -> None:
@@ -104,16 +104,16 @@ def serve_slowly(sends: int, wait: float, seconds: float) -> tuple[list[int], li
             cause = (RequestCode.SEND_MESSAGE_V2, "waitTimeMillsInSendQueue")
             assert listener.dispatcher.refusals[cause] == refused
             assert listener.backlog.size == 0
-            peer.writer.write(numbered(90000, 1))  # the connection goes on
+            peer.writer.write(numbered(90000, 1))  # the connection continues
             assert (await peer.receive()).code == ResponseCode.SUCCESS
             return replies
 
-    # It reads more in a turn than asyncio's own loop, and is what daemons run on.
+    # It reads more per iteration than asyncio's own loop, and the daemons use it.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return served, runner.run(main())
 
 
-def test_sends_that_wait_too_long_are_answered_busy_and_the_others_served() -> None:
+def test_sends_that_wait_too_long_get_busy_and_others_are_served() -> None:
     served, replies = serve_slowly(4000, wait=0.01, seconds=0.0001)
     busy = [reply for reply in replies if reply.code == ResponseCode.SYSTEM_BUSY]
     assert 0 < len(busy) < 4000
@@ -121,10 +121,10 @@ def test_sends_that_wait_too_long_are_answered_busy_and_the_others_served() -> N
     assert sorted([reply.opaque for reply in busy] + served[:-1]) == list(range(4000))
 
 
-def test_much_more_than_can_be_served_is_left_with_its_sender_and_hardly_refused() -> None:
-    """20 MB come at once, and take four times as long as a send may wait.
+def test_an_overload_stays_with_its_sender_and_is_rarely_refused() -> None:
+    """20 MB arrive at once, and take four times as long as a send may wait.
 
-    Time is that of this thread: what others do meanwhile on a busy machine makes nobody wait.
+    Time is CPU time of this thread, so that other processes on a busy machine do not count.
     """
     now = thread_time
     served: list[object] = []
@@ -160,11 +160,11 @@ def test_much_more_than_can_be_served_is_left_with_its_sender_and_hardly_refused
     with settled(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
     assert len(served) > 19_000
-    assert sorted(waited)[len(waited) // 2] < 0.1  # others are read all the while
+    assert sorted(waited)[len(waited) // 2] < 0.1  # others are read meanwhile
 
 
-def test_many_that_send_much_are_read_in_turn_and_hardly_refused() -> None:
-    """Each brings what is read at once, all of them five times what can be served in time."""
+def test_many_large_senders_are_read_in_turn_and_rarely_refused() -> None:
+    """Each sends what is read at once; all together five times what can be served in time."""
     now = thread_time
     connections, sends = 100, 300
 
@@ -177,7 +177,7 @@ def test_many_that_send_much_are_read_in_turn_and_hardly_refused() -> None:
     direct: dict[int, DirectHandler] = {RequestCode.SEND_MESSAGE_V2: send}
 
     def send_and_wait(port: int) -> int:
-        """From a thread of its own, so that the listener's has its time to itself."""
+        """Run in its own thread, so that the thread of the listener has its time to itself."""
         refused = 0
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
             for count in (20, sends):
@@ -215,7 +215,7 @@ def test_without_a_limit_everything_is_served_in_order() -> None:
     assert served[:-1] == list(range(4000)) == [reply.opaque for reply in replies]
 
 
-def test_what_waits_of_a_connection_that_closes_is_served() -> None:
+def test_waiting_requests_of_a_closed_connection_are_served() -> None:
     served = []
 
     def send(header: dict[str, object], body: bytes, channel: Channel) -> None:
@@ -230,13 +230,13 @@ def test_what_waits_of_a_connection_that_closes_is_served() -> None:
                 await peer.writer.drain()
             async with asyncio.timeout(PATIENCE), Peer(listener.port) as other:
                 while len(served) < 4000:
-                    await other.ask(99999)  # a turn of the loop
+                    await other.ask(99999)  # one iteration of the loop
 
     asyncio.run(main())
     assert served == list(range(4000))
 
 
-def test_nothing_is_served_behind_what_is_no_frame() -> None:
+def test_nothing_is_served_after_an_invalid_frame() -> None:
     served = []
 
     def send(header: dict[str, object], body: bytes, channel: Channel) -> None:
@@ -263,7 +263,7 @@ def test_a_backlog_that_is_too_large_is_left_to_tcp(monkeypatch: pytest.MonkeyPa
     assert served[:-1] == list(range(4000)) == [reply.opaque for reply in replies]
 
 
-def test_a_connection_over_the_limit_is_told_so() -> None:
+def test_a_connection_over_the_limit_gets_an_error() -> None:
     async def main() -> None:
         listener = Listener(Dispatcher({}), "127.0.0.1", 0, max_connections=lambda: 1)
         async with listener, Peer(listener.port) as peer:
@@ -274,7 +274,7 @@ def test_a_connection_over_the_limit_is_told_so() -> None:
                 assert "maxConnections" in (reply.remark or "")
                 await second.closed_by_daemon()
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-            async with asyncio.timeout(PATIENCE):  # one that says nothing is closed all the same
+            async with asyncio.timeout(PATIENCE):  # a silent connection is closed too
                 assert await reader.read() == b""
             writer.close()
             await writer.wait_closed()

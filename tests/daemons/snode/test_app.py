@@ -1,4 +1,4 @@
-"""A snode as a daemon: its place at name servers, accounts, interceptors, limits, pushes."""
+"""A snode as a daemon: registration, accounts, interceptors, limits, pushes."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ from tests.interop.ports import free_port
 from tests.waiting import until
 
 
-def test_name_servers_know_a_snode_and_brokers_hear_of_it(tmp_path: Path) -> None:
+def test_name_servers_and_brokers_know_a_snode(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one:
             await until(lambda: len(one.name_server.snodes) == 1)
@@ -61,7 +61,7 @@ def test_a_snode_starts_before_name_servers_and_finds_them(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_accounts_say_who_may_send_to_what(tmp_path: Path) -> None:
+def test_accounts_limit_sends(tmp_path: Path) -> None:
     async def main() -> None:
         key = tmp_path / "key.yml"
         key.write_text("accessKey: administrator\nsecretKey: admin_secret\n")
@@ -97,10 +97,12 @@ def test_accounts_say_who_may_send_to_what(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("brokers_ask", [True, False])
 @pytest.mark.parametrize("signs", [True, False])
-def test_nobody_gets_as_his_own_what_he_may_not_read(
+def test_sending_back_a_message_needs_permission_to_read_it(
     tmp_path: Path, brokers_ask: bool, signs: bool
 ) -> None:
-    """A message that is sent back comes to the group of who does so, whatever its topic is."""
+    """A message that is sent back is added to the retry topic of the sender's group, whatever its
+    topic.
+    """
 
     async def main() -> None:
         key = tmp_path / "key.yml"
@@ -126,7 +128,7 @@ def test_nobody_gets_as_his_own_what_he_may_not_read(
     asyncio.run(main())
 
 
-def test_without_an_account_of_its_own_a_snode_passes_signatures_on(tmp_path: Path) -> None:
+def test_without_its_own_account_a_snode_forwards_signatures(tmp_path: Path) -> None:
     async def main() -> None:
         guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
         async with world(tmp_path, brokers=guarded) as one:
@@ -145,7 +147,7 @@ def test_an_account_of_its_own_without_access_control_is_refused(tmp_path: Path)
 
 
 class Counting:
-    """An interceptor that sees what passes it."""
+    """An interceptor that counts its calls."""
 
     seen: ClassVar[list[str]] = []
 
@@ -178,7 +180,7 @@ def test_interceptors_are_around_what_is_forwarded(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_limit_of_requests_refuses_what_is_over_it(tmp_path: Path) -> None:
+def test_requests_over_the_limit_are_refused(tmp_path: Path) -> None:
     async def main() -> None:
         limits = tmp_path / "conf"
         limits.mkdir()
@@ -196,7 +198,7 @@ def test_a_limit_of_requests_refuses_what_is_over_it(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_message_is_pushed_to_who_asks_for_that(tmp_path: Path) -> None:
+def test_a_message_is_pushed_to_a_consumer_that_asks_for_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer, Peer(one.port) as producer:
             await one.make_topic("T")
@@ -221,7 +223,7 @@ def test_a_message_is_pushed_to_who_asks_for_that(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_it_counts_has_the_names_of_the_snode_branch_and_ours(tmp_path: Path) -> None:
+def test_metrics_have_the_names_of_the_snode_branch_and_ours(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -260,5 +262,5 @@ def test_a_setting_that_cannot_work_is_named(name: str, value: str, why: str) ->
         asyncio.run(main())
 
 
-def test_a_snode_that_asks_nobody_listens_to_this_machine_alone() -> None:
+def test_a_snode_without_access_control_listens_on_this_machine_only() -> None:
     assert is_loopback(SnodeSettings.load(None, {"namesrvAddr": "127.0.0.1:9"}).listen_host)

@@ -1,4 +1,4 @@
-"""A broker in the snode's own process."""
+"""A broker in the snode's process."""
 
 import asyncio
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_snode_with_a_broker_in_it_sends_and_reads_without_a_socket(tmp_path: 
                     found.add(message.body)
                     if found == bodies:
                         break
-            # What it has heard of it has come through no socket: no connection but this one's.
+            # All its requests were received without a socket: there is only this connection.
             hosts = {c.remote_address for c in snode.broker.listener.channels}
             assert hosts == {("127.0.0.1", snode.broker.port)}
 

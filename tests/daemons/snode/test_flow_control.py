@@ -1,4 +1,4 @@
-"""Flow control: which requests are refused, and what becomes of a file that changes."""
+"""Flow control: which requests are refused, and the effects of a change of the file."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ snode:
 
 
 class Time:
-    """A clock that is set."""
+    """A clock that the test sets."""
 
     now = 100.0
 
@@ -85,10 +85,10 @@ def test_overall_counts_requests_of_all_codes(path: Path, time: Time) -> None:
     assert refusal(control, SEND) == refusal(control, PULL) == expected
 
 
-def test_what_is_refused_counts_nowhere(path: Path, time: Time) -> None:
+def test_refused_requests_are_not_counted(path: Path, time: Time) -> None:
     control = FlowControl(path, clock=time)
     for _ in range(10):
-        refusal(control, SEND)  # seven of them are too many for 310
+        refusal(control, SEND)  # seven of them exceed 310
     assert [refusal(control, PULL) for _ in range(2)] == ["", ""]  # of the five overall
     assert refusal(control, PULL)
 
@@ -100,7 +100,7 @@ def test_sizes_are_in_whole_kib_and_less_is_free(path: Path, time: Time) -> None
     assert refusal(control, SEND, 1023) == ""
     remark = "[REJECT]exceed system flow control config request size (sizeLimit@310)"
     assert refusal(control, SEND, 1024) == remark
-    assert refusal(control, PULL, 1 << 20) == ""  # there is no limit of its size
+    assert refusal(control, PULL, 1 << 20) == ""  # its size is not limited
 
 
 @pytest.mark.parametrize("later", [1.0, 60.0])
@@ -148,7 +148,7 @@ def test_without_a_file_there_are_no_limits(tmp_path: Path) -> None:
         (SAMPLE.replace("overall", "310"), "item 2: 310 has a limit already"),
     ],
 )
-def test_a_file_that_says_what_cannot_be_is_refused_with_the_place(text: str, why: str) -> None:
+def test_an_invalid_file_is_refused_with_the_position(text: str, why: str) -> None:
     with pytest.raises(FlowControlError) as raised:
         parse_limits(text.encode())
     assert why in str(raised.value) and "\n" not in str(raised.value)
@@ -189,7 +189,7 @@ def test_a_file_that_changes_is_read_and_a_broken_one_changes_nothing(
             await changed(told, SAMPLE.replace("Count: 3", "Count: 1"))
             assert [bool(refusal(control, SEND)) for _ in range(2)] == [False, True]
             await changed(told, "snode: [")
-            assert refusal(control, SEND)  # the limit of one is in force
+            assert refusal(control, SEND)  # the limit of one applies
             last = own_records(caplog, flow_control.log.name)[-1]
             assert last.levelno == logging.ERROR
             assert last.getMessage().startswith(

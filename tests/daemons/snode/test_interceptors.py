@@ -1,4 +1,4 @@
-"""Interceptors: what they see, what they may refuse, and that no reply is lost by them."""
+"""Interceptors: what they get, what they may refuse, and that no reply is lost because of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ HERE = __name__
 
 
 class Recording(Interceptor):
-    """Writes down what it sees."""
+    """Records its calls."""
 
     def __init__(self, seen: list[str] | None = None, name: str = "") -> None:
         self.seen = [] if seen is None else seen
@@ -41,7 +41,7 @@ class Recording(Interceptor):
 
 
 class OnlyAfter:
-    """A class of its own kind, with one method."""
+    """A class without a base class, with one method."""
 
     def __init__(self) -> None:
         self.codes: list[int] = []
@@ -51,7 +51,7 @@ class OnlyAfter:
 
 
 class Raising(Interceptor):
-    """Raises behind each request."""
+    """Raises after each request."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -74,7 +74,7 @@ class RaisingBefore:
 
 
 class NeedsMore:
-    """Cannot be made without an argument."""
+    """Cannot be instantiated without an argument."""
 
     def __init__(self, more: int) -> None: ...
 
@@ -103,7 +103,7 @@ Handler = Callable[[Command, Channel], Command | Awaitable[Command]]
 
 
 def answer(handler: Handler, *interceptors: object) -> Command:
-    """What a client is answered by a handler with these interceptors around it."""
+    """The reply to a client of a handler with these interceptors around it."""
 
     async def main() -> Command:
         group = InterceptorGroup("send", interceptors)
@@ -115,7 +115,7 @@ def answer(handler: Handler, *interceptors: object) -> Command:
 
 
 @pytest.mark.parametrize("handler", [serve, serve_later])
-def test_they_see_requests_in_order_and_replies_in_the_opposite_one(handler: Handler) -> None:
+def test_interceptors_get_requests_in_order_and_replies_in_reverse(handler: Handler) -> None:
     seen: list[str] = []
     assert answer(handler, Recording(seen, "a "), Recording(seen, "b ")).code == 7
     assert seen == ["a before 310", "b before 310", "b after 7", "a after 7"]
@@ -128,7 +128,7 @@ def test_they_see_requests_in_order_and_replies_in_the_opposite_one(handler: Han
         (fail_later, ResponseCode.SYSTEM_ERROR, "ConnectionError"),
     ],
 )
-def test_they_see_why_a_request_failed(handler: Handler, code: int, error: str) -> None:
+def test_interceptors_get_the_cause_of_a_failure(handler: Handler, code: int, error: str) -> None:
     recording = Recording()
     assert answer(handler, recording).code == code
     assert recording.seen == ["before 310", f"failed {error}"]
@@ -140,7 +140,7 @@ def test_a_class_may_have_one_method_only() -> None:
     assert only.codes == [7]
 
 
-def test_one_that_refuses_keeps_its_code_and_the_others_hear_of_it() -> None:
+def test_a_refusal_keeps_its_code_and_reaches_the_other_interceptors() -> None:
     seen: list[str] = []
     refusing = RaisingBefore(Refused(ResponseCode.SYSTEM_BUSY, "later"))
     reply = answer(serve, Recording(seen), refusing)
@@ -152,7 +152,7 @@ ERRORS = (KeyError("what"), asyncio.CancelledError("of something else"))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
-def test_whatever_else_one_raises_before_a_request_is_a_system_error(error: BaseException) -> None:
+def test_any_other_exception_before_a_request_is_a_system_error(error: BaseException) -> None:
     reply = answer(serve, RaisingBefore(error))
     assert reply.code == ResponseCode.SYSTEM_ERROR
     assert reply.remark is not None and type(error).__name__ in reply.remark
@@ -163,15 +163,15 @@ def test_whatever_else_one_raises_before_a_request_is_a_system_error(error: Base
     ("handler", "code"),
     [(serve, 7), (serve_later, 7), (fail, ResponseCode.NO_PERMISSION), (fail_later, 1)],
 )
-def test_what_one_raises_behind_a_request_changes_no_reply(
+def test_an_exception_after_a_request_changes_no_reply(
     handler: Handler, code: int, error: BaseException
 ) -> None:
     recording = Recording()
     assert answer(handler, recording, Raising(error)).code == code
-    assert len(recording.seen) == 2  # the others are called all the same
+    assert len(recording.seen) == 2  # the others are called nevertheless
 
 
-def test_what_they_raise_is_counted_by_class() -> None:
+def test_exceptions_of_interceptors_are_counted_by_class() -> None:
     group = InterceptorGroup("send", [Raising(KeyError("what"))])
     request = Command(CODE)
     channel: Channel = None  # type: ignore[assignment]  # nobody here looks at it
@@ -202,7 +202,9 @@ def test_classes_are_made_from_the_names_in_a_setting() -> None:
         (f"{HERE}.NeedsMore", f"cannot instantiate {HERE}.NeedsMore: TypeError"),
     ],
 )
-def test_a_name_that_is_no_interceptor_is_refused_with_the_setting(name: str, why: str) -> None:
+def test_an_invalid_interceptor_is_refused_with_the_name_of_the_setting(
+    name: str, why: str
+) -> None:
     with pytest.raises(ConfigError) as raised:
         load_interceptors(name, "sendMessageInterceptors")
     assert str(raised.value).startswith("sendMessageInterceptors: ")

@@ -44,7 +44,7 @@ async def until_at(one: World, offset: int) -> None:
 
 
 @answered.by_snode(RequestCode.UPDATE_CONSUMER_OFFSET)
-def test_an_offset_is_kept_here_and_goes_to_the_enode_at_the_end(tmp_path: Path) -> None:
+def test_an_offset_is_kept_here_and_sent_to_the_enode_at_the_stop(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -57,7 +57,7 @@ def test_an_offset_is_kept_here_and_goes_to_the_enode_at_the_end(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_offsets_go_to_the_enode_again_and_again(tmp_path: Path) -> None:
+def test_offsets_are_sent_to_the_enode_periodically(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, persistOffsetInterval="20") as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -69,21 +69,21 @@ def test_offsets_go_to_the_enode_again_and_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_with_forward_offsets_a_commit_is_the_enodes_when_it_is_answered(tmp_path: Path) -> None:
+def test_with_forward_offsets_a_commit_reaches_the_enode_before_its_reply(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, forwardOffsets="true") as one, Peer(one.port) as peer:
             await one.make_topic("T")
             assert (await commit(peer, 7)).code == ResponseCode.SUCCESS
             assert at_enode(one) == 7
             one.broker.stores.offsets.commit("g", "T", 1, 5)
-            assert (await query(peer)).fields["offset"] == "5"  # it is always asked
+            assert (await query(peer)).fields["offset"] == "5"  # it is queried each time
             assert one.snode.offsets.acked(ENODE, "T", "g", 1) == 7
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("forwards", ["true", "false"])
-def test_a_group_of_which_no_offset_is_known_is_told_so(tmp_path: Path, forwards: str) -> None:
+def test_a_group_without_a_known_offset_gets_not_found(tmp_path: Path, forwards: str) -> None:
     async def main() -> None:
         async with world(tmp_path, forwardOffsets=forwards) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -98,7 +98,7 @@ def test_a_group_of_which_no_offset_is_known_is_told_so(tmp_path: Path, forwards
 
 
 @answered.by_snode(RequestCode.QUERY_CONSUMER_OFFSET)
-def test_what_the_enode_knows_is_told_where_nothing_was_committed_here(tmp_path: Path) -> None:
+def test_without_a_commit_here_the_enodes_offset_is_returned(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -108,7 +108,7 @@ def test_what_the_enode_knows_is_told_where_nothing_was_committed_here(tmp_path:
     asyncio.run(main())
 
 
-def test_a_smaller_offset_is_taken_with_a_warning(
+def test_a_smaller_offset_is_accepted_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_a_smaller_offset_is_taken_with_a_warning(
         asyncio.run(main())
 
 
-def test_offsets_are_the_enodes_when_the_members_of_a_group_change(tmp_path: Path) -> None:
+def test_offsets_are_sent_to_the_enode_when_the_members_of_a_group_change(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -134,13 +134,13 @@ def test_offsets_are_the_enodes_when_the_members_of_a_group_change(tmp_path: Pat
                 await beat(other, "c2")
                 await until(lambda: at_enode(one) == 7)
                 await until(lambda: len(one.snode.offsets) == 0)
-            one.broker.stores.offsets.commit("g", "T", 1, 8)  # by another snode
+            one.broker.stores.offsets.commit("g", "T", 1, 8)  # through another snode
             assert (await query(peer)).fields["offset"] == "8"
 
     asyncio.run(main())
 
 
-def test_offsets_of_an_enode_that_is_away_wait_for_it(tmp_path: Path) -> None:
+def test_offsets_of_an_unavailable_enode_wait_for_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, persistOffsetInterval="20") as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -149,7 +149,7 @@ def test_offsets_of_an_enode_that_is_away_wait_for_it(tmp_path: Path) -> None:
             await one.broker.__aexit__(None, None, None)
             await one.snode.offsets.send_all()
             await until(lambda: one.snode.offsets.unsent <= 1)
-            if one.snode.offsets.unsent:  # it was not taken before the end
+            if one.snode.offsets.unsent:  # it was not sent before the end
                 again = broker_settings(tmp_path, ENODE, one.name_server.address, listenPort=port)
                 async with Broker(again) as broker:
                     await until(lambda: broker.stores.offsets.query("g", "T", 1) == 7)
@@ -157,7 +157,7 @@ def test_offsets_of_an_enode_that_is_away_wait_for_it(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_offset_of_an_enode_that_nobody_knows_is_not_taken(tmp_path: Path) -> None:
+def test_an_offset_of_an_unknown_enode_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             reply = await commit(peer, 7, enodeName="nobody")
@@ -167,7 +167,7 @@ def test_an_offset_of_an_enode_that_nobody_knows_is_not_taken(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_beyond_a_limit_offsets_are_the_enodes_at_once(tmp_path: Path) -> None:
+def test_beyond_a_limit_offsets_are_sent_to_the_enode_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, maxCachedOffsets="1") as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -179,13 +179,13 @@ def test_beyond_a_limit_offsets_are_the_enodes_at_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_was_sent_to_the_enode_is_its_own_to_tell(tmp_path: Path) -> None:
+def test_offsets_sent_to_the_enode_are_queried_there(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
             await commit(peer, 7)
             await one.snode.offsets.send_all()
-            one.broker.stores.offsets.commit("g", "T", 1, 9)  # by another snode
+            one.broker.stores.offsets.commit("g", "T", 1, 9)  # through another snode
             assert (await query(peer)).fields["offset"] == "9"
             await commit(peer, 8)  # on purpose
             assert (await query(peer)).fields["offset"] == "8"
@@ -193,7 +193,7 @@ def test_what_was_sent_to_the_enode_is_its_own_to_tell(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_name_that_nothing_has_is_not_kept(tmp_path: Path) -> None:
+def test_an_invalid_name_is_not_kept(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await commit(peer, 7, consumerGroup="g" * 100_000)
@@ -202,7 +202,7 @@ def test_a_name_that_nothing_has_is_not_kept(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_where_signatures_are_passed_on_offsets_are_the_enodes_to_take_and_to_tell(
+def test_with_forwarded_signatures_the_enode_stores_and_returns_offsets(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -227,8 +227,8 @@ def test_where_signatures_are_passed_on_offsets_are_the_enodes_to_take_and_to_te
     asyncio.run(main())
 
 
-def test_offsets_that_go_twice_at_the_end_hold_up_no_others(tmp_path: Path) -> None:
-    """The last members leave while all is sent for the last time."""
+def test_offsets_that_are_sent_twice_at_the_stop_delay_no_others(tmp_path: Path) -> None:
+    """The last members leave while all offsets are sent for the last time."""
 
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
@@ -245,7 +245,7 @@ def test_offsets_that_go_twice_at_the_end_hold_up_no_others(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_what_is_sent_late_takes_nothing_back_that_was_committed_elsewhere(tmp_path: Path) -> None:
+def test_a_late_offset_does_not_revert_a_commit_elsewhere(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -255,7 +255,7 @@ def test_what_is_sent_late_takes_nothing_back_that_was_committed_elsewhere(tmp_p
                 (200, 500, 500),  # through another snode, which had the queue from then on
                 (600, None, 600),
                 (550, None, 550),  # on purpose
-                (560, 20, 560),  # an enode that has lost what it had not written
+                (560, 20, 560),  # an enode that has lost unwritten data
             ):
                 await commit(peer, here)
                 if there is not None:
@@ -286,7 +286,7 @@ def test_many_offsets_are_sent_by_few_tasks(tmp_path: Path) -> None:
 
 
 def enode_that(answers: Mapping[RequestCode, ResponseCode], asked: list[Command]) -> Handler:
-    """An enode that answers with these codes, and with success else."""
+    """An enode that replies with these codes, and then with success."""
 
     def answer(request: Command, channel: Channel) -> Command:
         asked.append(request)
@@ -305,7 +305,7 @@ def committed(asked: list[Command]) -> list[str]:
     ]
 
 
-def test_nothing_is_taken_back_while_an_enode_does_not_say_how_far_the_group_is(
+def test_no_offset_is_reverted_while_an_enode_does_not_return_the_groups_offset(
     tmp_path: Path,
 ) -> None:
     answers: dict[RequestCode, ResponseCode] = {}
@@ -317,7 +317,7 @@ def test_nothing_is_taken_back_while_an_enode_does_not_say_how_far_the_group_is(
             await commit(peer, 100, enodeName=OTHER)
             await one.snode.offsets.send_all()
             assert committed(asked) == ["100"]
-            # Through another snode the group has come to 500 since.
+            # Meanwhile the group reached 500 through another snode.
             await commit(peer, 200, enodeName=OTHER)
             answers[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_BUSY
             await one.snode.offsets.send_all()
@@ -332,7 +332,7 @@ def test_nothing_is_taken_back_while_an_enode_does_not_say_how_far_the_group_is(
 @pytest.mark.parametrize(
     "code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST]
 )
-def test_an_offset_waits_for_a_master_that_has_not_heard_of_its_topic_yet(
+def test_an_offset_waits_for_a_master_that_does_not_know_its_topic_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ResponseCode
 ) -> None:
     answers = {RequestCode.UPDATE_CONSUMER_OFFSET: code}
@@ -348,7 +348,7 @@ def test_an_offset_waits_for_a_master_that_has_not_heard_of_its_topic_yet(
             answers.clear()
             await offsets.send_all()
             assert (offsets.unsent, offsets.sent) == (0, 1)
-            # Of a topic that is gone for good nothing stays.
+            # Nothing is kept for a topic that is deleted for good.
             monkeypatch.setattr("mq.daemons.snode.offsets.GIVE_UP_SECONDS", 0.0)
             answers[RequestCode.UPDATE_CONSUMER_OFFSET] = code
             await commit(peer, 600, enodeName=OTHER)
@@ -358,7 +358,7 @@ def test_an_offset_waits_for_a_master_that_has_not_heard_of_its_topic_yet(
     asyncio.run(main())
 
 
-def test_a_change_of_members_does_not_lose_what_an_enode_was_told_before(tmp_path: Path) -> None:
+def test_a_change_of_members_keeps_the_offsets_sent_to_an_enode_before(tmp_path: Path) -> None:
     answers: dict[RequestCode, ResponseCode] = {}
     asked: list[Command] = []
 
@@ -368,7 +368,7 @@ def test_a_change_of_members_does_not_lose_what_an_enode_was_told_before(tmp_pat
             offsets = one.snode.offsets
             await commit(peer, 100, enodeName=OTHER)
             await offsets.send_all()
-            # A member turns to another snode, through which the group comes to 500.
+            # A member changes to another snode, through which the group reaches 500.
             await commit(peer, 200, enodeName=OTHER)
             answers[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_BUSY
             offsets.group_changed("g")
@@ -403,7 +403,9 @@ def test_at_a_stop_an_enode_that_is_busy_for_a_moment_is_asked_again(tmp_path: P
     asyncio.run(main())
 
 
-def test_what_is_lost_at_a_stop_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_lost_at_a_stop_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     answers = {RequestCode.UPDATE_CONSUMER_OFFSET: ResponseCode.SYSTEM_BUSY}
     asked: list[Command] = []
 
@@ -418,8 +420,8 @@ def test_what_is_lost_at_a_stop_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     asyncio.run(main())
 
 
-def test_an_enode_that_hangs_holds_up_no_offsets_of_others_at_a_stop(tmp_path: Path) -> None:
-    """Not those of one that is there, nor of one that is busy for a moment."""
+def test_an_enode_that_hangs_delays_no_offsets_of_others_at_a_stop(tmp_path: Path) -> None:
+    """Neither those of an available enode, nor those of one that is busy for a moment."""
     forever = asyncio.Event()
     busy = {RequestCode.UPDATE_CONSUMER_OFFSET: ResponseCode.SYSTEM_BUSY}
     asked: list[Command] = []
@@ -457,10 +459,12 @@ def test_an_enode_that_hangs_holds_up_no_offsets_of_others_at_a_stop(tmp_path: P
 
 
 @pytest.mark.parametrize("change", ["another master", "started anew"])
-def test_for_how_long_a_topic_is_not_known_is_counted_of_one_master_at_a_time(
+def test_the_time_of_an_unknown_topic_counts_for_each_master_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Else an offset was dropped at the first word of one that had just become the master."""
+    """Otherwise an offset was dropped at the first reply of a broker that had just become the
+    master.
+    """
     now = 0.0
     answers = {RequestCode.UPDATE_CONSUMER_OFFSET: ResponseCode.TOPIC_NOT_EXIST}
     asked: list[Command] = []
@@ -491,15 +495,15 @@ def test_for_how_long_a_topic_is_not_known_is_counted_of_one_master_at_a_time(
                 await asyncio.wait([ended])
             await offsets.send_all()
             assert (offsets.unsent, len(committed(asked))) == (1, 2)
-            now = 2000.0  # of a topic that is gone for good nothing stays
+            now = 2000.0  # nothing is kept for a topic that is deleted for good
             await offsets.send_all()
             assert offsets.unsent == 0
 
     asyncio.run(main())
 
 
-def test_what_a_pull_tells_an_enode_meanwhile_is_not_taken_back(tmp_path: Path) -> None:
-    """While it was asked how far the group is, a pull told it of a step back."""
+def test_an_offset_that_a_pull_commits_meanwhile_is_not_reverted(tmp_path: Path) -> None:
+    """While the group's offset was being queried, a pull committed a smaller one."""
     asked, told = asyncio.Event(), asyncio.Event()
 
     async def slow(request: Command, channel: Channel) -> Command:

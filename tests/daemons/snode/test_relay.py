@@ -1,4 +1,4 @@
-"""Sends that pass a snode natively: what goes on and comes back means what it did."""
+"""Sends that are relayed natively: requests and replies keep their meaning."""
 
 import json
 import struct
@@ -70,7 +70,7 @@ def shown(command: Command) -> tuple[object, ...]:
 
 
 @given(st.lists(sends(), min_size=1, max_size=6), st.binary(max_size=9))
-def test_what_is_taken_goes_on_with_another_opaque_and_where_it_is_from(
+def test_relayed_sends_have_another_opaque_and_the_clients_address(
     frames: list[bytes], rest: bytes
 ) -> None:
     relay = native.Relay(MAX_FRAME)
@@ -97,7 +97,7 @@ def test_what_is_taken_goes_on_with_another_opaque_and_where_it_is_from(
 
 
 @given(st.lists(headers(st.integers(0, 30), 1), min_size=1, max_size=6), st.data())
-def test_answers_go_back_to_who_asked_with_their_opaques(
+def test_replies_return_to_their_clients_with_their_opaques(
     answers: list[dict[str, object]], data: st.DataObject
 ) -> None:
     relay = native.Relay(MAX_FRAME)
@@ -110,7 +110,7 @@ def test_answers_go_back_to_who_asked_with_their_opaques(
     for number, answer in zip(order, answers, strict=True):
         fields = answer["extFields"]
         assert isinstance(fields, dict)
-        fields.pop('quote"', None)  # a name with an escape is for Python to read
+        fields.pop('quote"', None)  # Python must read a name with an escape
         frames.append(framed({**answer, "opaque": -1 - number}, b"body", (",", ":")))
     joined = b"".join(frames)
     behind, found, sizes = relay.answers(joined, 0)
@@ -128,7 +128,7 @@ def test_answers_go_back_to_who_asked_with_their_opaques(
 
 
 @given(st.lists(sends(), min_size=1, max_size=3).map(b"".join), st.data())
-def test_whatever_comes_is_taken_only_if_python_reads_it_the_same(
+def test_frames_are_relayed_only_if_python_reads_them_the_same(
     data: bytes, draw: st.DataObject
 ) -> None:
     damaged = bytearray(data)
@@ -149,7 +149,7 @@ def test_whatever_comes_is_taken_only_if_python_reads_it_the_same(
         assert shown(one) == shown(other)
 
 
-def test_what_nobody_answers_is_given_up_by_its_age() -> None:
+def test_unanswered_requests_time_out() -> None:
     relay = native.Relay(MAX_FRAME)
     for number in range(3):
         header = {"code": 310, "extFields": {"b": "T", "n": "e"}, "flag": 0, "opaque": number}
@@ -163,7 +163,7 @@ def test_what_nobody_answers_is_given_up_by_its_age() -> None:
     assert relay.give_up() == []
 
 
-def test_what_is_for_topics_that_are_pushed_is_left_to_python() -> None:
+def test_sends_to_pushed_topics_are_left_to_python() -> None:
     relay = native.Relay(MAX_FRAME)
     frames = [
         framed(

@@ -1,4 +1,4 @@
-"""Ordinary clients through a snode: it is their name server, and stands for the brokers."""
+"""Ordinary clients through a snode, which acts as their name server and broker."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A name server, brokers and a snode in this process, asked over real sockets."""
+"""A name server, brokers and a snode in this process, over real sockets."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 ENODE = "broker-a"
 OTHER = "broker-b"
-# Between two looks for something that comes about by itself.
+# Seconds between two checks for an event.
 LOOK_SECONDS = 0.01
 PATIENCE = 30.0
 
@@ -53,13 +53,13 @@ class World:
         return self.brokers[ENODE]
 
     def pretend(self, name: str, port: int) -> None:
-        """Have name servers say that a broker listens there."""
+        """Make name servers return this broker address."""
         addresses = {0: f"127.0.0.1:{port}"}
         data = BrokerData(cluster="DefaultCluster", broker_name=name, broker_addrs=addresses)
         self.name_server.routes.brokers[name] = data
 
     async def make_topic(self, name: str, queues: int = 4) -> None:
-        """A topic at every broker, which the name server knows."""
+        """Create a topic at every broker; the name server knows it afterwards."""
         for broker in self.brokers.values():
             config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
             await broker.stores.topics.update(config)
@@ -91,7 +91,7 @@ async def world(
     snode_is: Mapping[str, str] | None = None,
     **settings: str,
 ) -> AsyncIterator[World]:
-    """`brokers` are settings of all of them, `snode_is` and `settings` the snode's."""
+    """`brokers` are settings of all brokers, `snode_is` and `settings` those of the snode."""
     settings = {**settings, **(snode_is or {})}
     async with AsyncExitStack() as parts:
         loaded = NamesrvSettings.load(
@@ -100,7 +100,7 @@ async def world(
         name_server = await parts.enter_async_context(NameServer(loaded))
         made = {}
         for name in names:
-            # Not a port that a connection may take while the broker is away.
+            # Not a port that a connection may get while the broker is stopped.
             fixed = {"listenPort": str(free_port()), **(brokers or {})}
             one = Broker(broker_settings(folder, name, name_server.address, **fixed))
             made[name] = await parts.enter_async_context(one)
@@ -112,8 +112,9 @@ async def world(
 
 @asynccontextmanager
 async def beside(handler: Handler, folder: Path) -> AsyncIterator[tuple[World, Peer]]:
-    """A world whose snode knows another enode, OTHER, that answers every request by a handler; and
-    a client of the snode."""
+    """A world whose snode knows another enode, OTHER, which replies to every request by a handler;
+    and a client of the snode.
+    """
     async with (
         scripted({int(code): handler for code in RequestCode}) as address,
         world(folder) as one,
@@ -125,7 +126,7 @@ async def beside(handler: Handler, folder: Path) -> AsyncIterator[tuple[World, P
 
 
 async def asked(session: Session, address: str, command: Command) -> Command:
-    """What is answered, though the connection may have to be made again."""
+    """The reply, even if the connection must be opened again."""
     while True:
         try:
             return await session.invoke(address, command)
@@ -134,7 +135,7 @@ async def asked(session: Session, address: str, command: Command) -> Command:
 
 
 class RunningWorld:
-    """A world on a loop in a thread of its own, for who blocks; `world` is to be touched there."""
+    """A world on a loop in its own thread, for blocking callers; use `world` only on that loop."""
 
     def __init__(self, folder: Path, names: tuple[str, ...], **settings: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -143,7 +144,7 @@ class RunningWorld:
         self.world: World
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something on the loop and wait for it."""
+        """Run a coroutine on the loop and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def __enter__(self) -> "RunningWorld":

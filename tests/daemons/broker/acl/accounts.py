@@ -48,7 +48,7 @@ def access_control(tmp_path: Path, text: str = PLAIN) -> AccessControl:
 
 
 def whole(code: int, fields: Mapping[str, str]) -> dict[str, str]:
-    """The fields, and a 0 for each other one that a request of this code has to have."""
+    """The fields, and a 0 for each other mandatory field of this code."""
     schema = HEADERS.get(RequestCode(code))
     required = [field.wire for field in schema.FIELDS if field.required] if schema else []
     return {**dict.fromkeys(required, "0"), **fields}

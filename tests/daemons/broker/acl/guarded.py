@@ -1,4 +1,4 @@
-"""A real broker with access control, and peers that sign as one of its accounts."""
+"""A real broker with access control, and peers that sign with one of its accounts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +16,7 @@ from mq.protocol.headers.schema import Header
 from tests.daemons.broker.acl.accounts import home, signed
 from tests.daemons.peer import Peer
 
-#: Accounts by what they may: `mine` its own topic and group, `theirs` another's, `nothing` nothing.
+#: Accounts by permissions: `mine` its own topic and group, `theirs` another's, `nothing` nothing.
 ACCOUNTS = """\
 accounts:
   - {accessKey: administrator, secretKey: admin_secret, admin: true}
@@ -46,7 +46,7 @@ MINE = ("mine_account", b"mine_secret")
 THEIRS = ("theirs_account", b"theirs_secret")
 NOTHING = ("nothing_account", b"nothing_secret")
 DEFAULT = ("default_account", b"default_secret")
-STRANGER = ("stranger_account", b"stranger_secret")  # no account of the broker's
+STRANGER = ("stranger_account", b"stranger_secret")  # not an account of the broker
 
 Account = tuple[str, bytes]
 Script = Callable[[Broker], Awaitable[None]]
@@ -124,7 +124,7 @@ def pull_fields(topic: str, group: str, queue_id: int = 0, offset: int = 0) -> d
     }
 
 
-# What a request of the account `mine` has in its fields and in its body.
+# The fields and the body of a request of the account `mine`.
 OWN = {"topic": "mine", "b": "mine", "consumerGroup": "mine_group", "group": "mine_group"}
 USUAL = {"maxMsgNums": "8", "maxNum": "8", "count": "8", "sysFlag": "4", "subscription": "*"}
 USUAL |= {
@@ -151,7 +151,7 @@ BODIES = {
 
 
 def base(code: int) -> dict[str, str]:
-    """The fields of a request of one's own."""
+    """The fields of a request about its own topic and group."""
     schema = HEADERS.get(Code(code))
     if schema is None:
         return {}

@@ -91,9 +91,7 @@ def test_a_signature_does_not_hold_for_another_body_or_field(tmp_path: Path) -> 
         (Code.GET_BROKER_RUNTIME_INFO, {}),
     ],
 )
-def test_what_the_permissions_allow_passes(
-    tmp_path: Path, code: int, fields: dict[str, str]
-) -> None:
+def test_permitted_requests_pass(tmp_path: Path, code: int, fields: dict[str, str]) -> None:
     access_control(tmp_path).check(Command(code, signed(USER, whole(code, fields)), b""), SOMEWHERE)
 
 
@@ -117,7 +115,7 @@ def test_what_the_permissions_allow_passes(
         (Code.UPDATE_CONSUMER_OFFSET, {"topic": "topicA", "consumerGroup": "groupB"}, "topic"),
     ],
 )
-def test_what_they_do_not_allow_is_refused_by_name(
+def test_requests_without_permission_are_refused_by_name(
     tmp_path: Path, code: int, fields: dict[str, str], resource: str
 ) -> None:
     text = refusal(access_control(tmp_path), code, signed(USER, whole(code, fields)))
@@ -157,7 +155,7 @@ def test_a_lock_for_another_group_is_refused(tmp_path: Path) -> None:
         Code.INVOKE_BROKER_TO_RESET_OFFSET,
     ],
 )
-def test_only_an_administrator_may_change_what_is_everyones(tmp_path: Path, code: int) -> None:
+def test_only_an_administrator_may_change_shared_data(tmp_path: Path, code: int) -> None:
     access = access_control(tmp_path)
     assert refusal(access, code, signed(USER)) == (
         f"Need admin permission for request code={int(code)}, but accessKey=RocketMQ is not"
@@ -177,7 +175,7 @@ def test_addresses_on_the_white_lists_need_no_signature(tmp_path: Path) -> None:
     assert "No accessKey" in refusal(access, Code.SEND_MESSAGE_V2, {}, host="192.168.1.7")
 
 
-def test_both_ways_to_sign_a_query_hold(tmp_path: Path) -> None:
+def test_both_ways_to_sign_a_query_are_valid(tmp_path: Path) -> None:
     access = access_control(tmp_path)
     fields = whole(
         Code.QUERY_MESSAGE,
@@ -219,7 +217,7 @@ def test_without_a_file_it_does_not_start(tmp_path: Path) -> None:
         AccessControl(AclFiles(tmp_path, "conf/plain_acl.yml"))
 
 
-def test_files_of_the_folder_count_and_the_first_of_an_access_key_wins(tmp_path: Path) -> None:
+def test_files_in_the_folder_apply_and_the_first_of_an_access_key_wins(tmp_path: Path) -> None:
     home(tmp_path)
     folder = tmp_path / "conf" / "acl" / "team"
     folder.mkdir(parents=True)
@@ -249,7 +247,7 @@ def test_a_broken_file_leaves_the_rules_as_they_are_and_is_logged_once(
     assert "hidden_word" not in errors[0].getMessage()
 
 
-def test_a_change_of_the_file_counts_after_a_reload(tmp_path: Path) -> None:
+def test_a_change_of_the_file_applies_after_a_reload(tmp_path: Path) -> None:
     access = access_control(tmp_path)
     home(tmp_path, PLAIN.replace("topicA=DENY", "topicA=PUB"))
     access.reload()
@@ -292,7 +290,7 @@ def test_an_account_is_created_changed_and_deleted_in_the_file(tmp_path: Path) -
         ({"white_remote_address": "10.0.*"}, "Netaddress examine scope"),
     ],
 )
-def test_a_change_that_cannot_be_leaves_the_file_alone(
+def test_an_invalid_change_leaves_the_file_unchanged(
     tmp_path: Path, values: dict[str, object], problem: str
 ) -> None:
     access = access_control(tmp_path)

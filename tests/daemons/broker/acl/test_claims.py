@@ -1,4 +1,4 @@
-"""What a client says of itself, and what it gets for that: docs/decisions/0030."""
+"""Claims of clients about themselves, and the requests that they get: docs/decisions/0030."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ async def beats(peer: SigningPeer, client_id: str, *producers: str) -> None:
     assert reply.code == ResponseCode.SUCCESS, reply
 
 
-def test_every_account_sends_traces_and_who_may_reads_them(tmp_path: Path) -> None:
+def test_every_account_sends_traces_and_permitted_ones_read_them(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with SigningPeer(broker, NOTHING) as peer:
             reply = await peer.ask(Code.SEND_MESSAGE_V2, send_fields(TRACE), b"x")
@@ -63,7 +63,7 @@ def test_every_account_sends_traces_and_who_may_reads_them(tmp_path: Path) -> No
     serve(tmp_path, script, traceTopicEnable="true")
 
 
-def test_a_check_goes_to_a_producer_that_may_send_to_the_topic(tmp_path: Path) -> None:
+def test_a_check_is_sent_to_a_producer_that_may_send_to_the_topic(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with (
             SigningPeer(broker, MINE) as stranger,
@@ -74,9 +74,9 @@ def test_a_check_goes_to_a_producer_that_may_send_to_the_topic(tmp_path: Path) -
             fields = send_fields("secret", properties=text)
             fields["g"] = str(now() - 60_000)
             assert (await owner.ask(Code.SEND_MESSAGE_V2, fields, HIDDEN)).code == 0
-            await asyncio.sleep(0.002)  # a round takes what is older than itself
+            await asyncio.sleep(0.002)  # a check round skips halves younger than itself
             await broker.delivery.checks.round()
-            assert broker.delivery.checks.checked == 0  # nobody who may have it is there
+            assert broker.delivery.checks.checked == 0  # no producer with permission is connected
             await beats(owner, "o", "P")
             for _ in range(4):  # members in turn
                 await asyncio.sleep(0.002)
@@ -133,7 +133,9 @@ def colliding_key(topic: str, key: str, other: str) -> str:
     return made
 
 
-def test_a_key_with_the_hash_of_another_topics_finds_nothing_of_that(tmp_path: Path) -> None:
+def test_a_key_with_the_hash_of_another_topics_key_finds_none_of_its_messages(
+    tmp_path: Path,
+) -> None:
     async def script(broker: Broker) -> None:
         crafted = colliding_key("secret", "K", "mine")
         async with SigningPeer(broker, THEIRS) as owner, SigningPeer(broker, MINE) as other:
@@ -143,7 +145,7 @@ def test_a_key_with_the_hash_of_another_topics_finds_nothing_of_that(tmp_path: P
             query["endTimestamp"] = str(1 << 60)
             reply = await other.ask(Code.QUERY_MESSAGE, query)
             assert (reply.code, reply.body) == (ResponseCode.QUERY_NOT_FOUND, b"")
-            # Nor does the other way round keep an owner from what is his.
+            # The reverse must not hide messages from their owner either.
             for _ in range(12):
                 fields = send_fields("mine", properties=f"KEYS\x01{crafted}")
                 assert (await other.ask(Code.SEND_MESSAGE_V2, fields, b"x")).code == 0
@@ -154,7 +156,7 @@ def test_a_key_with_the_hash_of_another_topics_finds_nothing_of_that(tmp_path: P
     serve(tmp_path, script)
 
 
-def test_what_is_sent_back_is_of_a_topic_that_its_sender_may_read(tmp_path: Path) -> None:
+def test_a_message_sent_back_needs_read_permission_for_its_topic(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with SigningPeer(broker, THEIRS) as owner, SigningPeer(broker, MINE) as other:
             offsets = {}
@@ -173,7 +175,7 @@ def test_what_is_sent_back_is_of_a_topic_that_its_sender_may_read(tmp_path: Path
 
 
 @pytest.mark.parametrize("group_is_there", [True, False])
-def test_what_a_group_with_a_longer_name_failed_in_is_not_sent_back_by_another(
+def test_a_retry_of_a_group_with_a_longer_name_is_not_sent_back_by_another(
     tmp_path: Path, group_is_there: bool
 ) -> None:
     """%RETRY%mine_group_mine: of group mine_group_mine, or popped by mine_group from mine."""

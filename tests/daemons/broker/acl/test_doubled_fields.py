@@ -1,4 +1,4 @@
-"""Requests that name a topic or a group twice: what is checked has to be what is used."""
+"""Requests that name a topic or a group twice: the checked one must be the one used."""
 
 import ast
 import asyncio
@@ -27,7 +27,7 @@ from tests.daemons.broker.acl.guarded import (
 )
 
 HIDDEN = b"hidden-message"
-# The same thing in the two spellings that headers have for it.
+# The same field in the two spellings that headers have for it.
 SPELLINGS = (("topic", "b"), ("consumerGroup", "group"), ("producerGroup", "a"), ("queueId", "e"))
 FOREIGN = {"topic": "secret", "b": "secret", "consumerGroup": "secret_group"}
 FOREIGN |= {"group": "secret_group", "queueId": "1", "e": "1"}
@@ -36,7 +36,7 @@ Pairs = list[tuple[str, str]]
 
 
 def doubled(code: int) -> Iterator[Pairs]:
-    """The fields with each name a second time, before and behind, in both spellings."""
+    """The fields with each name a second time, before and after, in both spellings."""
     own = list(base(code).items())
     for spellings in SPELLINGS:
         for name in spellings:
@@ -46,7 +46,7 @@ def doubled(code: int) -> Iterator[Pairs]:
 
 
 def bodies(code: int) -> Iterator[bytes]:
-    """The body with each of its names a second time, before and behind."""
+    """The body with each of its names a second time, before and after."""
     plain = BODIES.get(Code(code))
     if plain is None:
         return
@@ -61,7 +61,9 @@ def bodies(code: int) -> Iterator[bytes]:
 
 
 def frame(code: int, opaque: int, pairs: Pairs, body: bytes, binary: bool) -> bytes:
-    """A signed request; what is signed is what a reader that takes the last one sees."""
+    """A signed request; the signature covers the fields as read by a reader that takes the last
+    value.
+    """
     full = signed(MINE, dict(pairs), body)
     pairs = [*pairs, *((name, full[name]) for name in ("AccessKey", "Signature"))]
     if binary:
@@ -80,7 +82,7 @@ def frame(code: int, opaque: int, pairs: Pairs, body: bytes, binary: bool) -> by
 
 
 def untouched(broker: Broker) -> bool:
-    """Whether nothing has happened to what the account has no right to."""
+    """Whether nothing that is forbidden to the account has happened."""
     ends = [broker.stores.messages.max_offset("secret", queue_id) for queue_id in (0, 1)]
     offsets = (
         broker.stores.offsets.topics_of_group("secret_group"),
@@ -94,9 +96,7 @@ def untouched(broker: Broker) -> bool:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_whatever_is_named_twice_nobody_gets_at_what_is_not_his(
-    tmp_path: Path, binary: bool
-) -> None:
+def test_a_field_named_twice_gives_no_access_to_others_data(tmp_path: Path, binary: bool) -> None:
     async def script(broker: Broker) -> None:
         async with SigningPeer(broker, THEIRS) as other:
             reply = await other.ask(
@@ -122,10 +122,10 @@ def test_whatever_is_named_twice_nobody_gets_at_what_is_not_his(
                 assert untouched(broker), Code(code)
         assert (
             broker.stores.messages.max_offset("mine", 0) > 0
-        )  # what was allowed went where it said
+        )  # the permitted one was delivered as requested
 
     async def answered(peer: SigningPeer) -> None:
-        """Read what comes until a request that is answered in its turn is."""
+        """Read until the reply to a request that is served in order."""
         peer.writer.write(frame(Code.GET_BROKER_RUNTIME_INFO, 1 << 20, [], b"", binary))
         while True:
             reply = await peer.receive()
@@ -137,7 +137,7 @@ def test_whatever_is_named_twice_nobody_gets_at_what_is_not_his(
     serve(tmp_path, script)
 
 
-def test_the_pull_of_what_is_hidden_would_show_it(tmp_path: Path) -> None:
+def test_the_pull_of_a_hidden_topic_would_show_it(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with SigningPeer(broker, THEIRS) as peer:
             await peer.ask(Code.SEND_MESSAGE_V2, send_fields("secret"), HIDDEN)
@@ -159,7 +159,7 @@ V1 = {
 
 
 @pytest.mark.parametrize("serialization", [0, 1])
-def test_a_send_of_the_first_version_goes_where_the_guard_looked(
+def test_a_send_of_the_first_version_goes_to_the_checked_topic(
     tmp_path: Path, serialization: int
 ) -> None:
     async def script(broker: Broker) -> None:
@@ -177,7 +177,7 @@ def test_a_send_of_the_first_version_goes_where_the_guard_looked(
     serve(tmp_path, script)
 
 
-def test_a_consumer_is_told_what_was_read_and_not_who_asked(tmp_path: Path) -> None:
+def test_a_consumer_gets_only_the_parsed_fields(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         beat = json.dumps(BODIES[Code.HEART_BEAT]).encode()
         async with SigningPeer(broker, MINE) as consumer, SigningPeer(broker, ADMIN) as asker:
@@ -195,12 +195,12 @@ def test_a_consumer_is_told_what_was_read_and_not_who_asked(tmp_path: Path) -> N
     serve(tmp_path, script)
 
 
-# What is not in a header as Java declares it, and names neither topic nor group.
+# Not in a header as Java declares it, and neither a topic nor a group.
 ALLOWED = ['{"aclFileFullPath": "", **command.fields}', "command.fields.get(UNIQUE_KEY_QUERY)"]
 
 
 def test_no_handler_reads_raw_fields_or_decodes_a_request_again() -> None:
-    """`read_header` and `read_body` give what the guard has seen."""
+    """`read_header` and `read_body` return what the guard has checked."""
     found = []
     for path in sorted(Path(handlers.__file__).parent.glob("*.py")):
         source = path.read_text("utf-8")

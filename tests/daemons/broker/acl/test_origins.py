@@ -1,4 +1,4 @@
-"""The topic that a failed message comes from: clients cannot choose it."""
+"""The topic of origin of a failed message: clients cannot choose it."""
 
 from pathlib import Path
 
@@ -30,23 +30,21 @@ def in_first_version(fields: dict[str, str]) -> dict[str, str]:
 
 
 def stored_in(broker: Broker, topic: str) -> StoredMessage:
-    """The first message of a topic, as it is stored."""
+    """The first message of a topic, as stored."""
     message = broker.delivery.writer.read_entry(topic, 0, 0)
     assert message is not None
     return message
 
 
 async def give_up(broker: Broker, peer: SigningPeer, message: StoredMessage) -> StoredMessage:
-    """Send a message back as one that is not to be tried again; returns the dead letter."""
+    """Send a message back without further retries; returns the dead letter."""
     back = {"group": GROUP, "offset": str(message.physical_offset), "delayLevel": "-1"}
     assert (await peer.ask(Code.CONSUMER_SEND_MSG_BACK, back)).code == ResponseCode.SUCCESS
     return stored_in(broker, f"%DLQ%{GROUP}")
 
 
 @pytest.mark.parametrize("code", [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE])
-def test_a_message_that_is_sent_back_comes_from_the_topic_it_was_sent_to(
-    tmp_path: Path, code: Code
-) -> None:
+def test_a_message_that_is_sent_back_has_its_original_topic(tmp_path: Path, code: Code) -> None:
     async def script(broker: Broker) -> None:
         await broker.stores.groups.update(SubscriptionGroupConfig(group_name=GROUP))
         fields, body = send_fields("mine", properties=CLAIMS), b"forged"
@@ -68,7 +66,7 @@ def test_a_message_that_is_sent_back_comes_from_the_topic_it_was_sent_to(
     serve(tmp_path, script)
 
 
-def test_a_retry_topic_in_a_record_of_another_broker_is_not_believed(tmp_path: Path) -> None:
+def test_a_retry_topic_in_a_record_of_another_broker_is_ignored(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         await broker.stores.groups.update(SubscriptionGroupConfig(group_name=GROUP))
         message = StoredMessage("mine", b"x", decode(CLAIMS), born_host=("127.0.0.1", 1))

@@ -1,4 +1,4 @@
-"""docs/permissions.md says what a broker does: for every request and every topic of the system."""
+"""docs/permissions.md matches the broker: for every request and every system topic."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ TOPICS = [
         r"^\| ([\w*]+)(?: \(any other\))? \| ([\w ]+) \| (yes|no) \| (\w+) \|$", DOCUMENT, re.M
     )
 ]
-# How a guard says no, beside the code: handlers have reasons of their own to use that one.
+# The remarks of a refusal by the guard: handlers use the same code for other reasons.
 SAYS_NO = (
     "No default permission",
     "Need admin",
@@ -70,7 +70,9 @@ async def prepared(broker: Broker) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("who", [None, STRANGER, NOTHING, THEIRS, MINE, ADMIN])
-def test_every_request_needs_what_the_table_says(tmp_path: Path, who: Account | None) -> None:
+def test_every_request_needs_the_permissions_in_the_table(
+    tmp_path: Path, who: Account | None
+) -> None:
     async def script(broker: Broker) -> None:
         ports = broker.listener, broker.fast_listener
         handled = {
@@ -111,7 +113,7 @@ def test_a_code_without_a_row_is_for_administrators_only(
 
 
 def may(who: Account | None, needed: str) -> bool:
-    """Whether an account may do to topic and group `mine` what needs this."""
+    """Whether an account has this permission for topic and group `mine`."""
     if who in (None, STRANGER):
         return False
     if who == ADMIN or needed == "any account":
@@ -120,7 +122,7 @@ def may(who: Account | None, needed: str) -> bool:
 
 
 @pytest.mark.parametrize("who", [STRANGER, NOTHING, THEIRS, DEFAULT, ADMIN])
-def test_topics_of_the_system_are_open_to_whom_the_table_says(tmp_path: Path, who: Account) -> None:
+def test_system_topics_are_open_to_the_accounts_in_the_table(tmp_path: Path, who: Account) -> None:
     async def script(broker: Broker) -> None:
         assert len(TOPICS) == 14
         wrong = []

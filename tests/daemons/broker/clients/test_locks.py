@@ -66,7 +66,7 @@ def test_expired_locks_leave_nothing_behind() -> None:
     assert list(locks._groups) == ["h"]
 
 
-def test_there_are_so_many_locks_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_locks_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_locks, "MOST_LOCKS", 3)
     clock = Clock()
     locks = QueueLocks(clock)
@@ -106,10 +106,8 @@ def test_a_request_for_too_many_locks_is_refused(tmp_path: Path) -> None:
     ("name", "longest"),
     [("consumerGroup", 255), ("clientId", 1024), ("topic", 255), ("brokerName", 1024)],
 )
-def test_a_lock_with_a_name_that_nothing_has_is_refused(
-    tmp_path: Path, name: str, longest: int
-) -> None:
-    """Each of 200,000 locks could keep megabytes, and have them logged."""
+def test_a_lock_with_an_invalid_name_is_refused(tmp_path: Path, name: str, longest: int) -> None:
+    """Each of 200,000 locks could take megabytes of memory, and be logged."""
 
     async def script(harness: Harness, peer: Peer) -> None:
         for length, held in ((longest, 1), (longest + 1, 0)):
@@ -127,7 +125,7 @@ def test_a_lock_with_a_name_that_nothing_has_is_refused(
     serve(tmp_path, script)
 
 
-def test_a_setting_says_how_long_a_lock_lasts(tmp_path: Path) -> None:
+def test_a_setting_limits_how_long_a_lock_lasts(tmp_path: Path) -> None:
     """The property that Java's broker reads (RebalanceLockManager)."""
     name = "rocketmq.broker.rebalance.lockMaxLiveTime"
     given = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""Delayed messages: not before their time, soon after, and none is lost when the broker stops."""
+"""Delayed messages: not before their time, soon after, and none is lost at a stop."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from tests.daemons.stopped_time import stopped_time
 
 
 @answered.by_broker(RequestCode.SEND_MESSAGE_V2)
-def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: Path) -> None:
+def test_a_delayed_message_is_delivered_when_due_with_all_its_properties(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             began = time.time()
@@ -29,7 +29,7 @@ def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: P
             (message,) = await pull(session, broker.address, "Later", 1)
             assert time.time() - began >= 1
             assert (message.body, message.flag, message.born_timestamp) == (b"body", 5, 7)
-            # As Java stores it: the text keeps where the message has been.
+            # As stored by Java: the text keeps the message's earlier topics.
             assert message.properties == {
                 **properties,
                 "REAL_TOPIC": "Later",
@@ -56,7 +56,7 @@ def test_a_level_beyond_the_highest_is_the_highest_and_levels_can_be_set(tmp_pat
     asyncio.run(script())
 
 
-def test_messages_of_a_level_that_the_settings_no_longer_have_come_when_they_are_due(
+def test_messages_of_a_removed_level_are_delivered_when_due(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script() -> None:
@@ -77,7 +77,7 @@ def test_messages_of_a_level_that_the_settings_no_longer_have_come_when_they_are
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_what_becomes_due_while_the_broker_is_down_comes_once_after_its_start(
+def test_messages_due_while_the_broker_is_down_are_delivered_once_after_its_start(
     tmp_path: Path, flush: str
 ) -> None:
     async def script() -> None:
@@ -101,7 +101,7 @@ def test_what_becomes_due_while_the_broker_is_down_comes_once_after_its_start(
     asyncio.run(script())
 
 
-def test_thousands_of_delayed_messages_come_in_their_order(tmp_path: Path) -> None:
+def test_thousands_of_delayed_messages_are_delivered_in_order(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             count = 3000
@@ -124,7 +124,7 @@ def test_an_offset_outside_its_queue_is_corrected(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             assert broker.delivery.delayed.offsets == {1: 0, 3: 0}
-            # Before a message comes: behind a kill they would be passed over.
+            # Before a message arrives: after a kill they would be skipped.
             saved = fastjson.loads((tmp_path / "config" / "delayOffset.json").read_bytes())
             assert saved == {"offsetTable": {"1": 0, "3": 0}}
             reply = await session.invoke(broker.address, Command(RequestCode.GET_ALL_DELAY_OFFSET))
@@ -143,7 +143,7 @@ def test_an_offset_outside_its_queue_is_corrected(tmp_path: Path) -> None:
 
 
 @answered.by_broker(RequestCode.CONSUMER_SEND_MSG_BACK)
-def test_a_message_sent_back_comes_again_in_the_retry_topic(tmp_path: Path) -> None:
+def test_a_message_sent_back_is_delivered_in_the_retry_topic(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             sent = await send(session, broker.address, b"bad", {"UNIQ_KEY": "U"})
@@ -166,7 +166,7 @@ def test_a_message_sent_back_comes_again_in_the_retry_topic(tmp_path: Path) -> N
     asyncio.run(script())
 
 
-def test_a_retry_that_failed_too_often_is_buried_at_once(tmp_path: Path) -> None:
+def test_a_retry_that_failed_too_often_becomes_a_dead_letter_at_once(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             fields = {"b": "%RETRY%G", "e": "0", "j": "3", "l": "3"}
@@ -186,7 +186,7 @@ def test_a_retry_that_failed_too_often_is_buried_at_once(tmp_path: Path) -> None
         ({"delayLevel": "x"}, ResponseCode.SYSTEM_ERROR, "delayLevel"),
     ],
 )
-def test_what_cannot_be_sent_back_is_refused_with_its_cause(
+def test_an_invalid_send_back_is_refused_with_its_cause(
     tmp_path: Path, fields: dict[str, str], code: ResponseCode, text: str
 ) -> None:
     async def script() -> None:
@@ -199,7 +199,7 @@ def test_what_cannot_be_sent_back_is_refused_with_its_cause(
 
 
 @pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "500"}])
-def test_what_has_come_is_on_the_disk_before_it_is_saved_that_it_has(
+def test_delivered_messages_are_on_the_disk_before_their_offset_is_saved(
     tmp_path: Path, properties: dict[str, str]
 ) -> None:
     async def script() -> None:

@@ -1,4 +1,4 @@
-"""What the broker's own work cannot handle is set aside, and costs nobody else anything."""
+"""Records that the broker itself cannot handle are quarantined, without effects on others."""
 
 import asyncio
 import base64
@@ -33,13 +33,13 @@ from tests.daemons.stopped_time import stopped_time
 
 
 def lines(root: Path) -> list[dict[str, Any]]:
-    """What is in the file."""
+    """The lines of the file."""
     path = root / "config" / quarantine.FILE_NAME
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def waiting_message(topic: str, body: bytes, target: str, queue: str) -> StoredMessage:
-    """A record of a message that waits, as a store of another or an older broker may have it."""
+    """A record of a waiting message, as in a store of another or an older broker."""
     properties = {"REAL_TOPIC": target, "REAL_QID": queue, "DELAY": "1"}
     if topic == TIMER_TOPIC:
         properties |= {"TIMER_OUT_MS": str(now() // 1000 * 1000)}
@@ -68,9 +68,7 @@ BAD_TARGETS = [
 
 
 @pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, TIMER_TOPIC])
-def test_no_stored_record_whatever_its_target_holds_up_the_next_or_a_start(
-    tmp_path: Path, topic: str
-) -> None:
+def test_no_stored_record_blocks_the_next_one_or_a_start(tmp_path: Path, topic: str) -> None:
     settings = {"autoCreateTopicEnable": "false"}
 
     async def before() -> None:
@@ -108,7 +106,7 @@ def test_no_stored_record_whatever_its_target_holds_up_the_next_or_a_start(
     assert len(lines(tmp_path)) == len(BAD_TARGETS)
 
 
-def test_a_topic_that_was_not_saved_is_made_again_and_a_queue_it_has_not_is_another(
+def test_an_unsaved_topic_is_created_again_and_a_missing_queue_is_replaced(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -130,7 +128,7 @@ def test_a_topic_that_was_not_saved_is_made_again_and_a_queue_it_has_not_is_anot
 
 @pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, TIMER_TOPIC])
 @pytest.mark.parametrize("entry", [(0, 0, 0), (0, 0x7FFFFFFF, 0), (1 << 50, 200, 0)])
-def test_a_queue_entry_that_names_another_message_or_none_is_mended(
+def test_a_queue_entry_that_points_at_a_wrong_message_is_repaired(
     tmp_path: Path, topic: str, entry: tuple[int, int, int]
 ) -> None:
     async def script() -> None:
@@ -147,7 +145,7 @@ def test_a_queue_entry_that_names_another_message_or_none_is_mended(
     asyncio.run(script())
 
 
-def test_a_message_that_was_consumed_most_often_is_popped_and_comes_again(tmp_path: Path) -> None:
+def test_a_message_with_the_highest_consume_count_is_popped_again(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
@@ -167,14 +165,14 @@ def test_a_message_that_was_consumed_most_often_is_popped_and_comes_again(tmp_pa
 
 
 def full_properties(used: dict[str, str], room: int = 0) -> dict[str, str]:
-    """Properties that leave so many bytes of what a record holds once CLUSTER is among them."""
+    """Properties that leave so many bytes in a record after CLUSTER is added."""
     properties = {**used, "own": ""}
     taken = len(encode({**properties, "CLUSTER": "DefaultCluster"}))
     properties["own"] = "x" * (MAX_LENGTH - room - taken)
     return properties
 
 
-def test_popped_messages_with_full_properties_come_again_once_with_their_neighbours(
+def test_popped_messages_with_full_properties_are_delivered_again_once(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -186,7 +184,7 @@ def test_popped_messages_with_full_properties_come_again_once_with_their_neighbo
             assert len(await consumer.pop(invisibleTime="200")) == 3
             again = await consumer.pop(pollTime="10000", bornTime=str(now()))
             assert bodies(again) == [b"0", b"2", b"full"]
-            for one in again:  # also that whose properties have no room for its receipt
+            for one in again:  # also the one whose properties have no room for its receipt
                 assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
             await asyncio.sleep(0.4)
             assert broker.stores.messages.max_offset(RETRY, 0) == 3
@@ -195,7 +193,7 @@ def test_popped_messages_with_full_properties_come_again_once_with_their_neighbo
     asyncio.run(script())
 
 
-def test_a_timed_message_with_full_properties_is_refused_at_the_send_or_comes(
+def test_a_timed_message_with_full_properties_is_refused_at_the_send_or_delivered(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -206,7 +204,7 @@ def test_a_timed_message_with_full_properties_is_refused_at_the_send_or_comes(
                 reply = await send(session, broker.address, b"full", properties)
                 assert reply.code == ResponseCode.MESSAGE_ILLEGAL
                 assert "properties" in (reply.remark or "")
-                # The most that is taken: nothing is left for what the timer adds on the way.
+                # The largest that is accepted: no room is left for properties that the timer adds.
                 for room in range(60, 400):
                     properties = full_properties(due, room)
                     if (await send(session, broker.address, b"full", properties)).code == 0:
@@ -219,7 +217,7 @@ def test_a_timed_message_with_full_properties_is_refused_at_the_send_or_comes(
     asyncio.run(script())
 
 
-def test_a_half_without_room_for_its_checks_is_given_up_and_others_are_checked(
+def test_a_half_without_room_for_checks_is_given_up_and_others_are_checked(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -229,7 +227,7 @@ def test_a_half_without_room_for_its_checks_is_given_up_and_others_are_checked(
             producer = TransactionPeer(session, broker.address)
             await producer.beat()
             refused = await producer.send(b"F", now() - 1000, 4, own="x" * 32550)
-            assert refused.code == ResponseCode.MESSAGE_ILLEGAL  # room is kept at the send
+            assert refused.code == ResponseCode.MESSAGE_ILLEGAL  # room is reserved at the send
             # As an older broker would have stored it.
             old = {"REAL_TOPIC": "Orders", "REAL_QID": "2", "PGROUP": "P", "TRAN_MSG": "true"}
             old["own"] = "x" * (MAX_LENGTH - len(encode({**old, "own": ""})))
@@ -286,7 +284,7 @@ def test_records_of_the_revive_topic_that_cannot_be_handled_end_no_start(tmp_pat
     asyncio.run(after())
 
 
-def test_what_was_set_aside_is_told_to_those_who_watch(tmp_path: Path) -> None:
+def test_quarantined_items_are_reported_to_monitors(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             broker.stores.aside.put("timer", "by the test", "T", 0, 5)
@@ -306,7 +304,7 @@ def test_what_was_set_aside_is_told_to_those_who_watch(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_the_file_is_bounded_and_what_cannot_be_written_now_waits(
+def test_the_file_is_limited_and_items_that_cannot_be_written_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script() -> None:
@@ -330,7 +328,7 @@ def test_the_file_is_bounded_and_what_cannot_be_written_now_waits(
     asyncio.run(script())
 
 
-def test_what_a_cancelled_save_writes_all_the_same_is_there_once(
+def test_items_written_by_a_cancelled_save_exist_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, written = threading.Event(), threading.Event(), threading.Semaphore(0)
@@ -358,14 +356,14 @@ def test_what_a_cancelled_save_writes_all_the_same_is_there_once(
             await asyncio.sleep(0)
             go_on.set()
             await last
-            for _ in range(2):  # so many threads write
+            for _ in range(2):  # one per thread
                 assert await asyncio.to_thread(written.acquire, timeout=20)
             assert [line["why"] for line in lines(tmp_path)] == ["first", "second"]
 
     asyncio.run(script())
 
 
-def test_an_item_that_the_disk_does_not_give_is_tried_for_a_while(
+def test_an_item_that_cannot_be_read_from_disk_is_retried_for_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(waiting, "RETRY_SECONDS", 0)

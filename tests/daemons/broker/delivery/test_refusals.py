@@ -1,4 +1,4 @@
-"""The broker's own work meets a store that takes nothing for a while: afterwards all goes on."""
+"""The broker's own tasks while the store refuses messages for a time: afterwards all continue."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ from tests.waiting import until
 
 @asynccontextmanager
 async def refusing(broker: Broker) -> AsyncIterator[None]:
-    """For the time of the block no message is taken, as with a full disk."""
+    """Until the end of the block no message is stored, as with a full disk."""
     refusal = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: by the test")
     broker.stores.messages.appender.refuse("test", refusal)
     try:
@@ -34,7 +34,7 @@ async def refusing(broker: Broker) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
-def test_what_became_due_while_the_store_refused_comes_afterwards(
+def test_messages_due_while_the_store_refused_are_delivered_afterwards(
     tmp_path: Path, properties: dict[str, str]
 ) -> None:
     async def script() -> None:
@@ -50,7 +50,7 @@ def test_what_became_due_while_the_store_refused_comes_afterwards(
     asyncio.run(script())
 
 
-def test_popped_messages_come_again_after_the_store_refused(tmp_path: Path) -> None:
+def test_popped_messages_are_delivered_again_after_the_store_refused(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
@@ -67,7 +67,7 @@ def test_popped_messages_come_again_after_the_store_refused(tmp_path: Path) -> N
     asyncio.run(script())
 
 
-def test_popped_messages_are_not_put_all_the_time_while_the_disk_is_full(
+def test_popped_messages_are_not_put_repeatedly_while_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script() -> None:
@@ -118,7 +118,7 @@ def test_transactions_are_checked_after_the_store_refused(tmp_path: Path) -> Non
     asyncio.run(script())
 
 
-def test_outcomes_that_come_before_they_are_waited_for_end_no_later_wait() -> None:
+def test_results_that_arrive_early_do_not_end_a_later_wait() -> None:
     async def script() -> None:
         results = StoreResults()
         callbacks: list[OnStored] = []
@@ -139,7 +139,7 @@ def test_outcomes_that_come_before_they_are_waited_for_end_no_later_wait() -> No
     asyncio.run(script())
 
 
-def test_a_message_of_the_brokers_own_with_numbers_that_fit_nowhere_is_refused(
+def test_an_internal_message_with_numbers_out_of_range_is_refused(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:

@@ -1,5 +1,6 @@
-"""Retries and dead letters that are out of the ordinary: full, without properties, to a topic that
-may not be written."""
+"""Unusual retries and dead letters: with full properties, without properties, or for a read-only
+topic.
+"""
 
 import asyncio
 from pathlib import Path
@@ -19,13 +20,13 @@ from tests.daemons.peer import Peer
 
 
 def full(room: int) -> dict[str, str]:
-    """Properties of a message that leave so many bytes, CLUSTER among them."""
+    """Properties of a message that leave so many bytes, CLUSTER included."""
     taken = len(encode({"own": "", "CLUSTER": "DefaultCluster"}))
     return {"own": "x" * (MAX_LENGTH - room - taken)}
 
 
 @pytest.mark.parametrize("room", [0, 5, 30, 70, 100, 140])
-def test_a_message_with_full_properties_that_is_sent_back_comes_again_or_is_buried(
+def test_a_message_with_full_properties_that_is_sent_back_is_a_retry_or_dead_letter(
     tmp_path: Path, room: int
 ) -> None:
     async def script() -> None:
@@ -49,7 +50,7 @@ OTHER = "7F00000100002A139A5D0B1F2C3D0002"
 
 
 @pytest.mark.parametrize("properties", [{"UNIQ_KEY": UNIQUE}, {}])
-def test_another_message_than_the_one_that_is_given_back_does_not_come_in_its_place(
+def test_no_other_message_is_delivered_in_place_of_the_one_sent_back(
     tmp_path: Path, properties: dict[str, str]
 ) -> None:
     """A broker of the same name has another log now."""
@@ -73,7 +74,7 @@ def test_another_message_than_the_one_that_is_given_back_does_not_come_in_its_pl
 
 
 @pytest.mark.parametrize("properties", [{"UNIQ_KEY": UNIQUE}, {}])
-def test_a_message_that_is_given_back_by_any_of_its_ids_comes_again_and_again(
+def test_a_message_sent_back_by_any_of_its_ids_is_delivered_each_time(
     tmp_path: Path, properties: dict[str, str]
 ) -> None:
     async def script() -> None:
@@ -81,7 +82,7 @@ def test_a_message_that_is_given_back_by_any_of_its_ids_comes_again_and_again(
             assert (await send(session, broker.address, b"bad", properties)).code == 0
             (first,) = await pull(session, broker.address, "Later", 1)
             message = first
-            for count in range(5):  # each time as the retry of the time before
+            for count in range(5):  # each time as the retry of the previous one
                 own = message.offset_id
                 named = (first.message_id, own, own.lower(), first.offset_id, "")[count]
                 again = send_back(message.physical_offset, originMsgId=named)
@@ -110,7 +111,9 @@ def test_a_retry_with_full_properties_that_its_consumer_sends_is_not_delayed(
     asyncio.run(script())
 
 
-def test_a_retry_that_failed_too_often_is_buried_also_without_properties(tmp_path: Path) -> None:
+def test_a_retry_that_failed_too_often_becomes_a_dead_letter_without_properties_too(
+    tmp_path: Path,
+) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             fields = {"b": "%RETRY%G", "e": "0", "j": "3", "l": "3"}
@@ -123,7 +126,7 @@ def test_a_retry_that_failed_too_often_is_buried_also_without_properties(tmp_pat
     asyncio.run(script())
 
 
-def test_the_most_often_consumed_message_is_buried_when_it_is_sent_back(tmp_path: Path) -> None:
+def test_a_message_with_the_highest_consume_count_becomes_a_dead_letter(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"bad", {}, j="2147483647")
@@ -136,7 +139,7 @@ def test_the_most_often_consumed_message_is_buried_when_it_is_sent_back(tmp_path
     asyncio.run(script())
 
 
-def test_dead_letters_are_taken_although_their_topic_may_only_be_read(tmp_path: Path) -> None:
+def test_dead_letters_are_stored_although_their_topic_is_read_only(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"bad", {})
@@ -226,7 +229,7 @@ def test_a_group_has_offsets_in_a_retry_topic_of_java_5(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
-def test_messages_of_users_are_counted_and_not_the_brokers_records_of_them(
+def test_messages_of_users_are_counted_and_internal_records_are_not(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:
@@ -239,9 +242,7 @@ def test_messages_of_users_are_counted_and_not_the_brokers_records_of_them(
             figure = broker.stats.items.view("BROKER_PUT_NUMS", "DefaultCluster")
             assert figure is not None and figure.stats_minute is not None
             assert figure.stats_minute.sum == 5
-            assert (
-                broker.stats.counters.puts > 10
-            )  # what the store has put in all is another figure
+            assert broker.stats.counters.puts > 10  # the total of the store is another figure
             command = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
             assert isinstance(command, Command)
 

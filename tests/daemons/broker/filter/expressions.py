@@ -1,4 +1,4 @@
-"""Filters by chance, and properties of messages for them."""
+"""Random filters, and properties of messages for them."""
 
 from random import Random
 
@@ -21,7 +21,7 @@ OPERATORS = ["=", "<>", "<", "<=", ">", ">=", "and", "OR", "AND"]
 
 
 class Writer:
-    """Writes expressions by chance, most of them filters; `text_tests` has it use those of 5.x."""
+    """Writes random expressions, most of them valid filters; `text_tests` includes those of 5.x."""
 
     def __init__(self, chance: Random, text_tests: bool = True) -> None:
         self.random = chance
@@ -70,6 +70,6 @@ class Writer:
         return "\x02".join(pairs) + self.random.choice(["", "\x02"])
 
     def words(self) -> str:
-        """Words without a rule."""
+        """Random words."""
         choices = [*NAMES, *LITERALS, *OPERATORS, *STRINGS, "NOT", "IN", "IS", "BETWEEN", "(", ")"]
         return " ".join(self.random.choices(choices, k=self.random.randint(1, 9)))

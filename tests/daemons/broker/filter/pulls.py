@@ -59,7 +59,9 @@ async def fill(peer: Peer, count: int = 10, start: int = 0) -> None:
 
 
 def pull_fields(offset: int = 0, **more: str) -> dict[str, str]:
-    """A pull; with `subscription` it carries its expression, else the heartbeat's counts."""
+    """A pull; with `subscription` it contains the expression, otherwise that of the heartbeat is
+    used.
+    """
     flags = int(more.pop("flags", "0")) | (SUBSCRIPTION if "subscription" in more else 0)
     return {
         **{"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "queueOffset": str(offset)},

@@ -1,4 +1,4 @@
-"""Maps of matched filters in the extensions of queues: written, read, kept, taken away."""
+"""Bit maps of matched filters in consume queue extensions: written, read, kept, deleted."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ WITH_MAPS = {
 
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No record is ever in memory without a wait, so that maps are read."""
+    """No record is in memory without a wait, so that bit maps are read."""
     missing = Residency.missing
 
     def missing_but_to_those_that_wait(self: Residency, physical: int, size: int) -> list[int]:
@@ -41,7 +41,7 @@ def ext_folder(tmp_path: Path) -> Path:
 
 
 def born_earlier(broker: Broker) -> None:
-    """The map of a message of the filter's first millisecond does not count."""
+    """The bit map of a message of the filter's first millisecond does not count."""
     data = broker.stores.filters.get(TOPIC, GROUP)
     assert data is not None
     data.born_time -= 1000
@@ -49,7 +49,7 @@ def born_earlier(broker: Broker) -> None:
 
 def test_each_message_of_a_filtered_topic_has_a_unit_with_its_groups(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
-        await fill(peer, 1)  # before anybody filters
+        await fill(peer, 1)  # before any filter exists
         await beat(peer, subscription("a = '2'"))
         await fill(peer, 2, start=1)
         queue = broker.stores.messages.queue(TOPIC, 0)
@@ -73,24 +73,24 @@ def test_each_message_of_a_filtered_topic_has_a_unit_with_its_groups(tmp_path: P
 
 
 @pytest.mark.usefixtures("cold")
-def test_a_map_without_the_groups_bits_rules_a_message_out(tmp_path: Path) -> None:
+def test_a_bit_map_without_the_groups_bits_excludes_a_message(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
         born_earlier(broker)
         await fill(peer, 6)
         assert (await pull(peer))[1] == ["0", "1", "2"]
-        # Only the maps can say no now: the filter itself would let everything through.
+        # Only the bit maps can exclude messages now: the filter itself would accept all.
         data = broker.stores.filters.get(TOPIC, GROUP)
         assert data is not None
         data.expression, data._filter = "a < 100", None
         assert (await pull(peer))[1] == ["0", "1", "2"]
-        data.born_time += 100_000  # older messages than the filter have no bits of it
+        data.born_time += 100_000  # messages older than the filter have no bits of it
         assert (await pull(peer))[1] == ["0", "1", "2", "3", "4", "5"]
 
     serve(tmp_path, script, **WITH_MAPS)
 
 
-def test_tags_are_found_behind_addresses(tmp_path: Path) -> None:
+def test_tags_are_found_through_extension_addresses(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
         await fill(peer, 3)
@@ -99,7 +99,8 @@ def test_tags_are_found_behind_addresses(tmp_path: Path) -> None:
 
     serve(tmp_path, script, **WITH_MAPS)
 
-    async def again(broker: Broker, peer: Peer) -> None:  # with extensions off, still read
+    # with extensions disabled, they are still read
+    async def again(broker: Broker, peer: Peer) -> None:
         assert (await pull(peer, subscription="odd"))[1] == ["0", "1", "2"]
         await fill(peer, 1, start=3)
         assert (await pull(peer, 3, subscription="odd"))[1] == ["3"]
@@ -108,14 +109,14 @@ def test_tags_are_found_behind_addresses(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cold")
-def test_lost_units_hide_no_message_and_their_addresses_are_not_used_again(tmp_path: Path) -> None:
+def test_lost_units_hide_no_message_and_their_addresses_are_not_reused(tmp_path: Path) -> None:
     async def first(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
         await fill(peer, 3)
 
     async def second(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
-        # The consumer looks at the tag itself.
+        # The consumer checks the tag itself.
         assert (await pull(peer, subscription="even"))[1] == ["0", "1", "2"]
         assert (await pull(peer))[1] == ["0", "1", "2"]
         await fill(peer, 1, start=3)
@@ -129,7 +130,7 @@ def test_lost_units_hide_no_message_and_their_addresses_are_not_used_again(tmp_p
 
 @pytest.mark.parametrize("units_lost", [False, True])
 @pytest.mark.usefixtures("cold")
-def test_entries_made_again_from_the_log_find_their_units(tmp_path: Path, units_lost: bool) -> None:
+def test_entries_rebuilt_from_the_log_find_their_units(tmp_path: Path, units_lost: bool) -> None:
     before: list[int] = []
 
     def codes(broker: Broker) -> list[int]:
@@ -148,7 +149,7 @@ def test_entries_made_again_from_the_log_find_their_units(tmp_path: Path, units_
         assert (await pull(peer))[1] == ["0", "1", "2"]
 
     serve(tmp_path, first, **WITH_MAPS)
-    # As after a crash that nothing is known of: the whole log is read.
+    # As after a crash without a check point: the whole log is read.
     (tmp_path / "store/checkpoint").unlink()
     (tmp_path / "store/abort").touch()
     if units_lost:
@@ -167,7 +168,7 @@ def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
         serve(tmp_path, script, **{**WITH_MAPS, "mappedFileSizeConsumeQueueExt": "2048"})
 
 
-def test_an_administrator_sees_units_and_what_they_say(tmp_path: Path) -> None:
+def test_an_administrator_sees_units_and_their_contents(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 1)
         await beat(peer, subscription("a < 2"))
@@ -187,7 +188,7 @@ def test_an_administrator_sees_units_and_what_they_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cold")
-def test_units_go_on_in_the_next_file_and_after_a_restart(tmp_path: Path) -> None:
+def test_units_continue_in_the_next_file_and_after_a_restart(tmp_path: Path) -> None:
     count = 4096 // 34 + 5
 
     async def first(broker: Broker, peer: Peer) -> None:
@@ -208,13 +209,13 @@ def test_units_go_on_in_the_next_file_and_after_a_restart(tmp_path: Path) -> Non
     serve(tmp_path, first, **WITH_MAPS)
     files = sorted(path.name for path in ext_folder(tmp_path).iterdir())
     assert files == [f"{0:020d}", f"{4096:020d}"]
-    # 120 units of 34 bytes leave 16: the end is marked, for a unit has to leave 4.
+    # 120 units of 34 bytes leave 16: the end is marked, because a unit must leave 4.
     content = (ext_folder(tmp_path) / files[0]).read_bytes()
     assert content[120 * 34 :] == b"\xff\xff" + bytes(14)
     serve(tmp_path, second, **WITH_MAPS)
 
 
-def test_a_deleted_topic_takes_its_extension_with_it(tmp_path: Path) -> None:
+def test_the_extension_of_a_deleted_topic_is_deleted(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
         await fill(peer, 3)

@@ -31,6 +31,6 @@ def test_a_map_has_the_bits_that_were_put_into_it() -> None:
 
 
 @pytest.mark.parametrize(("rate", "groups"), [(0, 32), (100, 32), (20, 0)])
-def test_a_filter_that_cannot_be_is_refused(rate: int, groups: int) -> None:
+def test_an_invalid_filter_is_refused(rate: int, groups: int) -> None:
     with pytest.raises(ValueError, match=r"error rate|groups"):
         BloomFilter(rate, groups)

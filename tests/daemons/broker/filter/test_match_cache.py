@@ -15,7 +15,7 @@ def stored(pairs: list[tuple[str, str]], end: str = "") -> bytes:
 
 
 @given(st.lists(st.tuples(PROPERTIES, st.sampled_from(["", "\x02"])), max_size=40))
-def test_it_says_of_each_message_what_the_filter_says(
+def test_it_decides_each_message_like_the_filter(
     messages: list[tuple[list[tuple[str, str]], str]],
 ) -> None:
     wanted = read_filter(FILTER)
@@ -27,7 +27,7 @@ def test_it_says_of_each_message_what_the_filter_says(
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"\x01")), max_size=40))
-def test_it_says_of_damaged_properties_what_the_filter_says(raws: list[bytes]) -> None:
+def test_it_decides_damaged_properties_like_the_filter(raws: list[bytes]) -> None:
     wanted = read_filter("a = 'b' OR b IS NOT NULL")
     memory = MatchCache(["a", "b"], wanted.matches)
     for raw in (*raws, b"a\x01b\x02b\x01", *raws):
@@ -35,7 +35,7 @@ def test_it_says_of_damaged_properties_what_the_filter_says(raws: list[bytes]) -
 
 
 def asked(names: list[str], raws: list[bytes]) -> list[bytes]:
-    """What a filter is asked for while these messages are decided."""
+    """The calls of a filter while these messages are decided."""
     questions: list[bytes] = []
 
     def matches(raw: bytes | memoryview) -> bool:
@@ -47,18 +47,18 @@ def asked(names: list[str], raws: list[bytes]) -> list[bytes]:
     return questions
 
 
-def test_the_filter_is_asked_once_for_values_that_come_again() -> None:
+def test_the_filter_is_called_once_for_repeated_values() -> None:
     raws = [stored([("id", str(number)), ("kind", "ab"[number % 2])]) for number in range(100)]
     assert asked(["kind"], raws) == raws[:2]
 
 
-def test_two_shapes_in_turn_are_both_remembered() -> None:
-    # The second is learned when it has been met often enough to be worth it.
+def test_two_alternating_shapes_are_both_remembered() -> None:
+    # The second is learned once it has been met often enough.
     short, long = stored([("kind", "a")]), stored([("kind", "a"), ("more", "b")])
     assert len(asked(["kind"], [short, long] * 1000)) <= 202
 
 
-def test_long_and_ever_new_values_are_asked_each_time_and_kept_in_bounds() -> None:
+def test_long_and_new_values_call_the_filter_each_time_and_memory_is_limited() -> None:
     raws = [stored([("kind", "x" * 2000 + str(number))]) for number in range(10)] * 2
     assert asked(["kind"], raws) == raws
     raws = [stored([("kind", str(number))]) for number in range(1000)]
@@ -68,7 +68,7 @@ def test_long_and_ever_new_values_are_asked_each_time_and_kept_in_bounds() -> No
     assert len(memory.known) <= 256
 
 
-def test_ever_new_names_do_not_pile_up() -> None:
+def test_new_names_do_not_accumulate() -> None:
     memory = MatchCache(["kind"], lambda _: False)
     for number in range(5000):
         raw = stored([(f"name{number}", "a"), ("kind", "b")])

@@ -1,4 +1,4 @@
-"""Filters on the native path: they let through what they let through in Python."""
+"""Filters on the native path: they accept the same messages as in Python."""
 
 import asyncio
 import logging
@@ -51,7 +51,7 @@ NUMBERS = [
         "0x1",
     ),
 ]
-# Each draw of it one of hypothesis' would make examples of megabytes.
+# If hypothesis drew each of them, examples would be megabytes.
 CHANCE = st.integers(0, (1 << 64) - 1).map(Random)
 BYTES = st.sampled_from([0, 1, 2, 0x20, 0x35, 0x61, 0x80, 0xFF])
 
@@ -65,7 +65,7 @@ def filter_by(writer: Writer) -> Sql92Filter:
 
 
 def properties_by(writer: Writer) -> bytes:
-    """Stored properties, some with numbers at the edge of what is one, some damaged."""
+    """Stored properties, some with numbers at the limits of the type, some damaged."""
     raw = bytearray(writer.properties().encode())
     if writer.random.random() < 0.3:
         raw = bytearray(f"a\x01{writer.random.choice(NUMBERS)}\x02".encode()) + raw
@@ -75,7 +75,7 @@ def properties_by(writer: Writer) -> bytes:
 
 
 @given(CHANCE)
-def test_of_any_properties_a_filter_says_what_it_says_in_python(chance: Random) -> None:
+def test_a_filter_decides_any_properties_like_in_python(chance: Random) -> None:
     writer = Writer(chance)
     wanted = filter_by(writer)
     assert wanted.program is not None
@@ -136,13 +136,13 @@ def test_the_longest_and_the_deepest_filter_are_there(text: str) -> None:
         (b"constant", True),
     ],
 )
-def test_what_is_no_form_of_a_filter_is_refused(form: tuple[Any, ...]) -> None:
+def test_an_invalid_form_of_a_filter_is_refused(form: tuple[Any, ...]) -> None:
     assert native is not None
     with pytest.raises((ValueError, TypeError, IndexError, OverflowError)):
         native.Filter(["a"], form)
 
 
-def test_what_is_nested_too_deep_is_refused() -> None:
+def test_a_filter_nested_too_deep_is_refused() -> None:
     assert native is not None
     form: tuple[Any, ...] = ("constant", True)
     for _ in range(100_000):
@@ -171,7 +171,7 @@ class Stored:
         writer = Writer(Random(5))
         for number in range(MESSAGES):
             raw, body = properties_by(writer), b"x" * writer.random.randint(0, 90)
-            # Mostly several of a queue side by side.
+            # Usually several messages of a queue side by side.
             await stores.put(self.store, "T", number // 7 % 3 % 2, body, properties=raw)
 
     def select(
@@ -185,7 +185,7 @@ class Stored:
         return expression.select(self.queue, first, entries, *limits)
 
     def change(self, physical: int, content: bytes) -> bytes:
-        """Write over a part of the log; returns what was there."""
+        """Overwrite a part of the log; returns the old bytes."""
         file = self.store.log.file_at(physical)
         assert file is not None
         at = physical - file.start
@@ -210,7 +210,7 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CHANCE, st.data())
-def test_pulls_get_what_they_get_in_python(
+def test_pulls_get_the_same_replies_as_in_python(
     stored: Stored, chance: Random, data: st.DataObject
 ) -> None:
     wanted = filter_by(Writer(chance))
@@ -239,7 +239,7 @@ def test_pulls_get_what_they_get_in_python(
             stored.change(physical, before)
 
 
-def test_a_pull_is_taken_natively_up_to_the_end_of_a_file_of_the_log(
+def test_a_pull_is_served_natively_up_to_the_end_of_a_log_file(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
@@ -258,7 +258,7 @@ def test_a_pull_is_taken_natively_up_to_the_end_of_a_file_of_the_log(
     assert taken == [sum(physical < file.end for physical, _, _ in inside)]
 
 
-def test_what_the_native_path_fails_at_is_left_to_python_and_said_once(
+def test_pulls_that_fail_natively_are_left_to_python_and_logged_once(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours = Programs(native)

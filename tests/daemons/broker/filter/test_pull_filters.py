@@ -1,4 +1,4 @@
-"""Consumers that filter by properties, against a whole broker: pulls, waits, checks, the table."""
+"""Consumers that filter by properties, with a whole broker: pulls, waits, checks, the table."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from tests.daemons.peer import Peer
 
 
 async def held(broker: Broker) -> None:
-    """Wait until a pull waits."""
+    """Wait until a pull is suspended."""
     async with asyncio.timeout(30):
         while not broker.stores.messages.queue(TOPIC, 0).waiting:  # noqa: ASYNC110  (it has no event)
             await asyncio.sleep(0)
@@ -40,7 +40,7 @@ def sql(expression: str) -> dict[str, str]:
     return {"subscription": expression, "expressionType": "SQL92"}
 
 
-def test_a_pull_gets_what_its_own_expression_matches(tmp_path: Path) -> None:
+def test_a_pull_gets_the_messages_that_match_its_expression(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer)
         reply, bodies = await pull(peer, **sql("a > 2 AND a <= 5 AND b = 'x'"))
@@ -55,7 +55,7 @@ def test_a_pull_gets_what_its_own_expression_matches(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_a_pull_looks_at_800_entries_at_most(tmp_path: Path) -> None:
+def test_a_pull_reads_800_entries_at_most(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 810)
         reply, _ = await pull(peer, **sql("a = '805'"))
@@ -66,7 +66,7 @@ def test_a_pull_looks_at_800_entries_at_most(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_messages_behind_damaged_entries_are_filtered_like_others(tmp_path: Path) -> None:
+def test_messages_of_damaged_entries_are_filtered_like_others(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 6)
         queue = broker.stores.messages.queue(TOPIC, 0)
@@ -111,7 +111,7 @@ def test_a_waiting_pull_wakes_for_the_first_message_that_matches(tmp_path: Path)
     serve(tmp_path, script)
 
 
-def test_the_filter_of_the_heartbeat_counts_for_a_pull_without_one(tmp_path: Path) -> None:
+def test_the_filter_of_the_heartbeat_applies_to_a_pull_without_one(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer)
         await beat(peer, subscription("a >= 8"))
@@ -145,7 +145,7 @@ def test_a_pull_whose_filter_is_not_known_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("expression", ["a >", "", "a = 1 LIMIT 5", "x" * 20_000])
-def test_a_bad_expression_is_refused_with_its_place(tmp_path: Path, expression: str) -> None:
+def test_a_bad_expression_is_refused_with_the_position(tmp_path: Path, expression: str) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 1)
         reply, _ = await pull(peer, **sql(expression))
@@ -171,7 +171,7 @@ def test_a_type_that_is_not_supported_is_refused(tmp_path: Path, enabled: str, k
         checked = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
         own, _ = await pull(peer, subscription="a = 1", expressionType=kind)
         answers = [checked, own]
-        if kind == "SQL92":  # one that no broker knows never gets into the table
+        if kind == "SQL92":  # unsupported types are not added to the table
             answers.append((await pull(peer))[0])
         for answer in answers:
             assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -193,7 +193,7 @@ def test_a_supported_expression_passes_the_check(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_a_message_sent_back_is_filtered_as_its_topic_when_that_is_wanted(tmp_path: Path) -> None:
+def test_a_message_sent_back_is_filtered_like_its_topic_if_enabled(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 1)
         retry = f"%RETRY%{GROUP}"
@@ -211,7 +211,7 @@ def test_a_message_sent_back_is_filtered_as_its_topic_when_that_is_wanted(tmp_pa
     serve(tmp_path, script, filterSupportRetry="true")
 
 
-def test_a_group_that_goes_leaves_its_filter_dead_and_comes_back_to_it(tmp_path: Path) -> None:
+def test_the_filter_of_a_group_that_leaves_is_dead_until_it_returns(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a > 1"))
         data = broker.stores.filters.get(TOPIC, GROUP)
@@ -221,7 +221,7 @@ def test_a_group_that_goes_leaves_its_filter_dead_and_comes_back_to_it(tmp_path:
         assert data.is_dead
         await beat(peer, subscription("a > 1"))
         assert not data.is_dead
-        await beat(peer)  # the group is there but no longer subscribes
+        await beat(peer)  # the group exists but does not subscribe any more
         assert data.is_dead
 
     serve(tmp_path, script)
@@ -259,7 +259,7 @@ def test_an_administrator_sees_the_filter_of_a_group(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_a_pull_looks_at_fewer_messages_the_more_each_of_them_costs(tmp_path: Path) -> None:
+def test_a_pull_examines_fewer_messages_if_each_costs_more(tmp_path: Path) -> None:
     number, count = "0." + "1" * 30_000, 20
 
     async def script(broker: Broker, peer: Peer) -> None:

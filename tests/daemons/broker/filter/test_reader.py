@@ -1,4 +1,4 @@
-"""Expressions of requests are read by a thread: other clients are served meanwhile."""
+"""Expressions of requests are parsed by a thread: other clients are served meanwhile."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ def check_of(text: str) -> bytes:
     return CheckClientRequestBody(client_id="c", group="g", subscription_data=wanted).encode()
 
 
-def test_others_are_served_while_long_expressions_are_read(tmp_path: Path) -> None:
+def test_others_are_served_while_long_expressions_are_parsed(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             broker_on(tmp_path, enablePropertyFilter="true") as broker,
@@ -47,12 +47,12 @@ def test_others_are_served_while_long_expressions_are_read(tmp_path: Path) -> No
             assert len(waits) > 20
             assert (
                 median(waits) < 0.1
-            )  # reading one takes longer, and they come one after the other
+            )  # parsing one takes longer, and they are parsed one after the other
 
     asyncio.run(main())
 
 
-def test_a_pull_with_a_new_expression_is_answered_when_it_has_been_read(tmp_path: Path) -> None:
+def test_a_pull_with_a_new_expression_is_answered_once_it_is_parsed(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T")
         await send(peer, "T", b"x", properties="a\x011")

@@ -51,7 +51,7 @@ STORED = (
         "a > d",  # text on both sides: numbers
     ],
 )
-def test_a_message_is_wanted(text: str) -> None:
+def test_a_message_matches(text: str) -> None:
     assert read_filter(text).matches(STORED)
 
 
@@ -67,14 +67,14 @@ def test_a_message_is_wanted(text: str) -> None:
         "b",
         "A = '10'",  # names keep their case
         "b > 5",  # not a number: the message cannot be compared …
-        "b > 5 OR a = '10'",  # … whatever else is asked
+        "b > 5 OR a = '10'",  # … whatever the rest of the expression
         "a > 3000000000 OR long > 5",  # no int can be read from 5000000000
         "d > 2",  # nor from 2.5
         "t = TRUE AND TRUE = t",  # Java cannot compare a boolean with text on its right
         "a = 10.0 AND a = 'x'",
     ],
 )
-def test_a_message_is_not_wanted(text: str) -> None:
+def test_a_message_does_not_match(text: str) -> None:
     assert not read_filter(text).matches(STORED)
 
 
@@ -121,7 +121,7 @@ def test_two_quotes_in_a_string_are_one() -> None:
         ("a" * 16385, "the filter has 16385 characters, and 16384 are allowed"),
     ],
 )
-def test_what_is_no_filter_is_refused_in_one_line_with_its_place(text: str, why: str) -> None:
+def test_an_invalid_filter_is_refused_in_one_line_with_the_position(text: str, why: str) -> None:
     for _ in range(2):  # the second time from memory
         with pytest.raises(FilterSyntaxError) as raised:
             read_filter(text)
@@ -140,7 +140,7 @@ def test_the_longest_and_the_deepest_filter_are_applied() -> None:
 
 def test_between_of_between_takes_no_longer_with_each_level() -> None:
     text = "a = 1"
-    for _ in range(48):  # 2 ** 48 evaluations if each level asked twice
+    for _ in range(48):  # 2 ** 48 evaluations if each level were evaluated twice
         text = f"-({text}) BETWEEN 1 AND 2"
     assert not read_filter(text).matches(b"a\x011")
 

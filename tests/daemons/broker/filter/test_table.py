@@ -1,4 +1,4 @@
-"""config/consumerFilter.json, byte for byte as Java 4.9.7 writes it, and what becomes of it."""
+"""config/consumerFilter.json, byte for byte as Java 4.9.7 writes it, and its use at a start."""
 
 import asyncio
 from pathlib import Path
@@ -76,10 +76,10 @@ def test_a_group_alive_at_the_stop_is_dead_at_the_start(tmp_path: Path, clock: C
     assert data is not None and data.dead_time == 1_700_000_070_000
     clock.now -= 90
     data = table(tmp_path, clock).get("t", "g")
-    assert data is not None and data.dead_time == data.born_time  # not before it was born
+    assert data is not None and data.dead_time == data.born_time  # not before its birth
 
 
-def test_a_file_for_another_bloom_filter_is_not_taken_over(tmp_path: Path, clock: Clock) -> None:
+def test_a_file_for_another_bloom_filter_is_not_loaded(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "consumerFilter.json").write_bytes(FILE)
     assert table(tmp_path, clock, expect_consumer_num_use_filter=64).table == {}
 
@@ -99,7 +99,7 @@ def test_a_damaged_file_is_kept_aside(tmp_path: Path, clock: Clock, content: byt
     assert (tmp_path / "consumerFilter.json.broken").read_bytes() == content
 
 
-def test_what_is_dead_for_a_day_is_forgotten(tmp_path: Path, clock: Clock) -> None:
+def test_a_filter_dead_for_a_day_is_removed(tmp_path: Path, clock: Clock) -> None:
     filters = table(tmp_path, clock)
     filters.register("g", [wants("a > 1"), wants("a > 1", topic="other")])
     filters.register("g", [wants("a > 1", topic="other")])
@@ -112,9 +112,7 @@ def test_what_is_dead_for_a_day_is_forgotten(tmp_path: Path, clock: Clock) -> No
     assert filters.get("other", "g") is not None
 
 
-def test_a_newer_expression_that_is_none_takes_the_old_one_away(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_a_newer_invalid_expression_removes_the_old_one(tmp_path: Path, clock: Clock) -> None:
     filters = table(tmp_path, clock)
     filters.register("g", [wants("a > 1")])
     filters.register("g", [wants("a >", version=8)])
@@ -123,7 +121,7 @@ def test_a_newer_expression_that_is_none_takes_the_old_one_away(
     assert filters.table == {}
 
 
-def test_a_new_expression_begins_a_new_life_and_the_same_one_does_not(
+def test_a_new_expression_has_a_new_birth_time_and_the_same_one_does_not(
     tmp_path: Path, clock: Clock
 ) -> None:
     filters = table(tmp_path, clock)
@@ -139,7 +137,7 @@ def test_a_new_expression_begins_a_new_life_and_the_same_one_does_not(
     assert (data.expression, data.born_time) == ("a > 2", 1_700_000_060_000)
 
 
-def test_one_heartbeat_brings_only_so_much_to_read(tmp_path: Path, clock: Clock) -> None:
+def test_one_heartbeat_has_a_limited_amount_of_text_parsed(tmp_path: Path, clock: Clock) -> None:
     filters = table(tmp_path, clock)
     told = [wants(f"a = '{n:x<10000}'", topic=f"t{n}") for n in range(12)]
     first = filters.unread([("g", told)])
@@ -148,13 +146,13 @@ def test_one_heartbeat_brings_only_so_much_to_read(tmp_path: Path, clock: Clock)
         read_filter(text)
     filters.register("g", told, read=False)
     assert len(filters.table) == 6
-    rest = filters.unread([("g", told)])  # with the next one the others come
+    rest = filters.unread([("g", told)])  # the others are read with the next one
     for text in rest:
         read_filter(text)
     filters.register("g", told, read=False)
     assert len(filters.table) == 12
 
 
-def test_settings_that_make_no_bloom_filter_are_refused(tmp_path: Path, clock: Clock) -> None:
+def test_settings_for_an_invalid_bloom_filter_are_refused(tmp_path: Path, clock: Clock) -> None:
     with pytest.raises(ValueError, match="100 %"):
         table(tmp_path, clock, max_error_rate_of_bloom_filter=100)

@@ -1,4 +1,4 @@
-"""Heartbeats of members, as handlers' tests send them."""
+"""Heartbeats of members, for tests of handlers."""
 
 from mq.protocol.bodies import (
     ConsumeFromWhere,

@@ -1,4 +1,4 @@
-"""Queues shared out by the broker, and the modes in which groups read topics."""
+"""Queues that the broker assigns, and the request modes of groups."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ def test_queues_are_shared_by_the_strategy_that_is_named(tmp_path: Path) -> None
 
 
 @answered.by_broker(RequestCode.QUERY_ASSIGNMENT)
-def test_with_pop_each_client_gets_all_queues_or_those_of_some_more(tmp_path: Path) -> None:
+def test_with_pop_each_client_gets_all_queues_or_those_of_some_others_too(tmp_path: Path) -> None:
     async def script(peers: list[Peer]) -> None:
         assert (await set_mode(peers[0], "POP")).code == ResponseCode.SUCCESS
         assert await assigned(peers[0], 0) == ({"POP"}, [-1])
@@ -107,7 +107,7 @@ def test_of_more_clients_than_queues_each_gets_one(tmp_path: Path) -> None:
     run(tmp_path, script, clients=5)
 
 
-def test_without_server_load_balancer_everyone_gets_all(tmp_path: Path) -> None:
+def test_without_server_load_balancer_every_client_gets_all_queues(tmp_path: Path) -> None:
     async def script(peers: list[Peer]) -> None:
         assert await assigned(peers[0], 0) == ({"PULL"}, [0, 1, 2, 3])
 
@@ -147,7 +147,7 @@ def test_modes_are_kept_over_a_restart_in_the_file_of_java(tmp_path: Path) -> No
         ("%RETRY%G", ResponseCode.NO_PERMISSION),
     ],
 )
-def test_a_mode_that_cannot_be_is_refused(tmp_path: Path, topic: str, code: ResponseCode) -> None:
+def test_an_invalid_mode_is_refused(tmp_path: Path, topic: str, code: ResponseCode) -> None:
     async def script(peers: list[Peer]) -> None:
         assert (await set_mode(peers[0], "POP", topic=topic)).code == code
         reply = await peers[0].ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, b"{")

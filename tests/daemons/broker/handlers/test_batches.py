@@ -1,4 +1,4 @@
-"""What a broker reads out of a batch request."""
+"""Parsing of batch requests."""
 
 import tracemalloc
 
@@ -35,7 +35,7 @@ def test_a_message_with_nothing_but_an_id_is_stored_with_it() -> None:
     assert field == b"\x00\x23UNIQ_KEY\x01ABC\x02CLUSTER\x01DefaultCluster"
 
 
-def test_tags_keys_and_what_a_sender_may_not_set_are_looked_at() -> None:
+def test_tags_keys_and_forbidden_properties_are_checked() -> None:
     text = b"UNIQ_KEY\x01ABC\x02TAGS\x01A\x02CLUSTER\x01forged\x02KEYS\x01k1 k2\x02empty\x01\x02"
     body = element(b"one", text) + element(b"two", b"") + element(b"three", b"UNIQ_KEY\x01")
     one, two, three = messages_of(body, "T", COMMON, fresh())
@@ -46,7 +46,7 @@ def test_tags_keys_and_what_a_sender_may_not_set_are_looked_at() -> None:
     assert three[1:] == two[1:]
 
 
-def test_what_a_client_makes_of_messages_is_read() -> None:
+def test_a_batch_as_encoded_by_a_client_is_parsed() -> None:
     messages = [
         Message("T", b"x" * n, "A" if n % 2 else None, ["k"], {"n": f"{n}"}, flag=n)
         for n in range(1, 30)
@@ -76,7 +76,7 @@ def test_messages_with_the_same_names_are_all_stored_alike(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 21, 24, 28])
-def test_lengths_that_do_not_add_up_are_damage(cut: int) -> None:
+def test_inconsistent_lengths_are_damage(cut: int) -> None:
     whole = element(b"body", b"a\x01b")
     for damaged in (
         whole + whole[:cut],
@@ -87,12 +87,12 @@ def test_lengths_that_do_not_add_up_are_damage(cut: int) -> None:
             messages_of(damaged, "T", COMMON, fresh())
 
 
-def test_an_id_that_is_no_text_is_refused() -> None:
+def test_an_id_that_is_not_text_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="not UTF-8"):
         messages_of(element(b"x", b"UNIQ_KEY\x01\xed\xa0\x80"), "T", COMMON, fresh())
 
 
-def test_properties_that_no_record_holds_are_refused() -> None:
+def test_properties_too_long_for_a_record_are_refused() -> None:
     with pytest.raises(Refused, match="are over the limit of 32767"):
         messages_of(element(b"x", b"UNIQ_KEY\x01" + b"k" * 32_750), "T", COMMON, fresh())
 
@@ -127,11 +127,12 @@ def test_a_batch_that_would_ignore_a_delivery_time_is_refused(often: int, in_com
     [
         ({"TIMER_DELAY_SEC": "-60"}, COMMON),
         ({"TIMER_DELIVER_MS": "soon"}, COMMON),
-        ({"TIMER_DELAY_SEC": "60", "TIMER_OUT_MS": "1"}, COMMON),  # was delivered, and is sent on
+        # was delivered, and is sent again
+        ({"TIMER_DELAY_SEC": "60", "TIMER_OUT_MS": "1"}, COMMON),
         ({"TIMER_DELAY_SEC": "60"}, COMMON | {"TRAN_MSG": "true"}),
     ],
 )
-def test_a_batch_with_a_delivery_time_that_changes_nothing_is_taken(
+def test_a_batch_with_an_ineffective_delivery_time_is_accepted(
     properties: dict[str, str], common: dict[str, str]
 ) -> None:
     message = Message("T", b"x")
@@ -140,7 +141,7 @@ def test_a_batch_with_a_delivery_time_that_changes_nothing_is_taken(
     assert found[0] == b"x"
 
 
-def test_the_most_messages_of_a_request_get_what_javas_clients_give_a_batch() -> None:
+def test_a_maximal_batch_gets_the_properties_of_javas_clients() -> None:
     body = encode_batch([Message("T", b"x")] * 100_000)
     common = {"CLUSTER": "DefaultCluster", "TRACE_ON": "true", "UNIQ": "7F0000017A8C18B4AAC2"}
     assert len(messages_of(body, "T", common, fresh())) == 100_000

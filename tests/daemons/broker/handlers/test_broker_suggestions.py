@@ -1,4 +1,4 @@
-"""Which broker the answers to pulls name for the next one."""
+"""The broker that replies to pulls suggest for the next pull."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ async def fill(broker: PullBroker) -> None:
 
 
 def narrow(broker: PullBroker) -> None:
-    """As if, by Java's rule, the memory had room for the last few messages only."""
+    """As if, by Java's rule, only the last few messages were in memory."""
     broker.services.pulls._suggestions._warm_bytes = 2000
 
 
@@ -44,7 +44,7 @@ def narrow(broker: PullBroker) -> None:
         ),
     ],
 )
-def test_far_back_a_slave_is_suggested_if_slaves_are_read_from(
+def test_with_a_large_lag_a_slave_is_suggested_if_slaves_may_be_read(
     tmp_path: Path, enabled: str, group: SubscriptionGroupConfig, first: str, last: str
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -61,13 +61,13 @@ def test_far_back_a_slave_is_suggested_if_slaves_are_read_from(
     serve(tmp_path, script, slaveReadEnable=enabled)
 
 
-def test_what_a_filter_lets_nothing_through_of_is_far_back_too(tmp_path: Path) -> None:
+def test_messages_that_a_filter_excludes_count_as_lag_too(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await fill(broker)
         narrow(broker)
         store = broker.settings.store
         broker.settings.store = store.replace(max_transfer_count_on_message_in_memory=1)
         reply = await pull(peer, request(0, tags="none", most=1))
-        assert reply.fields["suggestWhichBrokerId"] == "0"  # it looked at all, to the end
+        assert reply.fields["suggestWhichBrokerId"] == "0"  # it read all entries, to the end
 
     serve(tmp_path, script, slaveReadEnable="true")

@@ -1,4 +1,4 @@
-"""Members of groups and producers: who is known, who is told, who is refused."""
+"""Members of groups and producers: registration, notifications, refusals."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def refusal(reply: Command) -> tuple[int, str | None]:
     RequestCode.GET_PRODUCER_CONNECTION_LIST,
     RequestCode.GET_ALL_PRODUCER_INFO,
 )
-def test_a_heartbeat_makes_a_client_known_and_the_retry_topic(tmp_path: Path) -> None:
+def test_a_heartbeat_registers_a_client_and_creates_the_retry_topic(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await beat(peer, "c1", "T", "%RETRY%g")
         assert await consumer_ids(peer) == ["c1"]
@@ -63,7 +63,7 @@ def test_a_heartbeat_makes_a_client_known_and_the_retry_topic(tmp_path: Path) ->
 
 
 @answered.by_broker(RequestCode.UNREGISTER_CLIENT)
-def test_members_are_told_when_others_come_and_go(tmp_path: Path) -> None:
+def test_members_are_notified_when_others_join_and_leave(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await beat(peer, "c1", "T")
         first = await peer.pushed_command()
@@ -87,7 +87,7 @@ def test_members_are_told_when_others_come_and_go(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_nobody_is_told_while_nothing_changes_or_the_group_does_not_want_it(
+def test_no_notification_without_a_change_or_with_notifications_disabled(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
@@ -108,7 +108,7 @@ def test_nobody_is_told_while_nothing_changes_or_the_group_does_not_want_it(
     serve(tmp_path, script)
 
 
-def test_a_broker_that_shall_not_tell_anybody_does_not(tmp_path: Path) -> None:
+def test_a_broker_with_notifications_disabled_sends_none(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await beat(peer, "c1", "T")
         assert await consumer_ids(peer) == ["c1"]
@@ -149,7 +149,7 @@ def test_silent_clients_expire(tmp_path: Path) -> None:
         (heartbeat("c1", "", "T"), "The specified group is blank."),
     ],
 )
-def test_a_bad_heartbeat_is_refused_and_registers_nobody(
+def test_a_bad_heartbeat_is_refused_and_registers_no_client(
     tmp_path: Path, body: bytes, reason: str
 ) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
@@ -173,7 +173,7 @@ def test_a_subscription_is_checked(tmp_path: Path, kind: str, code: int) -> None
     serve(tmp_path, script)
 
 
-def test_who_is_not_there_is_answered_in_the_words_of_java(tmp_path: Path) -> None:
+def test_a_missing_client_gets_the_remark_of_java(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "x"})
         assert refusal(reply) == (206, "the consumer group[x] not online")
@@ -202,7 +202,7 @@ def test_two_members_with_one_client_id_are_logged_once(
     serve(tmp_path, script)
 
 
-def test_a_client_that_connects_again_beside_its_old_connection_is_no_second_member(
+def test_a_client_with_an_old_and_a_new_connection_is_one_member(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(broker: Harness, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Pops of what is not in memory: read in a thread, and then answered."""
+"""Pops of messages that are not in memory: read in a thread, then answered."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.daemons.peer import Peer
 
 
 @pytest.mark.parametrize("poll", ["0", "60000"])
-def test_a_pop_of_what_is_not_in_memory_is_answered_once_it_has_been_read(
+def test_a_pop_of_messages_not_in_memory_is_answered_once_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll: str
 ) -> None:
     async def main() -> None:
@@ -37,10 +37,10 @@ def test_a_pop_of_what_is_not_in_memory_is_answered_once_it_has_been_read(
     asyncio.run(main())
 
 
-def test_a_held_pop_gets_what_has_to_be_read(
+def test_a_suspended_pop_gets_messages_that_must_be_read_from_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its message is flushed, and let go of, before the pop is asked again."""
+    """Its message is flushed, and released from memory, before the pop is executed again."""
 
     async def main() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -54,7 +54,7 @@ def test_a_held_pop_gets_what_has_to_be_read(
                 while not queue.waiting:  # noqa: ASYNC110  (it has no event)
                     await asyncio.sleep(0)
             waiting = dict(queue.waiting)
-            queue.waiting.clear()  # nobody is woken by it
+            queue.waiting.clear()  # nothing is woken by it
             async with Peer(broker.port) as other:
                 await send(other, TOPIC, b"it")
             await broker.stores.messages.flusher.drain()

@@ -1,4 +1,4 @@
-"""What is read from the disk for a pull, and what nobody waits for meanwhile."""
+"""Disk reads of pulls, and that others do not wait meanwhile."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ NOT_FOUND = ResponseCode.PULL_NOT_FOUND
 
 
 async def make_cold(broker: PullBroker, monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """What is stored counts as read by nobody; returns what is read from now on."""
+    """Mark everything stored as not in memory; returns the list of reads from now on."""
     await broker.stores.messages.flusher.drain()
     broker.services.pulls._residency._until = 0.0  # what was found there a moment ago is forgotten
     return forget_pages(monkeypatch)
@@ -46,7 +46,7 @@ async def make_cold(broker: PullBroker, monkeypatch: pytest.MonkeyPatch) -> Read
         ({"subscription": "TAGS = 'b'", "expressionType": "SQL92"}, 32, 32),
     ],
 )
-def test_a_pull_of_what_is_not_in_memory_gets_as_much_as_any_other(
+def test_a_pull_of_messages_not_in_memory_gets_as_many_as_any_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     wanted: dict[str, str],
@@ -72,7 +72,7 @@ def test_a_pull_of_what_is_not_in_memory_gets_as_much_as_any_other(
 
 
 @pytest.mark.parametrize("then", [0, 9])
-def test_a_pull_that_waits_for_the_disk_commits_when_it_comes_and_not_over_what_follows(
+def test_a_pull_that_waits_for_the_disk_commits_at_its_arrival(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: int
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -91,7 +91,7 @@ def test_a_pull_that_waits_for_the_disk_commits_when_it_comes_and_not_over_what_
     serve(tmp_path, script)
 
 
-def test_the_offset_that_a_cold_pull_brings_is_kept(
+def test_the_offset_in_a_cold_pull_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -108,7 +108,7 @@ def test_the_offset_that_a_cold_pull_brings_is_kept(
 LARGE = {"mappedFileSizeCommitLog": "16777216", "mappedFileSizeConsumeQueue": "20000"}
 
 
-def test_a_filter_by_tags_reads_only_what_it_wants(
+def test_a_filter_by_tags_reads_only_matching_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -122,7 +122,7 @@ def test_a_filter_by_tags_reads_only_what_it_wants(
     serve(tmp_path, script, **LARGE)
 
 
-def test_who_catches_up_finds_what_comes_next_read_ahead(
+def test_following_messages_are_read_ahead_for_a_consumer_that_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -133,7 +133,7 @@ def test_who_catches_up_finds_what_comes_next_read_ahead(
             before = len(reads.done)
             reply = await pull(peer, request(offset))
             offset = int(reply.fields["nextBeginOffset"])
-            await broker.services.pulls.close()  # what is read ahead takes no time
+            await broker.services.pulls.close()  # reading ahead takes no time
             waited += len(reads.done) > before
         ends = [start + size for start, size, _ in reads.done]
         assert len(ends) == len(set(ends))  # nothing is read twice
@@ -143,10 +143,10 @@ def test_who_catches_up_finds_what_comes_next_read_ahead(
     serve(tmp_path, script, **LARGE)
 
 
-def test_what_was_just_flushed_is_not_taken_to_be_in_memory(
+def test_messages_just_flushed_are_not_assumed_to_be_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that gives back its page cache at once: only what is not flushed stays there."""
+    """A machine that frees its page cache at once: only unflushed data stays there."""
 
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"flushed")
@@ -158,23 +158,23 @@ def test_what_was_just_flushed_is_not_taken_to_be_in_memory(
     serve(tmp_path, script)
 
 
-def test_a_pull_that_is_woken_waits_for_no_disk(
+def test_a_woken_pull_does_not_wait_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"old")
         reads = await make_cold(broker, monkeypatch)
         start_pull(peer, request(1, hold=60_000))
-        await pull(peer, request(0, queue_id=3))  # answered behind the one before, which waits
+        await pull(peer, request(0, queue_id=3))  # answered after the previous one, which waits
         await broker.put(b"new")
         assert bodies(await peer.receive()) == [b"new"]
         assert not reads.done
 
-    # The flush comes in its own time.
+    # The flush follows later.
     serve(tmp_path, script, flushIntervalCommitLog="60000", **LARGE)
 
 
-def test_a_cold_read_does_not_hold_up_the_loop(
+def test_a_cold_read_does_not_block_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -206,7 +206,7 @@ def test_a_cold_read_does_not_hold_up_the_loop(
     serve(tmp_path, script)
 
 
-def test_of_a_file_deleted_during_a_cold_read_there_is_no_message(
+def test_a_file_deleted_during_a_cold_read_yields_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -255,7 +255,7 @@ def test_a_cold_read_that_fails_unexpectedly_is_answered(
     serve(tmp_path, script)
 
 
-def test_where_nothing_stays_in_memory_a_pull_is_answered_all_the_same(
+def test_a_pull_is_answered_even_if_nothing_stays_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""A broker's settings, and what it says of itself."""
+"""A broker's settings, and its runtime info."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_a_new_broker_permission_reaches_the_name_servers(tmp_path: Path) -> Non
 
 
 @answered.by_broker(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON)
-def test_settings_are_json_already_when_they_are_to_be_exported(tmp_path: Path) -> None:
+def test_settings_are_json_if_requested_for_export(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         fields = {"configType": "topics;subscriptionGroups;"}
         reply = await peer.ask(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, fields)
@@ -93,7 +93,7 @@ def test_runtime_info_has_what_cluster_list_prints(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_half_a_character_in_a_setting_is_refused_with_a_reply(tmp_path: Path) -> None:
+def test_a_lone_surrogate_in_a_setting_is_refused_with_a_reply(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         for body in (rb"brokerName=\ud800", rb"\ud800=1", rb"fileReservedTime=\udc00x"):
             reply = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)

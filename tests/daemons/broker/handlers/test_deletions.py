@@ -1,4 +1,4 @@
-"""What is deleted with a topic or a group, and what has come since stays."""
+"""Data that is deleted with a topic or a group, and later data that stays."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.daemons.broker.store.stores import bodies, put
 from tests.daemons.peer import Peer
 
 
-def test_what_is_sent_a_moment_after_a_topic_is_deleted_stays(tmp_path: Path) -> None:
+def test_a_message_sent_just_after_a_topic_is_deleted_stays(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 1)
         await send(peer, "T", b"old")
@@ -37,7 +37,7 @@ def test_what_is_sent_a_moment_after_a_topic_is_deleted_stays(tmp_path: Path) ->
     serve(tmp_path, script)
 
 
-def test_what_a_group_commits_a_moment_after_it_was_deleted_stays(tmp_path: Path) -> None:
+def test_an_offset_committed_just_after_a_group_is_deleted_stays(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         body = SubscriptionGroupConfig(group_name="g").encode()
         await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
@@ -75,8 +75,8 @@ async def consume_and_save(broker: Harness, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("code", DELETIONS)
-def test_a_kill_does_not_bring_deleted_offsets_back(tmp_path: Path, code: RequestCode) -> None:
-    """The group passed over what the topic, made anew, had got."""
+def test_a_kill_does_not_restore_deleted_offsets(tmp_path: Path, code: RequestCode) -> None:
+    """The group skipped the messages of the topic that was created again."""
     copy = tmp_path / "copy"
 
     async def before(broker: Harness, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""The table of pull answers in docs/protocol.md, asked of a broker row by row."""
+"""The table of replies to pulls in docs/protocol.md, tested at a broker row by row."""
 
 import asyncio
 import re
@@ -17,8 +17,8 @@ from tests.daemons.peer import Peer
 TEXT = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text(encoding="utf-8")
 SECTION = TEXT.split("\n## Answers to a pull\n")[1].split("\n## ")[0]
 LOG_FILE, MESSAGES = 4096, 10  # of 1500 bytes: two in each log file
-BEGIN, END = 2, MESSAGES  # the first log file is taken away
-# These need a file that vanishes while it is read.
+BEGIN, END = 2, MESSAGES  # the first log file is deleted
+# These need a file that disappears while it is read.
 NOT_ASKED = {
     "in the queue; the log file of the message was deleted meanwhile",
     "in the queue; its queue file cannot be read",
@@ -26,7 +26,7 @@ NOT_ASKED = {
 
 
 def documented() -> dict[str, int]:
-    """The code that the table gives, by where the offset lies."""
+    """The code in the table, by the position of the offset."""
     rows = re.findall(r"^\| ([^|]+) \| (\d+) [A-Z_]+ \| [^|]+ \|$", SECTION, re.MULTILINE)
     return {where: int(code) for where, code in rows}
 
@@ -78,7 +78,7 @@ async def answers(folder: Path) -> dict[str, tuple[int, int]]:
             }
 
 
-def test_a_broker_answers_pulls_as_the_table_says(tmp_path: Path) -> None:
+def test_a_broker_answers_pulls_as_in_the_table(tmp_path: Path) -> None:
     got = asyncio.run(answers(tmp_path))
     codes = documented()
     assert set(codes) == set(got) | NOT_ASKED

@@ -1,4 +1,4 @@
-"""Heartbeats that name very many groups cost nobody else anything."""
+"""Heartbeats with very many groups do not delay others."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.daemons.peer import PATIENCE, Peer
 
 
 def heartbeat(count: int, client_id: str = "c@1", start: int = 0) -> bytes:
-    """What Java writes for so many groups."""
+    """The body that Java writes for so many groups."""
     groups = [
         {
             "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
@@ -43,7 +43,7 @@ def settings(root: Path, **more: str) -> BrokerSettings:
     return BrokerSettings.load(None, {**fixed, **more})
 
 
-def test_a_heartbeat_of_a_thousand_groups_holds_nobody_up(
+def test_a_heartbeat_of_a_thousand_groups_delays_no_other_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, writes = state_file._write, 0
@@ -61,8 +61,8 @@ def test_a_heartbeat_of_a_thousand_groups_holds_nobody_up(
             asked = asyncio.ensure_future(peer.ask(RequestCode.HEART_BEAT, {}, heartbeat(1000)))
             worst = await worst_while(asked, other)
             assert asked.result().code == ResponseCode.SUCCESS
-            assert worst < 1.0  # mostly 0.05
-            assert writes < 100  # 44 s when each group was saved by itself
+            assert worst < 1.0  # usually 0.05
+            assert writes < 100  # 44 s when each group was saved separately
             assert len(broker.clients.consumers.groups) == 1000
             assert broker.stores.topics.get("%RETRY%group-999") is not None
             channel = next(c for c in broker.listener.channels if c.remote == peer.address)
@@ -73,7 +73,7 @@ def test_a_heartbeat_of_a_thousand_groups_holds_nobody_up(
     asyncio.run(main())
 
 
-def test_groups_made_by_heartbeats_are_saved_together_soon(tmp_path: Path) -> None:
+def test_groups_created_by_heartbeats_are_saved_together_soon(tmp_path: Path) -> None:
     async def main() -> None:
         async with Broker(settings(tmp_path)) as broker, Peer(broker.port) as peer:
             assert (await peer.ask(RequestCode.HEART_BEAT, {}, heartbeat(50))).code == 0
@@ -107,7 +107,7 @@ def test_too_many_groups_in_a_heartbeat_are_refused_by_the_name_of_the_setting(
     asyncio.run(main())
 
 
-def test_while_there_are_enough_groups_none_is_made_for_a_client(tmp_path: Path) -> None:
+def test_beyond_the_limit_of_groups_none_is_created_for_a_client(tmp_path: Path) -> None:
     settings = BrokerSettings()
     groups = Groups(tmp_path / "g.json", settings)
     settings.operation = settings.operation.replace(max_auto_created_groups=len(groups.table))
@@ -117,7 +117,7 @@ def test_while_there_are_enough_groups_none_is_made_for_a_client(tmp_path: Path)
     assert groups.find("TOOLS_CONSUMER") is not None
 
 
-def test_members_of_very_many_groups_are_told_in_turns(
+def test_members_of_very_many_groups_are_notified_in_several_iterations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_handlers, "_NOTIFIED_AT_ONCE", 10)
@@ -131,7 +131,7 @@ def test_members_of_very_many_groups_are_told_in_turns(
     asyncio.run(main())
 
 
-def test_a_client_of_many_groups_that_goes_leaves_all_of_them(tmp_path: Path) -> None:
+def test_a_client_of_many_groups_that_disconnects_leaves_all_of_them(tmp_path: Path) -> None:
     async def main() -> None:
         async with Broker(settings(tmp_path)) as broker:
             async with Peer(broker.port) as peer, Peer(broker.port) as other:
@@ -146,7 +146,9 @@ def test_a_client_of_many_groups_that_goes_leaves_all_of_them(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_a_client_that_goes_while_its_large_heartbeat_is_read_is_no_member(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_during_its_large_heartbeat_is_not_a_member(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         async with Broker(settings(tmp_path)) as broker:
             async with Peer(broker.port) as gone:

@@ -1,4 +1,4 @@
-"""What grows with topics and groups is computed while others are served."""
+"""Replies that grow with topics and groups are computed while others are served."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ GROUPS = 600
 QUEUES = 16
 
 
-def test_the_consume_stats_of_a_broker_hold_nobody_up(tmp_path: Path) -> None:
+def test_the_consume_stats_of_a_broker_delay_no_other_request(tmp_path: Path) -> None:
     async def main() -> None:
         fixed = {"brokerName": "b", "listenPort": "0", "storePathRootDir": str(tmp_path)}
         fixed |= {"flushConsumerOffsetInterval": "3600000"}  # nor does a save meanwhile

@@ -86,7 +86,7 @@ def test_groups_are_created_with_one_save_or_none_is(tmp_path: Path) -> None:
 
 
 @answered.by_broker(RequestCode.GET_TIMER_CHECK_POINT)
-def test_the_timer_tells_how_far_it_has_come_once_it_is_used(tmp_path: Path) -> None:
+def test_the_progress_of_the_timer_is_returned_once_it_is_used(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.GET_TIMER_CHECK_POINT)
         assert reply.code == ResponseCode.SYSTEM_ERROR

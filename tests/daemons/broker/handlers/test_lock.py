@@ -1,4 +1,4 @@
-"""Queues that one member of a group alone may consume."""
+"""Queues that only one member of a group may consume."""
 
 from pathlib import Path
 

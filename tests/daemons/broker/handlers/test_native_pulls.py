@@ -1,4 +1,4 @@
-"""Pulls that the native path answers: as Python does, byte for byte."""
+"""Pulls that the native path serves: replies equal those of Python, byte for byte."""
 
 import asyncio
 import logging
@@ -34,13 +34,13 @@ from tests.daemons.written import Written, connected
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
-# Records lie in several files of the log, entries in several files of a queue and in memory.
+# Records are in several files of the log, entries in several files of a queue and in memory.
 SMALL = {
     **{"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "400"},
     "enablePropertyFilter": "true",
 }
 TAGS = ("a", "b", "", "é")
-MESSAGES = 70  # in each of two queues, of which one has its messages side by side
+MESSAGES = 70  # in each of two queues, one of which has its messages side by side
 
 CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 PULL = {
@@ -60,7 +60,7 @@ FILTERS = st.sampled_from(
 
 
 def read(expression: str) -> str:
-    """Have an expression read: a pull with one that is new waits for a thread that reads it."""
+    """Have an expression parsed: a pull with a new one waits for a thread that parses it."""
     with suppress(FilterSyntaxError):
         read_filter(expression)
     return expression
@@ -68,7 +68,7 @@ def read(expression: str) -> str:
 
 @st.composite
 def pulls(draw: st.DrawFn) -> bytes:
-    """A pull, mostly as a client writes it."""
+    """A pull, usually as a client writes it."""
     fields = PULL | {
         "queueId": draw(st.sampled_from("0012")),
         "queueOffset": str(draw(st.integers(0, MESSAGES))),
@@ -81,7 +81,7 @@ def pulls(draw: st.DrawFn) -> bytes:
         fields |= {"expressionType": "SQL92", "subscription": draw(FILTERS)}
     if draw(st.integers(0, 4)) == 0:
         odd = dict.fromkeys(PULL, ODD_TEXTS)
-        # Others would be a matter of time.
+        # Others would depend on time.
         odd["suspendTimeoutMillis"] = st.sampled_from(["x", "-1", "1000000"])
         fields |= draw(st.fixed_dictionaries({}, optional=odd))
     read(fields["subscription"])
@@ -98,7 +98,7 @@ BUFFERS = damaged(pulls(), (0, 0, 0, 1))
 
 
 def walked(queue: str, begin: int, most: int, expression: str = "*") -> list[bytes]:
-    """Pulls of a queue from one offset to the next, as a consumer's are."""
+    """Pulls of a queue from one offset to the next, as by a consumer."""
     return [_plain_pull(queue, at, expression, most) for at in range(begin, MESSAGES, most)]
 
 
@@ -113,7 +113,7 @@ WALKS = st.builds(
 
 @dataclass(frozen=True)
 class Damage:
-    """An entry that is not what it was, or some bytes of its record."""
+    """An entry that is overwritten, or some bytes of its record."""
 
     queue: int
     index: int
@@ -157,14 +157,14 @@ LIMITS = st.fixed_dictionaries(
 
 
 class OneBroker:
-    """A broker with two queues of messages, that answers natively or not."""
+    """A broker with two queues of messages, whose native path is used or not."""
 
     def __init__(self, root: Path, is_native: bool) -> None:
         self._root = root
         self._is_native = is_native
         self.taken = 0
         self.planned = 0
-        self.prefetched = 0  # of those
+        self.prefetched = 0  # number of those
 
     async def start(self) -> None:
         self.broker = await Harness(self._root, SMALL).__aenter__()
@@ -177,13 +177,13 @@ class OneBroker:
         for one in self.broker.stores.messages.queues:
             one.persist()
         await self.take(b"".join(plain(e="1", i="TAGS\x01a") for _ in range(MESSAGES // 2)))
-        # A pull of which a byte was changed may ask for anything else: to delete the topic, say.
+        # A pull with a changed byte may request anything else: to delete the topic, for example.
         dispatcher = self.broker.listener.dispatcher
         dispatcher.handlers = {code: dispatcher.handlers[code] for code in CODES}
         for other in set(dispatcher.direct) - set(CODES):
             del dispatcher.direct[other]
         pulls = self.broker.services.pulls
-        # Events of offsets that have moved are put into the log when a thread has time for it.
+        # Events of moved offsets are added to the log when a thread has time for it.
         pulls._on_moved = lambda *_: None
         made = pulls.native
         answer = made.answer
@@ -210,7 +210,7 @@ class OneBroker:
         pulls.planned._answer = count_asked  # type: ignore[method-assign, assignment]
 
     async def take(self, data: bytes) -> bytes:
-        """What is answered to what comes."""
+        """The replies to these bytes."""
         channel, transport = connected(self.broker.listener, Written())
         try:
             channel.data_received(data)
@@ -232,9 +232,9 @@ class OneBroker:
         trusted: int,
         walk: Sequence[bytes] = (),
     ) -> tuple[object, ...]:
-        """What is answered to pulls while some of the store is damaged, and what is counted.
+        """The replies to pulls while some of the store is damaged, and the counts.
 
-        Pulls of a walk come one after the other, and half of them before the damage.
+        Pulls of a walk are sent one after the other, half of them before the damage.
         """
         self.broker.settings.update(limits)
         begun = [await self.take(piece) for piece in walk[: len(walk) // 2]]
@@ -244,12 +244,12 @@ class OneBroker:
             for index in range(queue.readable)
         ]
         undo = [self._damage(damage, entry) for damage, entry in self._placed(damages)]
-        if any(damage.change for damage in damages):  # as no entry is changed that was readable
+        if any(damage.change for damage in damages):  # as no readable entry is changed
             self.broker.services.pulls.planned.forget_prefetched()
         for number in (0, 1):
             self.queue(number).trusted = trusted
         try:
-            # Once more, for what is planned by the first time.
+            # Once more, for plans that were made the first time.
             replies = begun + [await self.take(piece) for piece in walk[len(walk) // 2 :]]
             replies += [await self.take(piece) for piece in data for _ in range(2)]
         finally:
@@ -268,7 +268,7 @@ class OneBroker:
         return replies, groups, totals, self.broker.stores.offsets.table
 
     def _placed(self, damages: list[Damage]) -> list[tuple[Damage, tuple[int, int, int]]]:
-        """Each with its entry as it is before the first: what that changes may lead nowhere."""
+        """Each with its entry as it was before the first: a changed entry may point nowhere."""
         placed = []
         for damage in damages:
             entry = self.queue(damage.queue).entry(damage.index)
@@ -290,7 +290,7 @@ class OneBroker:
 
 
 class Pair:
-    """Two brokers, of which one answers natively."""
+    """Two brokers, one of which uses its native path."""
 
     def __init__(self, root: Path) -> None:
         self.brokers = [OneBroker(root / str(native), native) for native in (True, False)]
@@ -342,7 +342,7 @@ def test_any_pulls_of_any_store_are_answered_and_counted_as_by_python(
     pairs: list[Pair] = []
     try:
         _compare(pairs, tmp_path)
-        one = pairs[0].brokers[0]  # some 100 of those drawn by chance
+        one = pairs[0].brokers[0]  # about 100 of those drawn at random
         assert one.taken > 10 and one.prefetched > 10
     finally:
         for pair in pairs:
@@ -369,7 +369,7 @@ def _plain_pull(queue: str, offset: int, expression: str, most: int) -> bytes:
     return encode(Command(RequestCode.PULL_MESSAGE, PULL | fields, opaque=5))
 
 
-def test_pulls_from_each_place_and_over_each_damage_are_answered_as_by_python(
+def test_pulls_from_each_offset_with_each_damage_are_answered_as_by_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clock, "milliseconds", lambda: NOW)
@@ -426,7 +426,7 @@ def test_a_pull_by_a_filter_is_answered_natively(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_the_native_path_fails_at_is_answered_by_python_from_then_on(
+def test_after_a_native_failure_pulls_are_answered_by_python(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -435,7 +435,8 @@ def test_what_the_native_path_fails_at_is_answered_by_python_from_then_on(
         assert pulls.native.is_taken
         broker.queue.queue_id = 1 << 40  # more than a record holds
         reply = await pull(peer, request(0))
-        assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY  # none of the records is of it
+        # none of the records is of this queue
+        assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert not pulls.native.is_taken
         broker.queue.queue_id = 0
         assert (await pull(peer, request(0))).code == ResponseCode.SUCCESS
@@ -446,7 +447,7 @@ def test_what_the_native_path_fails_at_is_answered_by_python_from_then_on(
     assert caplog.text.count("pulls stay in Python") == 1
 
 
-def test_a_part_of_the_log_that_is_not_as_large_as_it_is_said_to_be_is_left_alone() -> None:
+def test_a_log_file_shorter_than_stated_is_not_read_natively() -> None:
     assert native is not None
     pieces = [b""] * 5
     path = native.PullPath(pieces, pieces)

@@ -1,4 +1,4 @@
-"""Sends that the native path takes: stored and answered as by Python, byte for byte."""
+"""Sends that the native path serves: stored and answered as by Python, byte for byte."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ PROPERTIES = st.lists(
     ).map("".join),
     max_size=6,
 ).map("\x02".join)
-# Where a snode has a message from, mostly as it writes it.
+# The source of a message from a snode, usually as it writes it.
 USUAL_HOSTS = st.sampled_from(["10.0.0.1:4567", "127.0.0.1:0", "255.255.255.255:65535"])
 HOSTS = USUAL_HOSTS | st.builds(
     "{}:{}".format,
@@ -82,7 +82,7 @@ CHANGED_HEADER = st.fixed_dictionaries(
 )
 
 
-# What stands in the head of a message of a batch, mostly as it should be.
+# The header of a message in a batch, usually correct.
 DAMAGE = st.sampled_from([0] * 20 + [1, -1, 1 << 20])
 
 
@@ -104,7 +104,7 @@ FORMS = ("letters", "letters", "words", "binary", "binary words")
 
 @st.composite
 def frames(draw: st.DrawFn, forms: Sequence[str] = FORMS) -> bytes:
-    """A send, mostly as a client writes it."""
+    """A send, usually as a client writes it."""
     form = draw(st.sampled_from(forms))
     usual = draw(st.booleans())
     fields = {**FIELDS, "i": draw(PROPERTIES)} if usual else FIELDS | draw(CHANGED_FIELDS)
@@ -155,7 +155,7 @@ def _compare(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
 
 
 def _one_of_many(frame: bytes) -> bytes:
-    """A send as it comes from a client that waits for each reply: by its begin it is one."""
+    """A send of a client that waits for each reply, recognised by its first bytes."""
     end = 8 + struct.unpack_from(">ii", frame)[1]
     header = {"code": 310} | json.loads(frame[8:end])
     header["code"] = header["code"] if header["code"] in (10, 320) else 310
@@ -181,7 +181,7 @@ def _compare_together(pairs: list[Pair], root: Path, data: st.DataObject) -> Non
         raise
 
 
-def test_what_comes_on_many_connections_at_once_is_stored_and_answered_as_by_python(
+def test_sends_of_many_connections_are_stored_and_answered_as_by_python(
     tmp_path: Path, stopped_clock: None
 ) -> None:
     pairs: list[Pair] = []
@@ -195,7 +195,7 @@ def test_what_comes_on_many_connections_at_once_is_stored_and_answered_as_by_pyt
         assert ours == theirs and len(ours) > 2
 
 
-def test_sends_of_many_connections_are_taken_together(tmp_path: Path) -> None:
+def test_sends_of_many_connections_are_served_together(tmp_path: Path) -> None:
     async def main() -> None:
         broker = OneBroker(tmp_path, True)
         await broker.start()
@@ -227,7 +227,7 @@ def test_any_bytes_are_stored_and_answered_as_by_python(
 
 
 def _with_raw(before: int, raw: bytes, behind: int, place: str = "i") -> bytes:
-    """A send of which a field has some bytes as they are between so many others."""
+    """A send with these bytes in a field, at some position."""
     header = {**HEADER, "extFields": FIELDS | {place: f"{'a' * before}PLACE{'b' * behind}"}}
     text = json.dumps(header, separators=(",", ":")).encode().replace(b"PLACE", raw)
     return struct.pack(">ii", 4 + len(text), len(text)) + text
@@ -242,11 +242,12 @@ def _is_json(text: bytes) -> bool:
 
 
 @pytest.mark.parametrize("place", ["c", "n", "new"])
-def test_strings_end_at_the_same_byte_as_by_python_wherever_that_stands(
+def test_strings_end_at_the_same_byte_as_by_python_in_every_position(
     tmp_path: Path, stopped_clock: None, place: str
 ) -> None:
-    """They are looked at eight bytes at a time: each byte that is none of a string's, or above 127,
-    or next to one of those, is put in each of these places."""
+    """They are read eight bytes at a time: each byte that cannot be in a string, or is above 127,
+    or next to one of those, is put in each of these positions.
+    """
     pair = Pair(tmp_path, {})  # one file of the log: none ends in between
     try:
         pair.compare([TO_EACH_QUEUE])
@@ -269,7 +270,7 @@ SEND = {**HEADER, "extFields": FIELDS}
     [framed(in_words(SEND)), in_binary(SEND), in_binary(in_words(SEND))],
     ids=["words", "binary", "binary words"],
 )
-def test_the_other_forms_of_a_header_are_taken_too(
+def test_the_other_forms_of_a_header_are_served_natively_too(
     tmp_path: Path, stopped_clock: None, frame: bytes
 ) -> None:
     pair = Pair(tmp_path)
@@ -286,7 +287,7 @@ def test_the_other_forms_of_a_header_are_taken_too(
 def test_each_field_of_the_other_forms_is_checked_as_by_python(
     tmp_path: Path, stopped_clock: None, form: str
 ) -> None:
-    """Of the usual form some need not be looked at, once the queue is known."""
+    """In the usual form some need no check once the queue is known."""
     pair = Pair(tmp_path, {})
     try:
         pair.compare([TO_EACH_QUEUE])
@@ -303,7 +304,7 @@ def test_each_field_of_the_other_forms_is_checked_as_by_python(
 @pytest.mark.parametrize(
     "names", [("n", "n"), ("new", "new"), ("ab", "ba"), ("Z", "Z"), ("é", "é"), ("~", "~")]
 )
-def test_a_name_that_is_there_twice_is_left_to_python(
+def test_a_repeated_name_is_left_to_python(
     tmp_path: Path, stopped_clock: None, names: tuple[str, str]
 ) -> None:
     pair = Pair(tmp_path)

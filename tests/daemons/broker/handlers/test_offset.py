@@ -18,7 +18,7 @@ from tests.daemons.peer import Peer
     RequestCode.GET_MIN_OFFSET,
     RequestCode.GET_EARLIEST_MSG_STORETIME,
 )
-def test_offsets_of_a_queue_are_answered(tmp_path: Path) -> None:
+def test_offsets_of_a_queue_are_returned(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 2)
         for number in range(3):
@@ -66,7 +66,7 @@ def test_a_groups_offset_is_kept(tmp_path: Path) -> None:
         reply = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, where)
         assert reply.fields == {"offset": "42"}
         reply = await peer.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        # Behind the offsets of the broker's own group, which brings popped messages back.
+        # After the offsets of the broker's own group, which makes popped messages visible again.
         text = bytes(reply.body)
         version = b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},'
         assert text.startswith(version + b'"offsetTable":{"rmq_sys_REVIVE_LOG_')

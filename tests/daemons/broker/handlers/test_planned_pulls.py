@@ -1,4 +1,4 @@
-"""Pulls by plans: as long as nothing has changed that a plan was made from."""
+"""Pulls by plans: as long as nothing that a plan depends on has changed."""
 
 import asyncio
 import errno
@@ -36,7 +36,7 @@ Change = Callable[[PullBroker], Awaitable[object]]
 
 
 class Time:
-    """Stands still but for what a test adds: who is slow has nothing prefetched."""
+    """A clock that only the test advances: slow consumers have nothing prefetched."""
 
     def __init__(self) -> None:
         self.now = clock.monotonic()
@@ -50,7 +50,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def counted(broker: PullBroker) -> list[int]:
-    """How many messages each pull that is answered by its plan gets, from now on."""
+    """Record the number of messages of each pull that is served by its plan, from now on."""
     planned, answers = broker.services.pulls.planned, list[int]()
     send = planned._send
 
@@ -62,7 +62,7 @@ def counted(broker: PullBroker) -> list[int]:
     return answers
 
 
-def test_a_pull_like_one_before_is_answered_by_its_plan_and_commits(tmp_path: Path) -> None:
+def test_a_repeated_pull_is_answered_by_its_plan_and_commits(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         answers = counted(broker)
         await broker.put(*numbered(5))
@@ -96,7 +96,7 @@ async def _forbid_broker(broker: PullBroker) -> None:
 
 
 @pytest.mark.parametrize("forbid", [_forbid_topic, _forbid_group, _forbid_broker])
-def test_a_pull_that_is_forbidden_since_is_refused(tmp_path: Path, forbid: Change) -> None:
+def test_a_pull_that_is_forbidden_meanwhile_is_refused(tmp_path: Path, forbid: Change) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(3))
         answers = counted(broker)
@@ -109,7 +109,7 @@ def test_a_pull_that_is_forbidden_since_is_refused(tmp_path: Path, forbid: Chang
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_a_topic_that_was_made_again_is_read_from_its_own_queue(tmp_path: Path) -> None:
+def test_a_topic_that_was_created_again_is_read_from_its_new_queue(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         answers = counted(broker)
         await broker.put(b"old")
@@ -127,7 +127,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_own_queue(tmp_path: Path) 
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_what_a_group_wants_counts_from_its_next_pull_on(tmp_path: Path) -> None:
+def test_a_changed_subscription_applies_from_the_next_pull_on(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         answers = counted(broker)
         await broker.put(b"a", tag="a")
@@ -149,7 +149,7 @@ def test_what_a_group_wants_counts_from_its_next_pull_on(tmp_path: Path) -> None
 
 
 class Filling(Written):
-    """A transport whose peer takes so many replies."""
+    """A transport whose peer accepts so many replies."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -163,10 +163,10 @@ class Filling(Written):
             self.on_full()
 
 
-def test_a_peer_that_is_stalled_in_the_middle_of_its_pulls_gets_no_other(
+def test_a_peer_that_stalls_in_the_middle_of_its_pulls_gets_no_further_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing, "_JOINED", 0)  # each reply leaves by itself
+    monkeypatch.setattr(outgoing, "_JOINED", 0)  # each reply is written separately
 
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(3))
@@ -181,7 +181,7 @@ def test_a_peer_that_is_stalled_in_the_middle_of_its_pulls_gets_no_other(
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_filters_by_properties_are_in_memory_where_they_are_read_and_nowhere_else(
+def test_filters_by_properties_are_not_kept_in_plans(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -212,7 +212,7 @@ def test_the_texts_of_plans_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def prefetched(broker: PullBroker) -> list[int]:
-    """Where each time it was that entries were read for the pulls behind one, from now on."""
+    """Record the positions of entries that were read ahead for following pulls, from now on."""
     path, places = broker.services.pulls.native, list[int]()
     prefetch = path.prefetch
 
@@ -225,7 +225,7 @@ def prefetched(broker: PullBroker) -> list[int]:
 
 
 def one_of_many(at: int, most: int = 4) -> Command:
-    """A pull as `read` makes them."""
+    """A pull as sent by `read`."""
     flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
     return request(at, most=most, opaque=at, sysFlag=flags, commitOffset=str(at))
 
@@ -237,12 +237,12 @@ async def read(peer: Peer, begin: int, end: int, most: int = 4) -> None:
         assert bodies(reply) == numbered(end)[at : at + most]
 
 
-def test_who_reads_one_message_after_the_other_gets_what_was_prefetched(tmp_path: Path) -> None:
+def test_a_sequential_consumer_gets_prefetched_messages(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         places = prefetched(broker)
         await broker.put(*numbered(200))
         await read(peer, 0, 200)
-        # Behind the second pull of the plan, and where that ends; not for less than two pulls.
+        # After the second pull of the plan, and at its end; not for less than two pulls.
         assert places == [12, 80, 148]
         assert broker.stores.offsets.query("g", TOPIC, 0) == 196
         counter = broker.stats.counters.group(TOPIC, "g", 0)
@@ -251,7 +251,7 @@ def test_who_reads_one_message_after_the_other_gets_what_was_prefetched(tmp_path
     serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
 
 
-def test_what_lies_far_apart_is_prefetched_as_far_as_few_chunks_go(
+def test_scattered_messages_are_prefetched_up_to_a_few_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_pulls, "_LONGEST_PREFETCHED", 2000)
@@ -268,7 +268,7 @@ def test_what_lies_far_apart_is_prefetched_as_far_as_few_chunks_go(
     serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
 
 
-def test_who_reads_here_and_there_has_nothing_prefetched(tmp_path: Path) -> None:
+def test_a_consumer_with_random_offsets_has_nothing_prefetched(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         places = prefetched(broker)
         await broker.put(*numbered(100))
@@ -279,7 +279,7 @@ def test_who_reads_here_and_there_has_nothing_prefetched(tmp_path: Path) -> None
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_who_asks_seldom_has_nothing_prefetched(tmp_path: Path, time: Time) -> None:
+def test_a_consumer_that_rarely_pulls_has_nothing_prefetched(tmp_path: Path, time: Time) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         places = prefetched(broker)
         await broker.put(*numbered(200))
@@ -293,7 +293,7 @@ def test_who_asks_seldom_has_nothing_prefetched(tmp_path: Path, time: Time) -> N
     serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
 
 
-def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
+def test_prefetched_data_is_valid_until_residency_is_checked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: Time
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -317,11 +317,11 @@ def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
 
 
 def is_mapped(path: Path) -> bool:
-    """Whether this process has a file in its memory."""
+    """Whether this process has a file mapped."""
     return str(path) in Path("/proc/self/maps").read_text()
 
 
-def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
+def test_a_deleted_log_file_is_not_held_by_prefetched_data(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -338,7 +338,7 @@ def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
     serve(tmp_path, script, mappedFileSizeCommitLog="20000", mappedFileSizeConsumeQueue="20000")
 
 
-def test_a_log_that_is_closed_is_not_held_by_what_was_prefetched(tmp_path: Path) -> None:
+def test_a_closed_log_is_not_held_by_prefetched_data(tmp_path: Path) -> None:
     async def main() -> None:
         broker = PullBroker(tmp_path, LARGE_FILES)
         async with broker, Peer(broker.listener.port) as peer:
@@ -351,7 +351,7 @@ def test_a_log_that_is_closed_is_not_held_by_what_was_prefetched(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_a_message_behind_a_cut_is_not_another_that_lies_where_one_was_prefetched(
+def test_a_message_stored_after_a_truncation_is_not_confused_with_a_prefetched_one(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -363,7 +363,7 @@ def test_a_message_behind_a_cut_is_not_another_that_lies_where_one_was_prefetche
         entry = broker.queue.entry(20)
         assert entry is not None
         await cut_end(store, entry[0], "its master does not have it")
-        store.appender._batch = Batch(store.log.position)  # of a slave it is not used
+        store.appender._batch = Batch(store.log.position)  # a slave does not use it
         await put(store, other, 0, b"o20", b"o21", b"o22", b"o23")
         await broker.put(b"n20", b"n21", b"n22", b"n23")
         assert bodies(await pull(peer, one_of_many(20))) == [b"n20", b"n21", b"n22", b"n23"]
@@ -371,7 +371,7 @@ def test_a_message_behind_a_cut_is_not_another_that_lies_where_one_was_prefetche
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched(
+def test_a_message_deleted_by_age_is_not_returned_from_prefetched_data(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -387,7 +387,7 @@ def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_a_pull_whose_entries_cannot_be_read_is_told_so_though_it_has_a_plan(
+def test_a_planned_pull_whose_entries_cannot_be_read_gets_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> bytes:
@@ -408,7 +408,7 @@ def test_a_pull_whose_entries_cannot_be_read_is_told_so_though_it_has_a_plan(
 
 
 @pytest.mark.parametrize("is_planned", [True, False])
-def test_a_pull_of_which_nothing_fits_is_answered_once_where_a_disk_fails_behind_it(
+def test_a_pull_without_matches_is_answered_once_if_the_disk_fails_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_planned: bool
 ) -> None:
     pread, reads = files.pread, list[int]()
@@ -434,12 +434,12 @@ def test_a_pull_of_which_nothing_fits_is_answered_once_where_a_disk_fails_behind
             reply = await pull(peer, commands[1])
         assert (reply.code, len(reads)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
         assert broker.stores.offsets.query("g", TOPIC, 0) == 1
-        await pull(peer, commands[2])  # the next answer there is
+        await pull(peer, commands[2])  # the next reply
 
     serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
 
 
-def test_a_pull_is_answered_where_what_lies_behind_it_cannot_be_mapped(
+def test_a_pull_is_answered_if_the_following_file_cannot_be_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -464,9 +464,7 @@ def test_a_pull_is_answered_where_what_lies_behind_it_cannot_be_mapped(
     serve(tmp_path, script, mappedFileSizeConsumeQueue="20000")
 
 
-def test_few_plans_have_something_prefetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_plans_have_prefetched_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planned_pulls, "_MOST_PREFETCHED", 3)
 
     async def script(broker: PullBroker, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Messages that are popped, come again or not, and pops that are refused."""
+"""Pops of messages, messages that become visible again or not, and refused pops."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.waiting import until
 
 
 @answered.by_broker(RequestCode.ACK_MESSAGE)
-def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again(
+def test_each_message_is_popped_once_and_an_acknowledged_one_never_again(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -46,7 +46,7 @@ def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again
 
 
 @answered.by_broker(RequestCode.POP_MESSAGE, RequestCode.BATCH_ACK_MESSAGE)
-def test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic(tmp_path: Path) -> None:
+def test_a_message_not_acknowledged_in_time_is_in_the_retry_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 3)
         with stopped_time():
@@ -69,7 +69,7 @@ def test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic(tmp_pat
     run(tmp_path, script)
 
 
-def test_only_what_fits_the_filter_is_popped_and_the_rest_passed_over(tmp_path: Path) -> None:
+def test_only_messages_that_match_the_filter_are_popped_and_others_skipped(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 1)
         for number in range(20):
@@ -90,7 +90,7 @@ def test_only_what_fits_the_filter_is_popped_and_the_rest_passed_over(tmp_path: 
     run(tmp_path, script, enablePropertyFilter="true")
 
 
-def test_a_new_group_may_begin_with_the_last_message(tmp_path: Path) -> None:
+def test_a_new_group_can_start_with_the_last_message(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 5)
         # The queue still begins at 0 in memory: such a group gets everything (getInitOffset).
@@ -104,20 +104,20 @@ def test_a_new_group_may_begin_with_the_last_message(tmp_path: Path) -> None:
 
 
 @answered.by_broker(RequestCode.POP_ROLLBACK)
-def test_what_is_popped_is_nowhere_to_be_exported_from(tmp_path: Path) -> None:
+def test_popped_messages_cannot_be_exported(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await send(peer, TOPIC, b"one")
         await consumer.pop()
         reply = await peer.ask(RequestCode.POP_ROLLBACK)
         assert (reply.code, bytes(reply.body)) == (ResponseCode.SUCCESS, b"")
         again = await consumer.ask()
-        assert again.code == ResponseCode.POLLING_TIMEOUT  # nobody is given it twice for that
+        assert again.code == ResponseCode.POLLING_TIMEOUT  # that does not deliver it twice
 
     run(tmp_path, script)
 
 
 @answered.by_broker(RequestCode.PEEK_MESSAGE)
-def test_a_peek_takes_nothing(tmp_path: Path) -> None:
+def test_a_peek_consumes_nothing(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 3)
         fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": "2"}
@@ -134,7 +134,7 @@ def test_a_peek_takes_nothing(tmp_path: Path) -> None:
 
 
 @answered.by_broker(RequestCode.NOTIFICATION)
-def test_a_notification_comes_when_there_is_something_to_pop(tmp_path: Path) -> None:
+def test_a_notification_is_answered_once_a_message_can_be_popped(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 1)
         fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "bornTime": "0"}
@@ -156,7 +156,9 @@ def test_a_notification_comes_when_there_is_something_to_pop(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_after_a_restart_only_what_was_not_acknowledged_comes(tmp_path: Path, flush: str) -> None:
+def test_after_a_restart_only_unacknowledged_messages_are_delivered(
+    tmp_path: Path, flush: str
+) -> None:
     async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 6)
         with stopped_time():
@@ -189,7 +191,7 @@ def test_after_a_restart_only_what_was_not_acknowledged_comes(tmp_path: Path, fl
         ({"attemptId": "a" * 256}, ResponseCode.INVALID_PARAMETER, "attemptId of 256 characters"),
     ],
 )
-def test_a_pop_that_cannot_be_is_refused_with_its_cause(
+def test_an_invalid_pop_is_refused_with_its_cause(
     tmp_path: Path, fields: dict[str, str], code: ResponseCode, text: str
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -201,7 +203,7 @@ def test_a_pop_that_cannot_be_is_refused_with_its_cause(
     run(tmp_path, script)
 
 
-def test_nobody_may_send_to_the_revive_topic(tmp_path: Path) -> None:
+def test_clients_cannot_send_to_the_revive_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         await consumer.pop()
@@ -219,12 +221,12 @@ def test_nobody_may_send_to_the_revive_topic(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_them(
+def test_messages_skipped_while_check_points_are_stored_are_committed_with_them(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
-        for _ in range(9 * 800 + 400):  # more than two pops look at
+        for _ in range(9 * 800 + 400):  # more than two pops read
             broker.delivery.writer.put(StoredMessage(TOPIC, b"", {"TAGS": "b"}))
         broker.delivery.writer.put(StoredMessage(TOPIC, b"1", {"TAGS": "a"}))
         broker.stores.messages.appender.commit()
@@ -232,7 +234,7 @@ def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_th
         header |= {"maxMsgNums": "1", "invisibleTime": "60000", "pollTime": "0", "bornTime": "0"}
         header |= {"exp": "a", "expType": "TAG"}
         pops = [Command(RequestCode.POP_MESSAGE, header, opaque=n + 100) for n in range(3)]
-        # Read in one turn of the loop: none is stored before the next one pops.
+        # Read in one iteration of the loop: none is stored before the next pop.
         peer.writer.write(b"".join(map(encode, pops)))
         replies = sorted([await peer.receive() for _ in pops], key=lambda reply: reply.opaque)
         found = [[m.body for m in decode_records(reply.body)] for reply in replies]
@@ -248,7 +250,7 @@ def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_th
 def test_a_pop_that_waits_for_the_disk_counts_as_memory_of_its_peer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for: str
 ) -> None:
-    """Thousands of one connection, each of another group, were in memory and nowhere counted."""
+    """Thousands of one connection, each of another group, were in memory without being counted."""
     body, more = bytes(1_000_000), {"more": "x" * 1_000_000}
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:

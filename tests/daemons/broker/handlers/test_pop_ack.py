@@ -1,4 +1,4 @@
-"""Acknowledgements, and invisible times that change: what receipts are good for, or not."""
+"""Acknowledgements and changes of invisible times: which receipts are valid."""
 
 import asyncio
 import base64
@@ -27,10 +27,12 @@ def with_revive_queue(receipt: str, number: int) -> str:
 
 
 @pytest.mark.parametrize("number", [8, 1000, 2**31 - 1, -1])
-def test_a_revive_queue_that_is_made_up_is_refused_before_anything_is_written(
+def test_a_nonexistent_revive_queue_is_refused_before_any_write(
     tmp_path: Path, number: int
 ) -> None:
-    """Each of them was a queue on the disk, and a check point in it that brought the message."""
+    """Each of them created a queue on the disk, and a check point in it that delivered the message
+    again.
+    """
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -52,10 +54,10 @@ def test_a_revive_queue_that_is_made_up_is_refused_before_anything_is_written(
     asyncio.run(script())
 
 
-def test_what_is_written_of_a_check_point_is_written_beside_it_whatever_its_receipt_says(
+def test_acknowledgements_are_written_to_the_revive_queue_of_their_check_point(
     tmp_path: Path,
 ) -> None:
-    """Read before its check point, as an early one, it may be too much to be kept."""
+    """Read before its check point, as an early one, it may be too large to be kept."""
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -78,7 +80,7 @@ def test_what_is_written_of_a_check_point_is_written_beside_it_whatever_its_rece
     asyncio.run(script())
 
 
-def test_an_acknowledgement_that_comes_too_late_is_refused(tmp_path: Path) -> None:
+def test_a_late_acknowledgement_is_refused(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         (popped,) = await consumer.pop(invisibleTime="50")
@@ -87,7 +89,8 @@ def test_an_acknowledgement_that_comes_too_late_is_refused(tmp_path: Path) -> No
             assert late.code == ResponseCode.NO_MESSAGE
             assert "its invisible time is over" in (late.remark or "")
         assert (await consumer.ack(again)).code == ResponseCode.SUCCESS
-        assert (await consumer.ack(again)).code == ResponseCode.SUCCESS  # asked twice: well
+        # a repeated request succeeds
+        assert (await consumer.ack(again)).code == ResponseCode.SUCCESS
 
     run(tmp_path, script)
 
@@ -108,15 +111,15 @@ def test_the_invisible_time_can_be_changed_both_ways(tmp_path: Path) -> None:
         (again,) = await consumer.pop(**POLL)
         assert again.body == shorter.body
         assert (await consumer.ack(again)).code == ResponseCode.SUCCESS
-        assert await consumer.pop(pollTime="1500") == []  # the first receipt would be over now
+        assert await consumer.pop(pollTime="1500") == []  # the first receipt would have expired now
         assert (await consumer.ack(longer)).code == ResponseCode.SUCCESS
         assert len(broker.services.pop.points) == 0
 
     run(tmp_path, script)
 
 
-def test_a_message_that_is_hidden_in_the_millisecond_of_its_pop_comes_again(tmp_path: Path) -> None:
-    """A check point is named by when its message was popped: the new one needs another name."""
+def test_a_message_hidden_in_the_millisecond_of_its_pop_is_delivered_again(tmp_path: Path) -> None:
+    """A check point is named by the time of the pop: the new one needs another name."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 12)
@@ -142,7 +145,7 @@ def test_a_message_that_is_hidden_in_the_millisecond_of_its_pop_comes_again(tmp_
 def test_a_message_is_not_hidden_again_while_its_end_is_being_stored(
     tmp_path: Path, first: str
 ) -> None:
-    """A client renews what one of its threads has just acknowledged, or hides it twice."""
+    """A client renews a message that one of its threads just acknowledged, or hides it twice."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
@@ -157,8 +160,8 @@ def test_a_message_is_not_hidden_again_while_its_end_is_being_stored(
     run(tmp_path, script)
 
 
-def test_a_message_that_is_hidden_while_the_clock_is_set_back_comes_again(tmp_path: Path) -> None:
-    """Its check point must not have the name of one that was acknowledged: twice, as some are."""
+def test_a_message_hidden_while_the_clock_is_set_back_is_delivered_again(tmp_path: Path) -> None:
+    """Its check point must not have the name of one that was acknowledged: repeated, as some."""
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
@@ -168,7 +171,7 @@ def test_a_message_that_is_hidden_while_the_clock_is_set_back_comes_again(tmp_pa
         first = await consumer.hide(popped, 60_000)
         assert (
             await consumer.ack(popped)
-        ).code == ResponseCode.SUCCESS  # late, and not known to be
+        ).code == ResponseCode.SUCCESS  # late, but that cannot be known
         popped.receipt = popped.receipt.replace(str(pop_time), first.fields["popTime"])
         second = await consumer.hide(popped, 100)
         assert second.code == ResponseCode.SUCCESS
@@ -188,7 +191,7 @@ def test_a_message_that_is_hidden_while_the_clock_is_set_back_comes_again(tmp_pa
         ("0 1 1 0 0 broker-a 0 0", "7", ResponseCode.NO_MESSAGE),
     ],
 )
-def test_a_receipt_that_is_none_is_refused(
+def test_an_invalid_receipt_is_refused(
     tmp_path: Path, receipt: str, offset: str, code: ResponseCode
 ) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -207,7 +210,7 @@ def test_a_receipt_that_is_none_is_refused(
     run(tmp_path, script)
 
 
-def test_batches_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_batches_are_refused(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         start = '{"brokerName":"broker-a","acks":['
@@ -254,7 +257,7 @@ def test_a_batch_of_too_many_acknowledgements_is_refused_before_any_work(tmp_pat
 def test_an_acknowledgement_that_waits_for_the_disk_counts_as_memory_of_its_peer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody reads a body, or other fields; they are in memory until it is stored."""
+    """Bodies and other fields are not read, but in memory until the acknowledgement is stored."""
     body, more = bytes(1_000_000), {"more": "x" * 1_000_000}
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
@@ -277,7 +280,7 @@ def test_an_acknowledgement_that_waits_for_the_disk_counts_as_memory_of_its_peer
 
 
 @pytest.mark.parametrize("name", ["group", "broker"])
-def test_an_early_acknowledgement_with_a_name_that_no_pop_has_is_refused(
+def test_an_early_acknowledgement_with_an_invalid_name_is_refused(
     tmp_path: Path, name: str
 ) -> None:
     """A hundred thousand of them were kept for days, each with a name of megabytes."""
@@ -293,7 +296,7 @@ def test_an_early_acknowledgement_with_a_name_that_no_pop_has_is_refused(
             assert (reply.code == ResponseCode.SUCCESS) == bool(kept)
             key = (TOPIC, group, 0, length, int(receipt.split()[1]), broker_name)
             assert points.has_known(key) == bool(kept)
-        # One of a store of before is not kept, either.
+        # One of an earlier store is not kept either.
         points._keep_orphan(key, [0], int(time.time() * 1000) + 60000)
         assert not points.has_known(key)
 

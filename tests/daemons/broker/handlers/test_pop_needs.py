@@ -1,4 +1,4 @@
-"""Which rights popping needs: those to read the topic and to consume as the group."""
+"""The permissions for pops: to read the topic and to consume as the group."""
 
 import pytest
 
@@ -35,8 +35,9 @@ def _needs(code: RequestCode, topic: str) -> list[Need]:
 def test_a_pop_and_what_follows_needs_topic_and_group(code: RequestCode) -> None:
     assert _needs(code, "Popped") == WANTED
     assert _needs(code, "%RETRY%Other_Popped") == [("%RETRY%Other_Popped", SUB), WANTED[1]]
-    # What came again lies in the retry topic of group and topic: to acknowledge it the same rights
-    # do. Asked for by name it may be as well the retry topic of the group G_Popped.
+    # Messages that become visible again are in the retry topic of group and topic: acknowledging
+    # them needs the same permissions. By name alone it could also be the retry topic of the group
+    # G_Popped.
     acknowledges = code in (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     alone = [("%RETRY%G_Popped", SUB), WANTED[1]]
     assert _needs(code, "%RETRY%G_Popped") == (WANTED if acknowledges else alone)

@@ -1,4 +1,4 @@
-"""How far groups are in which topics."""
+"""The progress of groups in topics."""
 
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def test_stats_leave_out_topics_that_an_online_group_no_longer_subscribes_to(
 
 
 @answered.by_broker(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, RequestCode.QUERY_TOPICS_BY_CONSUMER)
-def test_groups_of_a_topic_are_found_online_and_by_offset(tmp_path: Path) -> None:
+def test_groups_of_a_topic_are_found_by_members_and_by_offset(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await three_messages_one_consumed(broker, peer)
         await beat(peer, "c1", "T", group="online")

@@ -1,4 +1,4 @@
-"""What a pull is answered: which code with which next offset, and which records."""
+"""Replies to pulls: which code with which next offset, and which records."""
 
 import struct
 from pathlib import Path
@@ -30,7 +30,7 @@ NOT_FOUND = ResponseCode.PULL_NOT_FOUND
 RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY
 MOVED = ResponseCode.PULL_OFFSET_MOVED
 
-# All of the log is far behind its end.
+# All of the log is far from its end.
 FAR_BACK = {"accessMessageInMemoryMaxRatio": "0"}
 
 
@@ -46,7 +46,7 @@ def queue_file(broker: PullBroker, start: int) -> Path:
     ("offset", "code", "next_offset"),
     [(0, FOUND, 5), (4, FOUND, 5), (5, NOT_FOUND, 5), (6, MOVED, 5), (-1, MOVED, 0)],
 )
-def test_a_queue_with_messages_answers_as_java(
+def test_a_queue_with_messages_is_answered_as_by_java(
     tmp_path: Path, offset: int, code: int, next_offset: int
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -60,7 +60,7 @@ def test_a_queue_with_messages_answers_as_java(
     serve(tmp_path, script)
 
 
-def test_messages_that_are_not_in_memory_are_answered_all_the_same(tmp_path: Path) -> None:
+def test_messages_that_are_not_in_memory_are_returned_too(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(50))
         await broker.stores.messages.flusher.drain()
@@ -77,7 +77,7 @@ def test_messages_that_are_not_in_memory_are_answered_all_the_same(tmp_path: Pat
 @pytest.mark.parametrize(
     ("offset", "code"), [(0, NOT_FOUND), (3, MOVED), (-1, MOVED), (1 << 62, MOVED)]
 )
-def test_an_empty_queue_answers_as_java(tmp_path: Path, offset: int, code: int) -> None:
+def test_an_empty_queue_is_answered_as_by_java(tmp_path: Path, offset: int, code: int) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         assert outcome(await pull(peer, request(offset))) == (code, 0)
         assert broker.stores.messages.queues_of(TOPIC) == [0]
@@ -85,7 +85,7 @@ def test_an_empty_queue_answers_as_java(tmp_path: Path, offset: int, code: int) 
     serve(tmp_path, script)
 
 
-def test_a_pull_below_the_minimum_is_told_the_true_minimum(tmp_path: Path) -> None:
+def test_a_pull_below_the_minimum_gets_the_true_minimum(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*[b"x" * 900] * 10)
         await broker.stores.messages.flusher.drain()
@@ -98,7 +98,7 @@ def test_a_pull_below_the_minimum_is_told_the_true_minimum(tmp_path: Path) -> No
     serve(tmp_path, script, fileReservedTime="0")
 
 
-def test_messages_whose_log_file_is_gone_are_passed_over(tmp_path: Path) -> None:
+def test_messages_whose_log_file_is_deleted_are_skipped(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*[b"x" * 900] * 10)  # four to a file
         broker.stores.messages.log.remove_first()  # and the queues have not followed yet
@@ -109,7 +109,7 @@ def test_messages_whose_log_file_is_gone_are_passed_over(tmp_path: Path) -> None
     serve(tmp_path, script)
 
 
-def test_behind_a_missing_queue_file_a_pull_goes_on_with_the_next_at_once(tmp_path: Path) -> None:
+def test_a_pull_continues_after_a_missing_queue_file_with_the_next_at_once(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(25))
         broker.queue.persist()
@@ -126,7 +126,7 @@ def test_behind_a_missing_queue_file_a_pull_goes_on_with_the_next_at_once(tmp_pa
 # filters ----------------------------------------------------------------------------------------
 
 
-def test_messages_with_other_tags_are_left_out_and_counted_in_the_next_offset(
+def test_messages_with_other_tags_are_skipped_by_the_next_offset(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -162,12 +162,12 @@ def test_a_pull_does_not_stop_where_entries_on_disk_meet_those_in_memory(tmp_pat
     serve(tmp_path, script)
 
 
-def test_a_woken_pull_gets_the_message_that_woke_it_from_behind_those_on_disk(
+def test_a_woken_pull_gets_the_message_that_woke_it_after_those_on_disk(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, tags="a", hold=60_000))
-        await pull(peer, request(0, queue_id=3))  # answered behind the one before, which waits
+        await pull(peer, request(0, queue_id=3))  # answered after the previous one, which waits
         await broker.put(*numbered(3), tag="b")
         broker.queue.persist()
         await broker.put(b"it", tag="a")
@@ -187,7 +187,7 @@ def test_tags_with_one_hash_are_left_to_the_client(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_a_pull_with_a_filter_looks_at_800_messages_at_most(tmp_path: Path) -> None:
+def test_a_pull_with_a_filter_examines_800_messages_at_most(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*[b"other"] * 900, tag="B")
         await broker.put(b"wanted", tag="A")
@@ -205,7 +205,7 @@ def test_a_pull_with_a_filter_looks_at_800_messages_at_most(tmp_path: Path) -> N
     ("most", "settings", "found"),
     [
         (3, {}, 3),
-        (0, {}, 1),  # the first is never held back
+        (0, {}, 1),  # the first is always returned
         (100, {}, 20),  # a queue file
         (32, {"maxTransferCountOnMessageInMemory": "5"}, 5),
         (32, {"maxTransferBytesOnMessageInMemory": "450"}, 4),
@@ -213,7 +213,7 @@ def test_a_pull_with_a_filter_looks_at_800_messages_at_most(tmp_path: Path) -> N
         (32, FAR_BACK, 20),
     ],
 )
-def test_a_reply_has_at_most_what_was_asked_for_and_what_the_settings_allow(
+def test_a_reply_has_at_most_what_the_request_and_the_settings_allow(
     tmp_path: Path, most: int, settings: dict[str, str], found: int
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -232,8 +232,8 @@ BULK = str(1024 * 1024)
     ("asked", "settings", "found"),
     [
         (BULK, {}, 200),
-        ("262144", {}, 32),  # what a consumer of 5.x says unless told otherwise
-        (str(0x7FFFFFFF), {}, 32),  # no limit of its own
+        ("262144", {}, 32),  # the default of a consumer of 5.x
+        (str(0x7FFFFFFF), {}, 32),  # no limit in the request
         (BULK, {"maxTransferBytesOnBulkPull": "0"}, 32),
         (BULK, {"maxTransferBytesOnBulkPull": "5350"}, 50),
         (BULK, {"maxTransferBytesOnBulkPull": "1"}, 1),
@@ -241,7 +241,7 @@ BULK = str(1024 * 1024)
         (BULK, {**FAR_BACK, "mappedFileSizeCommitLog": "4096"}, 38),
     ],
 )
-def test_who_asks_for_a_large_reply_gets_what_the_settings_allow(
+def test_a_request_for_a_large_reply_gets_what_the_settings_allow(
     tmp_path: Path, asked: str, settings: dict[str, str], found: int
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -258,7 +258,7 @@ def test_who_asks_for_a_large_reply_gets_what_the_settings_allow(
     serve(tmp_path, script, **{**large, **ordinary, **settings})
 
 
-def test_a_large_reply_has_the_messages_of_its_queue_where_others_lie_between(
+def test_a_large_reply_has_only_messages_of_its_queue_though_others_lie_between(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -266,7 +266,7 @@ def test_a_large_reply_has_the_messages_of_its_queue_where_others_lie_between(
             await broker.put(b"%d" % n)
             if n % 3:
                 await put(broker.stores.messages, TOPIC, 1, b"other")
-        for trusted in (0, 10_000):  # as after a restart: each record is looked at
+        for trusted in (0, 10_000):  # as after a restart: each record is checked
             broker.queue.trusted = trusted
             reply = await pull(peer, request(7, most=130, maxMsgBytes=BULK))
             assert bodies(reply) == [b"%d" % n for n in range(7, 137)]
@@ -275,8 +275,8 @@ def test_a_large_reply_has_the_messages_of_its_queue_where_others_lie_between(
     serve(tmp_path, script, **sizes)
 
 
-def test_a_large_reply_skips_what_is_damaged(tmp_path: Path) -> None:
-    """An entry that points at another message is mended from the log, or passed over."""
+def test_a_large_reply_skips_damaged_messages(tmp_path: Path) -> None:
+    """An entry that points at another message is repaired from the log, or skipped."""
 
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*[b"%03d" % n for n in range(150)])
@@ -293,7 +293,7 @@ def test_a_large_reply_skips_what_is_damaged(tmp_path: Path) -> None:
     serve(tmp_path, script, **sizes)
 
 
-def test_a_wish_for_bytes_that_is_no_number_is_refused(tmp_path: Path) -> None:
+def test_a_size_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"x")
         assert (await pull(peer, request(0, maxMsgBytes="many"))).code == 1
@@ -313,11 +313,11 @@ def test_a_wish_for_bytes_that_is_no_number_is_refused(tmp_path: Path) -> None:
         (b"\xff" * 20, "*"),
         (b"\xff" * 20, "A"),
         (struct.pack(">qiq", 50, 0, 0), "A"),
-        # With a size and another tag it cannot be told from a true one that does not fit.
+        # With a size and another tag it looks like a correct one that does not match.
         (struct.pack(">qiq", 1 << 40, 100, 0), "*"),
     ],
 )
-def test_a_damaged_entry_is_mended_and_its_message_delivered(
+def test_a_damaged_entry_is_repaired_and_its_message_delivered(
     tmp_path: Path, damage: bytes, tags: str, first_file_gone: bool
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -342,7 +342,7 @@ def test_a_damaged_entry_is_mended_and_its_message_delivered(
     serve(tmp_path, script)
 
 
-def test_an_entry_that_cannot_be_mended_on_disk_is_delivered_all_the_same(
+def test_the_message_of_an_entry_that_cannot_be_repaired_on_disk_is_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -361,7 +361,7 @@ def test_an_entry_that_cannot_be_mended_on_disk_is_delivered_all_the_same(
     serve(tmp_path, script)
 
 
-def test_a_message_of_another_queue_is_never_handed_out(tmp_path: Path) -> None:
+def test_a_message_of_another_queue_is_never_returned(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"ours")
         _, secret = await put(broker.stores.messages, "other", 0, b"first", b"not ours")
@@ -375,7 +375,7 @@ def test_a_message_of_another_queue_is_never_handed_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hold", [None, 60_000])
-def test_a_one_way_pull_is_neither_answered_nor_held(tmp_path: Path, hold: int | None) -> None:
+def test_a_one_way_pull_is_neither_answered_nor_suspended(tmp_path: Path, hold: int | None) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, opaque=7, hold=hold, flag=ONE_WAY))
         assert outcome(await pull(peer, request(0, opaque=8))) == (NOT_FOUND, 0)
@@ -398,7 +398,7 @@ def test_a_one_way_pull_is_neither_answered_nor_held(tmp_path: Path, hold: int |
         ({"queueOffset": "x"}, ResponseCode.SYSTEM_ERROR, "malformed"),
     ],
 )
-def test_a_pull_that_cannot_be_served_is_told_why(
+def test_a_pull_that_cannot_be_served_gets_the_cause(
     tmp_path: Path, others: dict[str, str], code: int, remark: str
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -410,7 +410,7 @@ def test_a_pull_that_cannot_be_served_is_told_why(
     serve(tmp_path, script)
 
 
-def test_an_offset_that_comes_with_a_pull_is_committed(tmp_path: Path) -> None:
+def test_an_offset_in_a_pull_is_committed(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(3))
         await pull(peer, request(2, sysFlag="5", commitOffset="2"))
@@ -421,7 +421,7 @@ def test_an_offset_that_comes_with_a_pull_is_committed(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_a_permission_taken_away_counts_for_queues_pulled_before(tmp_path: Path) -> None:
+def test_a_removed_permission_applies_to_queues_pulled_before(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         assert (await pull(peer, request(0))).code == NOT_FOUND
         broker.settings.broker = type(broker.settings.broker)(broker_permission=2)
@@ -436,7 +436,7 @@ def test_a_permission_taken_away_counts_for_queues_pulled_before(tmp_path: Path)
 
 
 @answered.by_broker(RequestCode.LITE_PULL_MESSAGE)
-def test_the_lite_pull_consumers_code_is_served_alike(tmp_path: Path) -> None:
+def test_the_code_of_lite_pull_consumers_is_served_alike(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"one")
         reply = await peer.ask(RequestCode.LITE_PULL_MESSAGE, request(0).fields)

@@ -1,4 +1,4 @@
-"""Messages found by their place, by a key and by an entry of their queue."""
+"""Messages found by offset, by a key and by an entry of their queue."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Messages that are due later are taken back by their handle, and only by it."""
+"""Delayed messages are recalled by their handle, and only by it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ def run(
     asyncio.run(main())
 
 
-def test_a_message_that_is_recalled_never_comes(tmp_path: Path) -> None:
+def test_a_recalled_message_is_never_delivered(tmp_path: Path) -> None:
     async def script(broker: Broker, session: Session, recall: Recall) -> None:
         handles = []
         with stopped_time() as stopped:
@@ -61,7 +61,7 @@ def test_a_message_that_is_recalled_never_comes(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_only_messages_that_wait_in_the_timer_have_a_handle(tmp_path: Path) -> None:
+def test_only_messages_in_the_timer_have_a_handle(tmp_path: Path) -> None:
     async def script(broker: Broker, session: Session, recall: Recall) -> None:
         later = str(now() + 5000)
         for properties in (
@@ -87,7 +87,7 @@ def test_only_messages_that_wait_in_the_timer_have_a_handle(tmp_path: Path) -> N
         (("None", "broker-a", 5000), "None", ResponseCode.TOPIC_NOT_EXIST, "not exist"),
     ],
 )
-def test_a_handle_that_does_not_fit_is_refused(
+def test_a_handle_that_does_not_match_is_refused(
     tmp_path: Path, handle: str | tuple[str, str, int], topic: str, code: int, text: str
 ) -> None:
     async def script(broker: Broker, session: Session, recall: Recall) -> None:
@@ -113,7 +113,7 @@ def test_a_handle_that_does_not_fit_is_refused(
         ({"brokerPermission": "4"}, ResponseCode.TOPIC_NOT_EXIST),
     ],
 )
-def test_a_broker_may_recall_nothing(tmp_path: Path, settings: dict[str, str], code: int) -> None:
+def test_recalls_can_be_disabled(tmp_path: Path, settings: dict[str, str], code: int) -> None:
     async def script(broker: Broker, session: Session, recall: Recall) -> None:
         handle = RecallHandle("Later", "broker-a", now() + 5000, "U").encode()
         assert (await recall(handle)).code == code
@@ -134,12 +134,12 @@ def test_a_recall_further_off_than_the_roll_window_is_kept_until_its_message_is_
         timer = broker.delivery.timer.timer
         assert timer is not None
         await until(lambda: timer._offset == 2)
-        stopped.advance(250)  # in another slot than its message: they roll apart
+        stopped.advance(250)  # in another slot than its message: they roll at different times
         assert (await recall(handles[0])).code == ResponseCode.SUCCESS
         await until(lambda: timer._offset == 3)
         stopped.advance(800)
         await until(lambda: timer._offset == 5)  # the messages have rolled
-        # As a loop that stands still a moment: the recall rolls, and the messages are due.
+        # As with a loop that pauses for a moment: the recall rolls, and the messages are due.
         stopped.advance(800)
         (message,) = await pull(session, broker.address, "Later", 1)
         assert message.body == b"V"

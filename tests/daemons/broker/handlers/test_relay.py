@@ -1,4 +1,4 @@
-"""What the broker passes on to consumers; the consumers are scripted here."""
+"""Requests that the broker forwards to consumers; the consumers are scripted here."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -34,7 +34,7 @@ async def join(peer: Peer, client_id: str, version: int = CURRENT_VERSION) -> No
 
 
 async def next_of(peer: Peer, code: int) -> Command:
-    """The next request of this code that the broker sends a consumer."""
+    """The next request of this code that the broker sends to a consumer."""
     while (command := await peer.pushed_command()).code != code:
         pass
     return command
@@ -46,7 +46,7 @@ async def while_asking(asking: Awaitable[Command], script: Awaitable[None]) -> C
 
 
 @answered.by_broker(RequestCode.GET_CONSUMER_RUNNING_INFO)
-def test_a_consumer_answers_for_its_inner_state(tmp_path: Path) -> None:
+def test_a_consumer_returns_its_internal_state(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         async with Peer(broker.port) as consumer:
             await join(consumer, "c1")
@@ -72,7 +72,7 @@ def test_a_consumer_answers_for_its_inner_state(tmp_path: Path) -> None:
     ("way", "code"),
     [("silent", ResponseCode.CONSUME_MSG_TIMEOUT), ("gone", ResponseCode.SYSTEM_ERROR)],
 )
-def test_a_consumer_that_does_not_answer_is_named(
+def test_a_consumer_that_does_not_reply_is_named(
     tmp_path: Path, way: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "silent":
@@ -98,7 +98,7 @@ def test_a_consumer_that_does_not_answer_is_named(
 
 
 @answered.by_broker(RequestCode.CONSUME_MESSAGE_DIRECTLY)
-def test_a_consumer_is_given_a_stored_message_to_consume_now(tmp_path: Path) -> None:
+def test_a_consumer_gets_a_stored_message_to_consume_directly(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 1)
         offset_id = await send(peer, "T", b"again")
@@ -138,7 +138,7 @@ RESET = {"topic": "T", "group": "g", "timestamp": "-1", "isForce": "true"}
         ({"timestamp": "0", "isForce": "false"}, 0),
     ],
 )
-def test_consumers_are_told_new_offsets(
+def test_consumers_are_notified_of_new_offsets(
     tmp_path: Path, change: dict[str, str], offset: int
 ) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
@@ -179,7 +179,7 @@ def test_a_reset_without_topic_or_offsets_is_refused(tmp_path: Path) -> None:
 
 
 @answered.by_broker(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
-def test_consumers_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumers_return_their_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = "mq.daemons.broker.handlers.relay.STATUS_SECONDS"
 
     async def script(broker: Harness, peer: Peer) -> None:
@@ -209,7 +209,7 @@ def test_consumers_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("version", "refused"), [(27, True), (28, False)])
-def test_a_consumer_before_3_0_7_is_not_asked_what_it_does_not_know(
+def test_a_consumer_before_3_0_7_gets_no_unknown_request(
     tmp_path: Path, version: int, refused: bool
 ) -> None:
     text = "the client does not support this feature. version=V3_0_6"

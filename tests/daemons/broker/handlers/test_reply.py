@@ -106,7 +106,7 @@ def test_a_reply_is_pushed_as_it_was_sent_and_stored(tmp_path: Path, long_names:
     run(tmp_path, script)
 
 
-def test_without_storing_the_answer_has_the_id_0(tmp_path: Path) -> None:
+def test_without_storing_the_response_has_the_id_0(tmp_path: Path) -> None:
     async def script(broker: Broker, asker: Asker, session: Session) -> None:
         answer = await reply(session, broker.address, b"x")
         assert (answer.code, answer.fields["msgId"]) == (0, "0")
@@ -122,7 +122,7 @@ def test_without_storing_the_answer_has_the_id_0(tmp_path: Path) -> None:
         ("own\x01x", "reply message properties[REPLY_TO_CLIENT] is null"),
     ],
 )
-def test_a_reply_that_finds_nobody_says_so_and_is_stored(
+def test_a_reply_without_a_client_gets_an_error_and_is_stored(
     tmp_path: Path, properties: str, text: str
 ) -> None:
     async def script(broker: Broker, asker: Asker, session: Session) -> None:
@@ -170,7 +170,7 @@ def test_a_client_is_found_until_it_has_left_all_its_groups(tmp_path: Path) -> N
         ({"g": "soon"}, ResponseCode.SYSTEM_ERROR, "g"),
     ],
 )
-def test_a_reply_that_may_not_be_stored_is_not_pushed_either(
+def test_a_reply_that_must_not_be_stored_is_not_pushed(
     tmp_path: Path, fields: dict[str, str], code: int, text: str
 ) -> None:
     async def script(broker: Broker, asker: Asker, session: Session) -> None:

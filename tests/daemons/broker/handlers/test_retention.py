@@ -1,4 +1,4 @@
-"""Cleaning at request: what is not needed goes, what is needed stays."""
+"""Cleaning on request: unneeded data is deleted, needed data stays."""
 
 import asyncio
 import errno
@@ -47,7 +47,7 @@ async def ask(session: Session, address: str, code: RequestCode) -> None:
 
 
 async def seen_during(work: Coroutine[Any, Any, None], look: Callable[[], int]) -> set[int]:
-    """What others of the loop see until some work is done."""
+    """Observations of another task of the loop until some work is done."""
     task, seen = asyncio.create_task(work), set()
     while not task.done():
         seen.add(look())
@@ -95,7 +95,7 @@ READ_BY_BROKER = (
 
 
 async def delete_old(broker: Broker, session: Session) -> None:
-    """Have all messages there are deleted by age."""
+    """Have all existing messages deleted by age."""
     for _ in range(4):  # more than a file
         await send(session, broker.address, "New", b"x" * 20_000)
     store = broker.stores.messages
@@ -107,7 +107,7 @@ async def delete_old(broker: Broker, session: Session) -> None:
 
 
 async def expire(broker: Broker, session: Session) -> None:
-    """Have all messages there are deleted by age, and their queues cleaned."""
+    """Have all existing messages deleted by age, and their queues cleaned."""
     await delete_old(broker, session)
     await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
@@ -151,7 +151,8 @@ def test_timed_messages_are_delivered_after_a_cleaning_and_after_the_next_start(
             assert await receive(broker, session, 0) == [b"second"]
             await send_timed(broker, session, b"third")
         async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
-            offset = 1  # the timer may give out once more what it gave out just before a stop
+            # after a start the timer may deliver again what it delivered just before a stop
+            offset = 1
             while b"third" not in (found := await receive(broker, session, offset)):
                 assert found
                 offset += len(found)
@@ -160,7 +161,7 @@ def test_timed_messages_are_delivered_after_a_cleaning_and_after_the_next_start(
 
 
 @answered.by_broker(RequestCode.CLEAN_UNUSED_TOPIC)
-def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None:
+def test_queues_of_missing_topics_are_deleted(tmp_path: Path) -> None:
     async def script() -> None:
         async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, "Kept", b"x")
@@ -174,10 +175,10 @@ def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None
     asyncio.run(script())
 
 
-def test_what_is_not_there_goes_though_a_queue_before_it_cannot_be_taken_off_the_disk(
+def test_missing_topics_are_cleaned_though_an_earlier_queue_cannot_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stayed, however often it was cleaned: made anew, the topic had its messages of before."""
+    """It stayed after every cleaning: created again, the topic had its old messages."""
 
     async def script() -> None:
         async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -200,10 +201,10 @@ def test_what_is_not_there_goes_though_a_queue_before_it_cannot_be_taken_off_the
     asyncio.run(script())
 
 
-def test_queues_are_cleaned_though_one_before_them_cannot_be_taken_off_the_disk(
+def test_queues_are_cleaned_though_an_earlier_one_cannot_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They stayed, however often all were cleaned, and nobody saved where groups are."""
+    """They stayed after every cleaning, and offsets were not saved."""
 
     async def script() -> None:
         async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -234,10 +235,10 @@ def test_queues_are_cleaned_though_one_before_them_cannot_be_taken_off_the_disk(
 
 
 @pytest.mark.parametrize("tags", ["*", "a"])
-def test_a_pull_that_waits_in_a_queue_that_is_cleaned_is_sent_to_its_beginning(
+def test_a_pull_suspended_at_a_cleaned_queue_is_moved_to_its_beginning(
     tmp_path: Path, tags: str
 ) -> None:
-    """It waited on where the queue had ended, and passed over as many of the next messages."""
+    """It kept waiting at the old end of the queue, and skipped as many of the next messages."""
 
     async def script() -> None:
         async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -262,11 +263,12 @@ def test_a_pull_that_waits_in_a_queue_that_is_cleaned_is_sent_to_its_beginning(
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 @pytest.mark.parametrize("restart", [False, True])
-def test_who_was_in_what_is_gone_passes_over_nothing_of_what_comes_next(
+def test_a_consumer_of_a_cleaned_queue_skips_no_later_message(
     tmp_path: Path, is_deleted: bool, restart: bool
 ) -> None:
-    """A consumer between two pulls: it was sent to where the queue ended by then, or, stopped by
-    then, its group began behind as many messages as there had been."""
+    """A consumer between two pulls was sent to the end of the queue at that time; the group of a
+    stopped one began after as many messages as there had been.
+    """
 
     async def clean(broker: Broker, session: Session) -> None:
         for _ in range(3):
@@ -306,7 +308,7 @@ def test_who_was_in_what_is_gone_passes_over_nothing_of_what_comes_next(
 async def lose_topic(its_master: Broker, slave: Broker, topic: str) -> None:
     """Drop the configuration of a topic and keep its queues, as an older slave may have it.
 
-    The master loses the topic, too: else the next copy gives it back to the slave.
+    The master loses the topic, too: otherwise the next copy restores it at the slave.
     """
     for broker in (its_master, slave):
         assert await broker.stores.topics.delete(topic)
@@ -316,7 +318,8 @@ def test_a_slave_keeps_recent_messages_of_a_topic_that_it_does_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slave may know less than its master. It deletes such queues an hour after their last
-    message."""
+    message.
+    """
 
     async def script() -> None:
         async with pair(tmp_path) as (its_master, slave), Session("127.0.0.1:1") as session:

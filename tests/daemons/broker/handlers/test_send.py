@@ -1,4 +1,4 @@
-"""Sends in the forms that few clients use still: what is stored is what came."""
+"""Sends in rarely used forms: the message is stored unchanged."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ def stored(broker: Broker, topic: str, queue_id: int) -> list[StoredMessage]:
 
 
 @answered.by_broker(RequestCode.SEND_MESSAGE)
-def test_a_message_in_the_first_form_of_the_header_is_stored_as_in_the_second(
+def test_a_message_with_the_first_header_version_is_stored_as_with_the_second(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
@@ -91,7 +91,7 @@ def test_the_messages_of_a_batch_are_stored_one_by_one(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_a_request_for_batches_that_says_it_has_none_is_one_message(tmp_path: Path) -> None:
+def test_a_batch_request_without_the_batch_flag_is_one_message(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         fields = {"a": "P", "b": "Sent", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
         fields |= {"h": "0", "i": "", "j": "0", "k": "false"}
@@ -112,7 +112,7 @@ def test_a_request_for_batches_that_says_it_has_none_is_one_message(tmp_path: Pa
         (RequestCode.SEND_REPLY_MESSAGE_V2, SECOND_FORM, "i"),
     ],
 )
-def test_a_reply_in_either_form_of_the_header_is_pushed_and_stored(
+def test_a_reply_with_either_header_version_is_pushed_and_stored(
     tmp_path: Path, code: RequestCode, form: dict[str, str], properties_name: str
 ) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
@@ -143,8 +143,8 @@ def test_a_reply_in_either_form_of_the_header_is_pushed_and_stored(
     run(tmp_path, script)
 
 
-def test_properties_that_a_recovery_would_take_for_torn_are_refused(tmp_path: Path) -> None:
-    """Of a batch, all of it is."""
+def test_properties_that_a_recovery_would_treat_as_incomplete_are_refused(tmp_path: Path) -> None:
+    """In a batch, the whole batch is refused."""
 
     async def script(broker: Broker, peer: Peer) -> None:
         for zeros, code in (("\0" * 511, ResponseCode.SUCCESS), ("\0" * 512, TOO_MUCH)):
@@ -162,7 +162,7 @@ def test_properties_that_a_recovery_would_take_for_torn_are_refused(tmp_path: Pa
     run(tmp_path, script)
 
 
-def test_a_value_or_the_end_of_a_name_that_is_a_request_to_the_timer_asks_for_nothing(
+def test_timer_properties_count_only_as_whole_names(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer) -> None:

@@ -1,4 +1,6 @@
-"""Sends that are put off to the end of a turn: never behind what came later on their connection."""
+"""Sends that are deferred to the end of a loop iteration: never after later ones of their
+connection.
+"""
 
 import asyncio
 import json
@@ -18,11 +20,11 @@ from tests.daemons.written import Written, connected
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
-FOR_PYTHON = "00"  # a number that the native path leaves to it
+FOR_PYTHON = "00"  # a number that the native path leaves to Python
 
 
 def numbered(number: int, size: int = 1, **fields: str) -> bytes:
-    """A send that comes alone, as clients write it; its body tells its number."""
+    """A send in a frame of its own, as clients write it; its body contains its number."""
     header = {**HEADER, "opaque": number, "extFields": FIELDS | fields}
     return framed(header, b"%d" % number * size, blanks=False)
 
@@ -47,7 +49,8 @@ class Two:
 
     async def stored(self) -> list[int]:
         """The numbers of the sends, in the order of the log."""
-        for _ in range(3):  # what waits is served in one turn, and stored at the end of the next
+        # waiting sends are served in one iteration, and stored at the end of the next
+        for _ in range(3):
             await asyncio.sleep(0)
         log = self.broker.stores.messages.log
         data = b"".join(bytes(file.view[: log.written - file.start]) for file in log.files)
@@ -55,7 +58,7 @@ class Two:
 
 
 def run(root: Path, script: Callable[[Two], object]) -> list[int]:
-    """What is stored of what a script sends in one turn of the loop."""
+    """The stored sends of a script that runs in one iteration of the loop."""
 
     async def main() -> list[int]:
         async with Harness(root, {}) as broker, Two(broker) as two:
@@ -67,7 +70,7 @@ def run(root: Path, script: Callable[[Two], object]) -> list[int]:
     return asyncio.run(main())
 
 
-def test_what_waited_for_a_stalled_peer_is_stored_in_its_order(tmp_path: Path) -> None:
+def test_sends_deferred_for_a_stalled_peer_are_stored_in_order(tmp_path: Path) -> None:
     def script(two: Two) -> None:
         channel = two.channels[0]
         channel.pause_writing()
@@ -79,7 +82,7 @@ def test_what_waited_for_a_stalled_peer_is_stored_in_its_order(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seen", [-500, 4])
-def test_it_is_not_taken_for_the_rest_of_a_frame_that_came_behind_it(
+def test_a_deferred_send_is_not_confused_with_the_rest_of_a_later_frame(
     tmp_path: Path, seen: int
 ) -> None:
     async def main() -> None:
@@ -97,7 +100,7 @@ def test_it_is_not_taken_for_the_rest_of_a_frame_that_came_behind_it(
     asyncio.run(main())
 
 
-def test_one_whose_peer_is_stalled_before_the_turn_ends_is_served_and_the_peer_stays_stalled(
+def test_a_send_whose_peer_stalls_before_the_iteration_ends_is_served(
     tmp_path: Path,
 ) -> None:
     def script(two: Two) -> None:
@@ -112,7 +115,7 @@ def test_one_whose_peer_is_stalled_before_the_turn_ends_is_served_and_the_peer_s
     assert run(tmp_path, script) == [1, 2]
 
 
-def test_what_comes_when_the_path_is_not_taken_any_more_does_not_go_before_it(
+def test_sends_after_the_native_path_is_disabled_do_not_overtake_it(
     tmp_path: Path,
 ) -> None:
     def script(two: Two) -> None:
@@ -125,7 +128,7 @@ def test_what_comes_when_the_path_is_not_taken_any_more_does_not_go_before_it(
     assert run(tmp_path, script) == [1, 2, 3]
 
 
-def test_what_comes_when_the_path_has_failed_at_others_does_not_go_before_it(
+def test_sends_after_a_native_failure_do_not_overtake_it(
     tmp_path: Path,
 ) -> None:
     def script(two: Two) -> None:
@@ -139,14 +142,14 @@ def test_what_comes_when_the_path_has_failed_at_others_does_not_go_before_it(
     assert run(tmp_path, script) == [1, 2, 3]
 
 
-def test_one_that_python_serves_counts_once_for_who_looks_for_the_next_request(
+def test_a_send_served_by_python_counts_once_for_polling(
     tmp_path: Path,
 ) -> None:
-    """Counted again at the end of the turn it would be the next one, for which nobody waited."""
+    """Counted again at the end of the iteration it would seem a request without a poll."""
 
     def script(two: Two) -> None:
         polling = two.broker.listener.polling
-        polling._pause = before = 100  # requests until it looks again
+        polling._pause = before = 100  # requests until it polls again
         two.channels[0].data_received(numbered(1))
         two.channels[1].data_received(numbered(2, j=FOR_PYTHON))
         two.broker.services.sends.native.settle()
@@ -155,7 +158,7 @@ def test_one_that_python_serves_counts_once_for_who_looks_for_the_next_request(
     assert run(tmp_path, script) == [1, 2]
 
 
-def test_what_was_put_off_is_stored_and_answered_before_the_store_stops(tmp_path: Path) -> None:
+def test_deferred_sends_are_stored_and_answered_before_the_store_stops(tmp_path: Path) -> None:
     async def main() -> None:
         async with Harness(tmp_path, {}) as broker, Two(broker) as two:
             other, channel = two.channels
@@ -169,10 +172,10 @@ def test_what_was_put_off_is_stored_and_answered_before_the_store_stops(tmp_path
     asyncio.run(main())
 
 
-def test_what_one_has_sent_that_has_closed_is_served_before_others_are_told_of_that(
+def test_sends_of_a_closed_connection_are_served_before_notifications(
     tmp_path: Path,
 ) -> None:
-    """A code that is said twice may begin as that of a send; what counts is the last."""
+    """A code that is given twice may begin as that of a send; the last one counts."""
     beat = b'{"clientID":"c","producerDataSet":[],"consumerDataSet":[{"groupName":"G"}]}'
     header = json.dumps({**HEADER, "extFields": {}}, separators=(",", ":")).encode()
     text = header.replace(b",", b',"code":%d,' % RequestCode.HEART_BEAT, 1)

@@ -1,4 +1,4 @@
-"""A broker as a snode sees it: connections that speak its dialect beside those that do not."""
+"""A broker with snodes: connections that use its dialect beside those that do not."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ def pull(group: str = "g", **changed: str) -> dict[str, str]:
 
 
 @answered.by_broker_of_snodes(SnodeCode.SNODE_PULL_MESSAGE, SnodeCode.CREATE_RETRY_TOPIC)
-def test_a_number_means_what_each_connection_has_agreed_on(tmp_path: Path) -> None:
+def test_a_code_has_the_meaning_of_its_connections_dialect(tmp_path: Path) -> None:
     async def script(broker: Harness, ordinary: Peer) -> None:
         await create_topic(ordinary, "T")
         async with Peer(broker.port) as snode:
@@ -54,7 +54,7 @@ def test_a_number_means_what_each_connection_has_agreed_on(tmp_path: Path) -> No
     serve(tmp_path, script)
 
 
-def test_what_is_the_same_in_both_goes_on_in_the_dialect(tmp_path: Path) -> None:
+def test_codes_that_are_equal_in_both_work_in_the_dialect(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T")
         await open_dialect(peer)
@@ -66,7 +66,7 @@ def test_what_is_the_same_in_both_goes_on_in_the_dialect(tmp_path: Path) -> None
     serve(tmp_path, script)
 
 
-def test_a_heartbeat_without_a_snode_changes_no_meaning(tmp_path: Path) -> None:
+def test_a_heartbeat_without_a_snode_does_not_change_the_dialect(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.HEART_BEAT, None, HeartbeatData(client_id="c").encode())
         assert DIALECT_FIELD not in reply.fields
@@ -87,7 +87,7 @@ def test_a_heartbeat_without_a_snode_changes_no_meaning(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("properties", ["", "DELAY\x012"])
-def test_who_sent_a_message_is_told_by_the_snode(
+def test_the_snode_provides_the_address_of_the_sender(
     tmp_path: Path, said: Mapping[str, str], stored: tuple[str, int] | None, properties: str
 ) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
@@ -112,7 +112,7 @@ def test_who_sent_a_message_is_told_by_the_snode(
     serve(tmp_path, script)
 
 
-def test_elsewhere_nobody_says_who_sent_a_message(tmp_path: Path) -> None:
+def test_without_the_dialect_a_given_sender_address_is_ignored(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T")
         await peer.ask(RequestCode.SEND_MESSAGE_V2, {**SEND, "o": "10.1.2.3:4567"}, b"x")

@@ -1,4 +1,4 @@
-"""Topics: created, changed, listed and deleted, and what is refused with its cause."""
+"""Topics: created, changed, listed and deleted, and refused with the cause."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Transactions end once, as their producers say, and nobody sees what is not committed."""
+"""Transactions end once, as their producers request, and uncommitted messages are invisible."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ OLD = 3_600_000  # ms: an hour is longer than any timeout
 
 
 @answered.by_broker(RequestCode.END_TRANSACTION)
-def test_nobody_sees_a_half_before_its_commit(tmp_path: Path) -> None:
+def test_a_half_is_invisible_before_its_commit(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         reply = await peer.send(b"paid", TAGS="t", KEYS="k", own="x", WAIT="true")
         assert reply.fields["transactionId"] == "paid"
@@ -59,7 +59,7 @@ def test_nobody_sees_a_half_before_its_commit(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_what_is_rolled_back_is_never_seen(tmp_path: Path) -> None:
+def test_a_rolled_back_message_is_never_visible(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"x")
         assert (await peer.end(half, ROLLBACK)).code == ResponseCode.SUCCESS
@@ -83,7 +83,7 @@ def test_a_transaction_that_is_ended_twice_ends_once(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_an_end_that_is_not_known_yet_is_not_answered_and_changes_nothing(tmp_path: Path) -> None:
+def test_an_unknown_end_is_not_answered_and_changes_nothing(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"x")
         header = {"producerGroup": "P", "tranStateTableOffset": "0", "commitOrRollback": "0"}
@@ -121,7 +121,7 @@ def test_an_end_without_a_message_id_commits(tmp_path: Path) -> None:
         ({"commitLogOffset": "soon"}, "commitLogOffset"),
     ],
 )
-def test_an_end_of_what_is_no_open_transaction_is_refused(
+def test_an_end_of_a_message_without_an_open_transaction_is_refused(
     tmp_path: Path, fields: dict[str, str], text: str
 ) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
@@ -152,7 +152,7 @@ def test_bytes_in_a_body_that_look_like_a_half_end_nothing(tmp_path: Path) -> No
     run(tmp_path, script)
 
 
-def test_a_message_that_says_two_things_of_itself_is_refused(tmp_path: Path) -> None:
+def test_a_message_with_contradictory_flags_is_refused(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         for flags, properties in ((4, {"TRAN_MSG": ""}), (4, {"TRAN_MSG": "no"}), (12, {})):
             reply = await peer.send(b"x", 0, flags, **properties)
@@ -162,7 +162,7 @@ def test_a_message_that_says_two_things_of_itself_is_refused(tmp_path: Path) -> 
     run(tmp_path, script)
 
 
-def test_a_broker_may_refuse_transactions(tmp_path: Path) -> None:
+def test_transactions_can_be_disabled(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         reply = await peer.send(b"x")
         assert reply.code == ResponseCode.NO_PERMISSION
@@ -191,7 +191,7 @@ def test_a_delayed_message_waits_after_its_commit(tmp_path: Path) -> None:
 # checks ------------------------------------------------------------------------------------------
 
 
-def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
+def test_the_producer_of_an_open_transaction_is_checked(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         old = await peer.prepare(b"old", now() - OLD)
         await peer.prepare(b"young")
@@ -203,7 +203,7 @@ def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
         assert (message.topic, message.queue_id, message.body) == (TOPIC, 2, b"old")
         assert message.flag == 5
         assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
-        # By its new place, at the end of the half topic.
+        # By its new position, at the end of the half topic.
         assert (header.tran_state_table_offset, message.queue_offset) == (2, 2)
         assert header.commit_log_offset == message.physical_offset > old.physical
         old.offset, old.physical = header.tran_state_table_offset, header.commit_log_offset
@@ -217,7 +217,7 @@ def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_a_half_of_a_clock_that_was_ahead_does_not_hold_up_checks(tmp_path: Path) -> None:
+def test_a_half_from_a_clock_that_was_ahead_does_not_block_checks(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         with set_clock() as given:
             given.ahead = DAY
@@ -232,7 +232,7 @@ def test_a_half_of_a_clock_that_was_ahead_does_not_hold_up_checks(tmp_path: Path
     run(tmp_path, script)
 
 
-def test_an_end_by_the_old_offset_ends_what_a_check_has_put_again(tmp_path: Path) -> None:
+def test_an_end_by_the_old_offset_ends_a_half_that_a_check_has_put_again(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
@@ -271,7 +271,7 @@ def test_after_so_many_checks_a_transaction_is_given_up_and_can_be_resumed(tmp_p
     run(tmp_path, script, transactionCheckMax="2")
 
 
-def test_a_producer_may_still_end_what_was_given_up(tmp_path: Path) -> None:
+def test_a_producer_can_still_end_a_transaction_that_was_given_up(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
@@ -285,7 +285,9 @@ def test_a_producer_may_still_end_what_was_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("message_id", ["", "zz", "7F00000100002A9F0000000000999999"])
-def test_only_what_was_given_up_can_be_resumed(tmp_path: Path, message_id: str) -> None:
+def test_only_transactions_that_were_given_up_can_be_resumed(
+    tmp_path: Path, message_id: str
+) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id})
         reply = await peer.session.invoke(peer.address, resume)
@@ -312,7 +314,7 @@ def test_a_transaction_that_has_ended_is_not_opened_again(tmp_path: Path) -> Non
     run(tmp_path, script)
 
 
-def test_a_message_may_be_immune_against_checks_for_longer(tmp_path: Path) -> None:
+def test_a_message_can_be_immune_to_checks_for_longer(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(
             b"x", now() - OLD, CHECK_IMMUNITY_TIME_IN_SECONDS=str(2 * OLD // 1000)
@@ -333,7 +335,7 @@ def test_a_message_may_be_immune_against_checks_for_longer(tmp_path: Path) -> No
     run(tmp_path, script)
 
 
-def test_the_rounds_of_checks_come_by_themselves(tmp_path: Path) -> None:
+def test_checks_run_periodically(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x")
         header, message = await asyncio.wait_for(peer.checks.get(), 30)
@@ -344,7 +346,7 @@ def test_the_rounds_of_checks_come_by_themselves(tmp_path: Path) -> None:
     run(tmp_path, script, transactionCheckInterval="50", transactionTimeOut="300")
 
 
-def test_a_shorter_interval_counts_at_once(tmp_path: Path) -> None:
+def test_a_shorter_interval_applies_at_once(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x", now() - OLD)
         update = Command(RequestCode.UPDATE_BROKER_CONFIG, None, b"transactionCheckInterval=10\n")
@@ -354,7 +356,7 @@ def test_a_shorter_interval_counts_at_once(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_without_a_producer_to_ask_the_checks_go_on_counting(tmp_path: Path) -> None:
+def test_without_a_producer_checks_still_count(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x", now() - OLD, PGROUP="nobody")
         await asyncio.sleep(0.002)
@@ -381,7 +383,7 @@ def test_large_halves_are_put_again_a_few_at_a_time(tmp_path: Path) -> None:
 # starts ------------------------------------------------------------------------------------------
 
 
-def test_what_is_open_is_open_after_a_start_and_what_has_ended_has_ended(tmp_path: Path) -> None:
+def test_open_and_ended_transactions_keep_their_state_after_a_start(tmp_path: Path) -> None:
     halves: list[Half] = []
 
     async def before(broker: Broker, peer: TransactionPeer) -> None:
@@ -405,7 +407,7 @@ def test_what_is_open_is_open_after_a_start_and_what_has_ended_has_ended(tmp_pat
 
 
 def test_ends_are_known_after_a_start_without_saved_offsets(tmp_path: Path) -> None:
-    """As after a crash: the first half was put again by a check, and was ended then."""
+    """As after a crash: the first half was put again by a check, and then ended."""
 
     async def before(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x", now() - OLD)

@@ -1,4 +1,4 @@
-"""Properties that are read by a pattern: as those that are read with care."""
+"""Properties parsed by a pattern: the same result as from the complete parser."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -63,7 +63,7 @@ def read_often(text: str, usual: UsualProperties | None = None) -> Read | None:
 @example(["WAIT\x01false", "a\x011"], "")
 @example(["a\x011", "WAIT\x01false"], "\x02")
 @example(["a\x01WAIT", "WAIT\x01WAIT", "KEYS\x01WAIT"], "")
-def test_what_is_read_by_a_pattern_is_what_is_read_with_care(segments: list[str], end: str) -> None:
+def test_the_pattern_gives_the_result_of_the_complete_parser(segments: list[str], end: str) -> None:
     text = "\x02".join(segments) + end
     found = read_often(text)
     if found is not None:
@@ -71,7 +71,7 @@ def test_what_is_read_by_a_pattern_is_what_is_read_with_care(segments: list[str]
         assert BROKERS_OWN.isdisjoint(decode(text))
 
 
-def test_names_that_come_often_are_read_by_a_pattern_whatever_came_between() -> None:
+def test_frequent_names_are_parsed_by_a_pattern_despite_others_in_between() -> None:
     usual = UsualProperties(ADDED)
     assert usual.read(JAVA, "T") is None
     read_often(JAVA, usual)
@@ -80,7 +80,7 @@ def test_names_that_come_often_are_read_by_a_pattern_whatever_came_between() -> 
         assert usual.read(text, "T") == read_with_care(text, "T")
 
 
-def test_what_asks_for_more_than_storing_is_never_read_by_a_pattern() -> None:
+def test_properties_with_effects_are_never_parsed_by_a_pattern() -> None:
     usual = UsualProperties(ADDED)
     read_often(JAVA, usual)
     for text in (
@@ -100,7 +100,7 @@ def test_what_asks_for_more_than_storing_is_never_read_by_a_pattern() -> None:
         assert read_often(f"{JAVA}\x02{text}", usual) is None, text
 
 
-def test_properties_that_are_longer_than_a_record_holds_are_left_to_who_refuses_them() -> None:
+def test_properties_too_long_for_a_record_are_left_to_the_complete_parser() -> None:
     usual = UsualProperties(ADDED)
     longest = MAX_LENGTH - len(f"\x02{ADDED}") - len("a\x01")
     found = read_often("a\x01" + longest * "v", usual)
@@ -108,7 +108,7 @@ def test_properties_that_are_longer_than_a_record_holds_are_left_to_who_refuses_
     assert usual.read("a\x01" + (longest + 1) * "v", "T") is None
 
 
-def test_names_and_tags_that_peers_make_up_are_not_all_kept() -> None:
+def test_names_and_tags_invented_by_peers_are_not_all_kept() -> None:
     usual = UsualProperties(ADDED)
     for number in range(3 * _MOST_NAMES):
         usual.read(f"n{number}\x01x", "T")

@@ -5,5 +5,5 @@ from tests.daemons.peer import PATIENCE
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is busy with other tests needs longer to tell name servers of a change."""
+    """A machine that is busy with other tests needs longer to register a change at name servers."""
     monkeypatch.setattr("mq.daemons.broker.name_servers.registration.ANNOUNCE_TIMEOUT", PATIENCE)

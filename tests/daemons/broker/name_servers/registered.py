@@ -1,4 +1,4 @@
-"""A broker's registration, and real name servers of ours in this process to tell."""
+"""A broker's registration, with our real name servers in this process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a broker tells of itself and its topics, with real name servers of ours in this process."""
+"""The registration of a broker and its topics, with our real name servers in this process."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_every_name_server_knows_the_broker_and_its_topics(tmp_path: Path, compr
     run(tmp_path, script, compressedRegister=compressed)
 
 
-def test_a_change_of_topics_is_told_at_once(tmp_path: Path) -> None:
+def test_a_change_of_topics_is_registered_at_once(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
         async with setup.registration:
             await setup.first_round()
@@ -51,8 +51,8 @@ def test_a_change_of_topics_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_topics_made_one_right_after_the_other_all_have_routes(tmp_path: Path, turns: int) -> None:
-    """The second comes while the round of the first is on its way, some turns of the loop old."""
+def test_topics_created_right_after_each_other_all_have_routes(tmp_path: Path, turns: int) -> None:
+    """The second is created some loop iterations later, during the round of the first."""
 
     async def script(setup: Setup) -> None:
         async with setup.registration:
@@ -70,7 +70,7 @@ def test_topics_made_one_right_after_the_other_all_have_routes(tmp_path: Path, t
 
 
 def test_a_name_server_that_forgot_the_broker_gets_everything_again(tmp_path: Path) -> None:
-    """It takes a broker for dead and closes its connection, while a change is about to be told."""
+    """It considers a broker dead and closes its connection, while a change is about to be sent."""
 
     async def script(setup: Setup) -> None:
         async with setup.registration:
@@ -89,7 +89,7 @@ def test_a_name_server_that_forgot_the_broker_gets_everything_again(tmp_path: Pa
     run(tmp_path, script)
 
 
-def test_what_is_told_again_is_never_taken_for_old(tmp_path: Path) -> None:
+def test_a_repeated_registration_is_never_treated_as_old(tmp_path: Path) -> None:
     """The name server forgot the broker, got an increment, and then the whole: all of it counts."""
 
     async def script(setup: Setup) -> None:
@@ -104,7 +104,7 @@ def test_what_is_told_again_is_never_taken_for_old(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_more_topics_than_a_frame_holds_are_told_in_parts(tmp_path: Path) -> None:
+def test_more_topics_than_a_frame_holds_are_registered_in_parts(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
         names = [f"{'long-name-' * 12}{number}" for number in range(45_000)]
         setup.topics.table = {
@@ -120,7 +120,7 @@ def test_more_topics_than_a_frame_holds_are_told_in_parts(tmp_path: Path) -> Non
             (link,) = setup.registration.links()
             live = server.routes.live["127.0.0.1:10911"]
             await link.round(periodic=True)
-            assert server.routes.live["127.0.0.1:10911"] is live  # asked, not told again
+            assert server.routes.live["127.0.0.1:10911"] is live  # queried, not registered again
             setup.topics.create_internal("one-more", 1)
             await setup.registration.announced()
             assert set(server.routes.topics) == set(setup.topics.table)
@@ -128,7 +128,7 @@ def test_more_topics_than_a_frame_holds_are_told_in_parts(tmp_path: Path) -> Non
     run(tmp_path, script)
 
 
-def test_an_increment_of_several_topics_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+def test_an_increment_of_several_topics_is_not_treated_as_the_whole(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
         for server in setup.servers:
             server.settings.update({"deleteTopicWithBrokerRegistration": "true"})
@@ -147,7 +147,7 @@ def test_an_increment_of_several_topics_is_not_taken_for_the_whole(tmp_path: Pat
     run(tmp_path, script)
 
 
-def test_a_table_that_changed_without_a_version_of_its_own_is_told_all_the_same(
+def test_a_table_that_changed_without_a_new_version_is_registered(
     tmp_path: Path,
 ) -> None:
     async def script(setup: Setup) -> None:
@@ -162,7 +162,7 @@ def test_a_table_that_changed_without_a_version_of_its_own_is_told_all_the_same(
     run(tmp_path, script)
 
 
-def test_a_broker_that_may_not_be_written_shows_its_topics_so(tmp_path: Path) -> None:
+def test_a_read_only_broker_registers_its_topics_as_read_only(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
         await setup.topics.update(new_topic("T", 3))
         async with setup.registration:
@@ -186,7 +186,8 @@ def test_without_force_nothing_is_sent_again_while_nothing_changes(tmp_path: Pat
             seen = live.last_seen
             link = next(iter(setup.registration.links()))
             await link.round(periodic=True)
-            assert server.routes.live["127.0.0.1:10911"] is live  # asked only, and so seen
+            # only queried, which counts as a sign of life
+            assert server.routes.live["127.0.0.1:10911"] is live
             assert live.last_seen > seen
             server.routes.live.clear()  # as after a restart of the name server
             await link.round(periodic=True)
@@ -216,7 +217,7 @@ def test_ordered_topics_are_taken_from_the_name_server(tmp_path: Path) -> None:
 
 
 def test_when_a_deletion_is_answered_the_name_servers_know(tmp_path: Path) -> None:
-    """So no registration that still has the topic is on its way, to bring it back."""
+    """So no registration that still has the topic is under way and could restore it."""
     names = [f"topic-{n}" for n in range(2000)]  # a registration takes several writes
 
     async def script(broker: RunningBroker) -> None:

@@ -1,4 +1,4 @@
-"""Name servers that come, go, are silent, or are named by an address server."""
+"""Name servers that appear, disappear, do not reply, or are listed by an address server."""
 
 import asyncio
 import http.server
@@ -32,7 +32,7 @@ def registered_at(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> asynci
     return registered
 
 
-def test_a_dead_name_server_delays_no_other_and_is_told_all_when_it_comes(
+def test_a_dead_name_server_delays_no_other_and_gets_all_topics_on_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.daemons.broker.name_servers.name_server_link.RETRY_PERIOD", 0.02)
@@ -76,7 +76,7 @@ def test_another_list_of_name_servers_is_followed_while_running(tmp_path: Path) 
 
 @pytest.fixture
 def address_server() -> Iterator[tuple[type, str]]:
-    """An HTTP server whose one text the test sets."""
+    """An HTTP server that replies with a text that the test sets."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         text = b""
@@ -124,7 +124,7 @@ def test_the_name_servers_may_come_from_an_address_server(
     )
 
 
-def test_an_address_server_that_fails_says_how(address_server: tuple[type, str]) -> None:
+def test_a_failure_of_the_address_server_is_reported(address_server: tuple[type, str]) -> None:
     handler, domain = address_server
     with pytest.raises(OSError, match="404"):
         fetch_text(address_server_url(domain, "nsaddr"))
@@ -133,18 +133,18 @@ def test_an_address_server_that_fails_says_how(address_server: tuple[type, str])
         fetch_text(address_server_url(domain, "nsaddr"))
 
 
-def test_the_address_server_listens_on_8080_unless_told() -> None:
+def test_the_address_server_listens_on_8080_by_default() -> None:
     assert address_server_url("ns.example", "nsaddr") == "http://ns.example:8080/rocketmq/nsaddr"
     assert address_server_url("ns.example:80", "x") == "http://ns.example:80/rocketmq/x"
 
 
-def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
+def test_a_name_server_that_never_replies_delays_a_change_only_briefly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.daemons.broker.name_servers.registration.ANNOUNCE_TIMEOUT", 0.05)
 
     async def script(setup: Setup) -> None:
-        silent = socket.create_server(("127.0.0.1", 0))  # connects, since nobody accepts
+        silent = socket.create_server(("127.0.0.1", 0))  # connects, because nobody accepts
         port = silent.getsockname()[1]
         setup.settings.broker = setup.settings.broker.replace(namesrv_addr=f"127.0.0.1:{port}")
         async with setup.registration:

@@ -1,4 +1,4 @@
-"""A slave's registration: it learns from name servers who its master is."""
+"""A slave's registration: it gets the address of its master from name servers."""
 
 import asyncio
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_a_slave_learns_its_master(tmp_path: Path) -> None:
     run(tmp_path, script, brokerRole="SLAVE", brokerId="1")
 
 
-def test_a_slave_that_is_there_first_learns_its_master_soon(tmp_path: Path) -> None:
+def test_a_slave_that_starts_first_learns_its_master_soon(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
         settings = {
             "brokerName": "broker-a",
@@ -49,7 +49,8 @@ def test_a_slave_that_is_there_first_learns_its_master_soon(tmp_path: Path) -> N
             assert (masters.address, masters.ha_address) == ("", "")
             master = BrokerSettings.load(None, settings)
             async with Tasks() as tasks, Registration(master, setup.topics, 20911, 20912, tasks):
-                async with asyncio.timeout(25.0):  # by itself it registers each thirty seconds
+                # without a trigger it registers every thirty seconds
+                async with asyncio.timeout(25.0):
                     await masters.changed.wait()
                 assert (masters.address, masters.ha_address) == ("127.0.0.1:20911", HA_ADDRESS)
             setup.registration.query_master()

@@ -1,4 +1,4 @@
-"""Quotas of a real broker: what is over a limit gets SYSTEM_BUSY and the name of the limit."""
+"""Quotas of a real broker: requests over a limit get SYSTEM_BUSY and the name of the limit."""
 
 import asyncio
 import struct
@@ -45,11 +45,11 @@ async def send(
     return await peer.ask(code, fields, body)
 
 
-def test_an_address_that_sends_too_much_is_told_which_limit_it_reached(tmp_path: Path) -> None:
+def test_an_address_that_sends_too_much_gets_the_name_of_the_limit(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         replies = [await send(peer, b"x") for _ in range(5)]
         busy = [reply for reply in replies if reply.code == ResponseCode.SYSTEM_BUSY]
-        assert len(busy) >= 2  # 2 at once, and perhaps one more where the machine is slow
+        assert len(busy) >= 2  # 2 at once, and perhaps one more if the machine is slow
         assert all("clientSendRate" in (reply.remark or "") for reply in busy)
         refused = broker.listener.dispatcher.refusals[RequestCode.SEND_MESSAGE_V2, "clientSendRate"]
         assert refused == len(busy)
@@ -85,10 +85,10 @@ def test_a_bucket_fills_with_time_and_lets_a_large_batch_through_when_full() -> 
     assert bucket.take(1, 103.625)
 
 
-def test_a_full_topic_takes_no_more_and_others_do(tmp_path: Path) -> None:
+def test_a_full_topic_refuses_messages_and_others_accept_them(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         assert (await send(peer, b"x" * 2000)).code == ResponseCode.SUCCESS
-        await broker.services.topic_sizes.check()  # else it is looked at once a second
+        await broker.services.topic_sizes.check()  # otherwise it is checked once a second
         reply = await send(peer, b"x")
         assert reply.code == ResponseCode.SYSTEM_BUSY
         assert "Orders" in (reply.remark or "") and "topicMaxBytes" in (reply.remark or "")
@@ -108,7 +108,7 @@ def test_the_size_of_a_topic_is_that_of_its_records(tmp_path: Path) -> None:
         for _ in range(3):
             assert (await send(peer, b"x" * 100)).code == ResponseCode.SUCCESS
         await broker.services.topic_sizes.check()
-        await broker.services.topic_sizes.check()  # counts what is new, of which there is nothing
+        await broker.services.topic_sizes.check()  # counts new data, of which there is none
         (known,) = [
             k for q, k in broker.services.topic_sizes._known.items() if k[1] and q.topic == "Orders"
         ]
@@ -119,7 +119,7 @@ def test_the_size_of_a_topic_is_that_of_its_records(tmp_path: Path) -> None:
     with_broker(tmp_path, script, topicMaxBytes="1000000000")
 
 
-def test_too_many_sends_that_wait_for_the_disk_stop_others() -> None:
+def test_too_many_sends_that_wait_for_the_disk_block_others() -> None:
     class Waiting:
         waiting_replies = 11
 

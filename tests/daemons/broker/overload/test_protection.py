@@ -1,4 +1,4 @@
-"""The guard against groups that read far behind, and the water marks."""
+"""The guard against groups with a large lag, and the water marks."""
 
 import asyncio
 import re
@@ -51,7 +51,7 @@ def test_a_group_too_far_behind_is_disabled_and_stays_so(tmp_path: Path) -> None
     asyncio.run(after_restart(broker_on(tmp_path)))
 
 
-def test_without_the_guard_every_group_goes_on(tmp_path: Path) -> None:
+def test_without_the_guard_every_group_continues(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with broker, Peer(broker.port) as peer:
             await fill(peer)
@@ -64,7 +64,7 @@ def test_without_the_guard_every_group_goes_on(tmp_path: Path) -> None:
     asyncio.run(script(broker_on(tmp_path / "unrecorded", **unrecorded)))
 
 
-def test_the_water_marks_tell_what_waits(tmp_path: Path) -> None:
+def test_the_water_marks_show_the_waiting_requests(tmp_path: Path) -> None:
     async def script(broker: Broker) -> None:
         async with broker, Peer(broker.port) as peer:
             await fill(peer)

@@ -1,4 +1,4 @@
-"""Pulls that wait: what wakes them, what does not, how they end, and what they cost."""
+"""Suspended pulls: what wakes them, what does not, how they end, and their costs."""
 
 import asyncio
 import gc
@@ -33,11 +33,11 @@ NOT_FOUND = ResponseCode.PULL_NOT_FOUND
 RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY
 MOVED = ResponseCode.PULL_OFFSET_MOVED
 
-LONG = 60_000  # ms: no test waits for it
+LONG = 60_000  # ms: no test waits that long
 
 
 async def held(broker: PullBroker, peer: Peer, queue_id: int = 3) -> None:
-    """Wait until the broker has taken the pulls sent before: they are answered in order."""
+    """Wait until the broker has accepted the pulls sent before: they are served in order."""
     reply = await pull(peer, request(0, opaque=99_999, queue_id=queue_id))
     assert reply.code == NOT_FOUND
 
@@ -60,7 +60,7 @@ def test_a_message_wakes_every_pull_that_waits_for_it_in_their_order(tmp_path: P
     serve(tmp_path, script)
 
 
-def test_only_a_message_that_fits_wakes_a_pull_with_a_filter(tmp_path: Path) -> None:
+def test_only_a_matching_message_wakes_a_pull_with_a_filter(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, opaque=1, tags="A || C", hold=LONG))
         await held(broker, peer)
@@ -79,9 +79,7 @@ def test_only_a_message_that_fits_wakes_a_pull_with_a_filter(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("before", [799, 800, 2000])
-def test_a_message_that_fits_behind_many_that_do_not_is_not_overlooked(
-    tmp_path: Path, before: int
-) -> None:
+def test_a_matching_message_after_many_others_is_found(tmp_path: Path, before: int) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, tags="A", hold=LONG))
         await held(broker, peer)
@@ -94,7 +92,7 @@ def test_a_message_that_fits_behind_many_that_do_not_is_not_overlooked(
     serve(tmp_path, script, mappedFileSizeCommitLog="1000000", mappedFileSizeConsumeQueue="60000")
 
 
-def test_a_pull_that_800_messages_did_not_fit_goes_on_behind_them(tmp_path: Path) -> None:
+def test_a_pull_without_a_match_in_800_messages_continues_after_them(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, opaque=1, tags="A", hold=LONG))
         await held(broker, peer)
@@ -107,7 +105,7 @@ def test_a_pull_that_800_messages_did_not_fit_goes_on_behind_them(tmp_path: Path
     serve(tmp_path, script, mappedFileSizeConsumeQueue="60000")
 
 
-def test_a_wait_that_ends_is_answered_not_found_at_the_same_offset(tmp_path: Path) -> None:
+def test_a_wait_that_times_out_gets_not_found_at_the_same_offset(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         assert outcome(await pull(peer, request(0, hold=20))) == (NOT_FOUND, 0)
         await broker.put(b"one", b"two", tag="B")
@@ -117,7 +115,7 @@ def test_a_wait_that_ends_is_answered_not_found_at_the_same_offset(tmp_path: Pat
     serve(tmp_path, script)
 
 
-def test_a_wait_that_ends_behind_messages_that_do_not_fit_goes_on_behind_them(
+def test_a_wait_that_times_out_continues_after_messages_without_a_match(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -137,7 +135,7 @@ def test_without_long_polling_the_wait_is_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", ["-5", "0"])
-def test_a_wait_of_no_time_ends_at_once(tmp_path: Path, wait: str) -> None:
+def test_a_wait_of_zero_ends_at_once(tmp_path: Path, wait: str) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         command = request(0, hold=0, suspendTimeoutMillis=wait)
         assert outcome(await pull(peer, command)) == (NOT_FOUND, 0)
@@ -145,7 +143,7 @@ def test_a_wait_of_no_time_ends_at_once(tmp_path: Path, wait: str) -> None:
     serve(tmp_path, script)
 
 
-def test_a_wait_longer_than_time_itself_is_taken_and_one_that_is_no_number_refused(
+def test_a_huge_wait_is_accepted_and_one_that_is_not_a_number_refused(
     tmp_path: Path,
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -159,7 +157,7 @@ def test_a_wait_longer_than_time_itself_is_taken_and_one_that_is_no_number_refus
     serve(tmp_path, script)
 
 
-def test_a_closed_connection_leaves_no_pull_behind(tmp_path: Path) -> None:
+def test_a_closed_connection_leaves_no_pull(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, opaque=1, hold=LONG))
         await held(broker, peer)
@@ -182,7 +180,7 @@ def test_a_closed_connection_leaves_no_pull_behind(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
-def test_a_topic_changed_while_a_pull_waits_is_told(tmp_path: Path) -> None:
+def test_a_change_of_a_topic_answers_suspended_pulls(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, hold=2000))
         await held(broker, peer)
@@ -196,11 +194,11 @@ def test_a_topic_changed_while_a_pull_waits_is_told(tmp_path: Path) -> None:
     "filtered",
     [{}, {"tags": "wanted"}, {"subscription": "TAGS = 'wanted'", "expressionType": "SQL92"}],
 )
-def test_pulls_that_wait_for_a_topic_that_is_deleted_are_told_at_once(
+def test_suspended_pulls_of_a_deleted_topic_are_answered_at_once(
     tmp_path: Path, filtered: dict[str, str]
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
-        if "subscription" in filtered:  # else the first pulls wait for a thread that reads it
+        if "subscription" in filtered:  # otherwise the first pulls wait for a thread that parses it
             read_filter(filtered["subscription"])
         await broker.put(*[b"other"] * 7, tag="other")
         for opaque, offset in ((1, 7), (2, 7)):
@@ -220,7 +218,7 @@ def test_pulls_that_wait_for_a_topic_that_is_deleted_are_told_at_once(
     serve(tmp_path, script, enablePropertyFilter="true")
 
 
-def test_pulls_that_wait_for_a_queue_that_begins_anew_go_on_in_the_new_one(tmp_path: Path) -> None:
+def test_suspended_pulls_of_a_restarted_queue_continue_in_the_new_one(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"old")
         start_pull(peer, request(1, hold=LONG))
@@ -233,7 +231,7 @@ def test_pulls_that_wait_for_a_queue_that_begins_anew_go_on_in_the_new_one(tmp_p
     serve(tmp_path, script)
 
 
-def test_a_connection_may_hold_so_many_pulls_and_the_next_is_answered_at_once(
+def test_suspended_pulls_per_connection_are_limited_and_the_next_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_handlers, "MOST_HELD", 3)
@@ -242,7 +240,7 @@ def test_a_connection_may_hold_so_many_pulls_and_the_next_is_answered_at_once(
         for opaque in range(3):
             start_pull(peer, request(0, opaque=opaque, hold=LONG))
         assert outcome(await pull(peer, request(0, opaque=3, hold=LONG))) == (NOT_FOUND, 0)
-        async with Peer(broker.listener.port) as other:  # has a limit of its own
+        async with Peer(broker.listener.port) as other:  # has its own limit
             start_pull(other, request(0, opaque=4, hold=LONG))
             await held(broker, other)
             assert len(broker.queue.waiting) == 4
@@ -267,7 +265,7 @@ def test_ten_thousand_waiting_pulls_cost_nothing_until_a_message_wakes_all(
         )
         await held(broker, peer)
         assert len(broker.queue.waiting) == count
-        began = time.thread_time()  # other threads are of other tests
+        began = time.thread_time()  # CPU time of this thread: other threads belong to other tests
         await asyncio.sleep(0.5)
         assert time.thread_time() - began < 0.2
         began = time.thread_time()
@@ -275,16 +273,16 @@ def test_ten_thousand_waiting_pulls_cost_nothing_until_a_message_wakes_all(
         replies = [(await peer.receive()).opaque for _ in range(count)]
         assert replies == list(range(count))
         assert not broker.queue.waiting
-        assert time.thread_time() - began < 20  # in constant time each: it takes a second
+        assert time.thread_time() - began < 20  # constant time for each: in total it takes a second
 
     serve(tmp_path, script)
 
 
-def test_pulls_that_one_turn_has_no_time_for_look_later_once_for_all_that_has_come(
+def test_pulls_beyond_the_time_of_one_iteration_check_all_messages_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else waits while thousands of long filters look at each message."""
-    monkeypatch.setattr(long_polling, "TURN_SECONDS", 0.0)  # one in each turn
+    """Nobody else waits while thousands of long filters examine each message."""
+    monkeypatch.setattr(long_polling, "TURN_SECONDS", 0.0)  # one in each iteration
     count = 50
 
     async def script(broker: PullBroker, peer: Peer) -> None:
@@ -306,8 +304,8 @@ def test_pulls_that_one_turn_has_no_time_for_look_later_once_for_all_that_has_co
     serve(tmp_path, script)
 
 
-def test_filters_of_held_pulls_are_counted_by_what_they_take(tmp_path: Path) -> None:
-    """A hostile client holds many long ones; an honest one waits at many queues with one."""
+def test_filters_of_suspended_pulls_are_counted_by_their_memory(tmp_path: Path) -> None:
+    """A hostile client has many long ones; an honest one waits at many queues with one."""
     count = 4
 
     def text(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Which records a pull gets."""
+"""The records that a pull gets."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ from mq.testing import RunningBroker
 from tests.cli.support import Mq
 
 
-def test_what_stands_in_the_place_of_a_lost_message_is_not_handed_out(tmp_path: Path) -> None:
-    """All records are as long as the lost one, so that the lengths of the entries tell nothing."""
+def test_a_record_in_the_place_of_a_lost_message_is_not_returned(tmp_path: Path) -> None:
+    """All records are as long as the lost one, so that the lengths in the entries show nothing."""
     small = {"mappedFileSizeCommitLog": "65536"}  # it is read to its end
     with RunningBroker(tmp_path, small) as broker:
         broker.create_topic("Orders", queues=1)

@@ -1,4 +1,4 @@
-"""Pulls that are told to go on elsewhere, and others that are answered as Java does."""
+"""Pulls that are moved to another offset, and others that are answered as by Java."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ async def pull(peer: Peer, offset: int, topic: str = "orders", **fields: str) ->
     return await peer.ask(RequestCode.PULL_MESSAGE, whole)
 
 
-def test_that_an_offset_is_not_there_is_written_where_monitors_look(tmp_path: Path) -> None:
+def test_a_missing_offset_is_recorded_for_monitors(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await send(peer, "orders", b"x")
         assert (await pull(peer, 77)).code == ResponseCode.PULL_OFFSET_MOVED
@@ -54,7 +54,7 @@ def test_that_an_offset_is_not_there_is_written_where_monitors_look(tmp_path: Pa
         assert (event.offset_request, event.offset_new) == (77, 1)
         assert message.properties == {"KEYS": "readers", "TAGS": "readers", "DELAY": "0"}
         assert message.born_host == ("127.0.0.1", broker.port)
-        # What a pull finds or waits for is no event.
+        # A pull that finds a message or waits is not an event.
         await pull(peer, 0)
         await pull(peer, 1)
         assert broker.stores.messages.max_offset(EVENTS, 0) == 1
@@ -62,7 +62,7 @@ def test_that_an_offset_is_not_there_is_written_where_monitors_look(tmp_path: Pa
     run(tmp_path, script)
 
 
-def test_nobody_has_the_broker_write_events_without_end(tmp_path: Path) -> None:
+def test_clients_cannot_make_the_broker_write_endless_events(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         now = [0.0]
         events = OffsetMovedEvents(
@@ -79,7 +79,7 @@ def test_nobody_has_the_broker_write_events_without_end(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_a_group_that_may_not_broadcast_is_refused_when_it_does(tmp_path: Path) -> None:
+def test_a_group_without_permission_to_broadcast_is_refused(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         group = SubscriptionGroupConfig(group_name="readers", consume_broadcast_enable=False)
         await broker.stores.groups.update(group)
@@ -98,13 +98,13 @@ def test_a_group_that_may_not_broadcast_is_refused_when_it_does(tmp_path: Path) 
                 assert reply.remark == text
             else:
                 assert reply.code == ResponseCode.SUCCESS
-            # Whoever brings his subscription along is not asked, as in Java.
+            # A subscription in the request is not checked, as in Java.
             assert (await pull(peer, 0)).code == ResponseCode.SUCCESS
 
     run(tmp_path, script)
 
 
-def test_an_unknown_group_is_named_before_an_unknown_topic(tmp_path: Path) -> None:
+def test_an_unknown_group_is_reported_before_an_unknown_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         reply = await pull(peer, 0, "nowhere")
         assert reply.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -128,7 +128,7 @@ def test_an_expression_of_blanks_finds_nothing(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_a_group_whose_filter_finds_nothing_counts_as_far_behind_all_the_same(
+def test_the_lag_counts_for_a_group_whose_filter_finds_nothing(
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
@@ -148,7 +148,7 @@ def test_a_group_whose_filter_finds_nothing_counts_as_far_behind_all_the_same(
 
 
 class SlowDisk(Residency):
-    """Pages that are brought in once, and that takes its time."""
+    """Pages that are loaded once, slowly."""
 
     asked = 0
 

@@ -7,7 +7,7 @@ from mq.daemons.broker.statistics.day_totals import DayTotals, seconds_to_midnig
 from mq.daemons.broker.statistics.stats import BrokerStats
 
 
-def test_each_midnight_moves_the_totals_on_by_a_day() -> None:
+def test_each_midnight_moves_the_totals_by_a_day() -> None:
     puts = 10
     stats = BrokerStats(lambda: (puts, 0))
     stats.transferred = 4

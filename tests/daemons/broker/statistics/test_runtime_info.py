@@ -1,4 +1,4 @@
-"""The figures of GET_BROKER_RUNTIME_INFO as those read them who take them apart."""
+"""The figures of GET_BROKER_RUNTIME_INFO as parsed by their readers."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from mq.protocol.codes import RequestCode
 from tests.daemons.broker.harness import Harness, send, serve
 from tests.daemons.peer import Peer
 
-# How rocketmq-exporter 0.0.2 reads each (BrokerRuntimeStats): Long.parseLong, Double.parseDouble…
+# How rocketmq-exporter 0.0.2 parses each (BrokerRuntimeStats): Long.parseLong, Double.parseDouble…
 WHOLE = (
     *("msgPutTotalTodayNow", "msgGetTotalTodayNow", "msgPutTotalTodayMorning"),
     *("msgGetTotalTodayMorning", "msgPutTotalYesterdayMorning", "msgGetTotalYesterdayMorning"),

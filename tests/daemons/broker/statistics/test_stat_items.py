@@ -1,4 +1,4 @@
-"""What is counted, sampled and shown as VIEW_BROKER_STATS_DATA shows it."""
+"""Figures that are counted, sampled and returned by VIEW_BROKER_STATS_DATA."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ PUTS = ("TOPIC_PUT_NUMS", "T")
 
 
 class Counters:
-    """Counters and a clock of the test's."""
+    """Counters and a clock that the test sets."""
 
     def __init__(self, **settings: bool) -> None:
         self.now = 1000.0
@@ -54,26 +54,26 @@ def test_a_figure_is_the_last_sample_less_the_first() -> None:
     assert counters.figure(DAY) == (30, 30 / 3600, 3.0)
 
 
-def test_a_minute_is_of_seven_samples() -> None:
+def test_a_minute_has_seven_samples() -> None:
     counters = Counters()
     for number in range(1, 20):
         counters.sample(MINUTE, 10, T=(number * 100, number))
     assert counters.figure(MINUTE) == (600, 10.0, 100.0)
 
 
-def test_what_began_later_counts_from_the_sample_before() -> None:
+def test_later_figures_count_from_the_previous_sample() -> None:
     counters = Counters()
     for _ in range(3):
         counters.sample(MINUTE, 10)
     assert counters.items.view(*PUTS) is None
     counters.table[PUTS] = (7, 7)
-    assert counters.figure(MINUTE) == (0, 0.0, 0.0)  # there, but not sampled yet
+    assert counters.figure(MINUTE) == (0, 0.0, 0.0)  # it exists, but has not been sampled
     counters.sample(MINUTE, 10)
     assert counters.figure(MINUTE) == (7, 0.7, 1.0)
 
 
 @pytest.mark.parametrize("delete", [False, True])
-def test_figures_of_what_was_deleted_stay_unless_told_otherwise(delete: bool) -> None:
+def test_figures_of_deleted_topics_stay_by_default(delete: bool) -> None:
     counters = Counters(auto_delete_unused_stats=delete)
     counters.sample(MINUTE, 10, T=(5, 5))
     del counters.table[PUTS]
@@ -84,7 +84,7 @@ def test_figures_of_what_was_deleted_stay_unless_told_otherwise(delete: bool) ->
 
 
 @answered.by_broker(RequestCode.VIEW_BROKER_STATS_DATA)
-def test_a_broker_shows_what_it_has_put_and_given_and_refuses_what_it_never_counted(
+def test_a_broker_returns_its_put_and_get_figures_and_refuses_unknown_ones(
     tmp_path: Path,
 ) -> None:
     async def script() -> None:

@@ -17,11 +17,11 @@ BUILT_IN = {
 }
 
 
-def test_a_broker_is_born_with_the_built_in_groups(tmp_path: Path) -> None:
+def test_a_new_broker_has_the_built_in_groups(tmp_path: Path) -> None:
     assert set(Groups(tmp_path / "g.json", BrokerSettings()).table) == BUILT_IN
 
 
-def test_an_unknown_group_is_made_with_defaults_and_kept(tmp_path: Path) -> None:
+def test_an_unknown_group_is_created_with_defaults_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "subscriptionGroup.json"
     group = Groups(path, BrokerSettings()).find("g")
     assert group is not None and (group.retry_max_times, group.retry_queue_nums) == (16, 1)
@@ -35,14 +35,14 @@ def test_an_unknown_group_is_made_with_defaults_and_kept(tmp_path: Path) -> None
     assert "g" in Groups(path, BrokerSettings()).table
 
 
-def test_an_unknown_group_is_refused_where_that_is_switched_off(tmp_path: Path) -> None:
+def test_an_unknown_group_is_refused_if_creation_is_disabled(tmp_path: Path) -> None:
     settings = broker_settings(auto_create_subscription_group=False)
     groups = Groups(tmp_path / "g.json", settings)
     assert groups.find("g") is None
     assert groups.find("CID_RMQ_SYS_TRANS") is not None
 
 
-def test_a_group_with_an_illegal_name_is_never_made(tmp_path: Path) -> None:
+def test_a_group_with_an_illegal_name_is_never_created(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "g.json", BrokerSettings())
     assert groups.find("../x") is None
     assert groups.find("a@b") is None
@@ -61,4 +61,4 @@ def test_changes_and_deletions_survive_a_restart(tmp_path: Path) -> None:
     assert again.table["a"].retry_max_times == 3
     assert not again.table["b"].consume_enable
     assert again.data_version == groups.data_version
-    assert "TOOLS_CONSUMER" in again.table  # built in: it comes back, as with Java
+    assert "TOOLS_CONSUMER" in again.table  # built in: it is restored, as with Java

@@ -1,4 +1,4 @@
-"""A stop cancels a save, whose thread goes on, and saves what has changed since."""
+"""A stop cancels a save, whose thread continues, and saves later changes."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from tests.daemons.broker.running import broker_on, send
 
 
 class LateThread:
-    """Has the first piece of work for a thread begin when the second is done."""
+    """Starts the first job of a thread when the second is done."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._calls = 0
@@ -51,7 +51,7 @@ class LateThread:
         await asyncio.gather(saving, return_exceptions=True)
 
 
-def test_a_late_save_does_not_bring_back_offsets_of_before(
+def test_a_late_save_does_not_restore_old_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "consumerOffset.json"
@@ -67,10 +67,10 @@ def test_a_late_save_does_not_bring_back_offsets_of_before(
     assert ConsumerOffsets(path).query("g", "t", 0) == 2
 
 
-def test_a_late_save_does_not_bring_back_delay_offsets_of_before(
+def test_a_late_save_does_not_restore_old_delay_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has been delivered would come again."""
+    """Delivered messages would be delivered again."""
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker:

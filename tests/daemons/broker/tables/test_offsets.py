@@ -44,7 +44,7 @@ def test_nothing_is_written_when_nothing_changed(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_save_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_a_save_that_fails_is_retried(tmp_path: Path) -> None:
     path = tmp_path / "consumerOffset.json"
     (tmp_path / "consumerOffset.json.tmp").mkdir()
 
@@ -60,7 +60,7 @@ def test_a_save_that_fails_is_tried_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_file_that_is_no_offset_table_is_not_used(tmp_path: Path) -> None:
+def test_an_invalid_offset_file_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "consumerOffset.json"
     path.with_name("consumerOffset.json.bak").write_text('{"offsetTable":{"t@g":{0:7}}}')
     for text in ('{"offsetTable":{"t@g":{"x":1}}}', '{"offsetTable":[]}', "[]", "{"):
@@ -68,7 +68,7 @@ def test_a_file_that_is_no_offset_table_is_not_used(tmp_path: Path) -> None:
         assert ConsumerOffsets(path).query("g", "t", 0) == 7
 
 
-def test_an_offset_that_goes_back_is_taken_and_logged(tmp_path: Path, caplog: object) -> None:
+def test_an_offset_that_decreases_is_stored_and_logged(tmp_path: Path, caplog: object) -> None:
     offsets = ConsumerOffsets(tmp_path / "o.json")
     offsets.commit("g", "t", 0, 5)
     offsets.commit("g", "t", 0, 3)
@@ -104,7 +104,7 @@ def test_the_least_offset_of_all_groups_counts_only_stored_messages(tmp_path: Pa
     assert offsets.least_of_all_groups("t", {0: 2, 1: 0}, ["b"]) == {0: 5, 1: 50}
 
 
-def test_offsets_of_which_both_copies_are_damaged_are_reported_with_the_way_back(
+def test_offsets_with_both_copies_damaged_are_reported_with_the_repair(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "consumerOffset.json"

@@ -1,4 +1,4 @@
-"""Tables of topics and groups alike: what is changed is on the disk before it can be seen."""
+"""Tables of topics and groups: a change is on the disk before it is visible."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ both = pytest.mark.parametrize("make", [topics, groups])
 
 
 @both
-def test_a_change_is_in_the_file_once_it_can_be_seen(tmp_path: Path, make: Make) -> None:
+def test_a_change_is_in_the_file_once_it_is_visible(tmp_path: Path, make: Make) -> None:
     async def script() -> None:
         table = make(tmp_path)
         version = table.data_version.counter
@@ -63,7 +63,7 @@ def test_a_change_is_in_the_file_once_it_can_be_seen(tmp_path: Path, make: Make)
 
 
 @both
-def test_what_is_made_while_a_change_is_written_stays(tmp_path: Path, make: Make) -> None:
+def test_entries_created_while_a_change_is_written_stay(tmp_path: Path, make: Make) -> None:
     async def script() -> None:
         table = make(tmp_path)
         changing = asyncio.ensure_future(table.update(member(table, "changed")))

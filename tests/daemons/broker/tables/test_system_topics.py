@@ -1,4 +1,4 @@
-"""Topics of the broker's own: what clients may do there, and what of theirs it does not believe."""
+"""System topics: permissions of clients there, and properties of clients that are ignored."""
 
 import asyncio
 import struct
@@ -38,7 +38,7 @@ LETTERS = dict(zip("abcdef", V1, strict=True)) | {"g": "bornTimestamp", "h": "fl
 def run(root: Path, script: Callable[[Broker, Peer], Awaitable[None]], **settings: str) -> None:
     async def main() -> None:
         async with broker_on(root, **settings) as broker, Peer(broker.port) as peer:
-            for topic in (*INTERNAL, *ONLY_READ, *OPEN):  # as if they had been made in the file
+            for topic in (*INTERNAL, *ONLY_READ, *OPEN):  # as if they had been added to the file
                 broker.stores.topics.create_internal(topic, 2)
             await script(broker, peer)
 
@@ -46,7 +46,7 @@ def run(root: Path, script: Callable[[Broker, Peer], Awaitable[None]], **setting
 
 
 async def codes_of_sends(peer: Peer, topic: str) -> set[int]:
-    """What each way to send to a topic is answered with."""
+    """The reply to each way to send to a topic."""
     second = send_fields(topic)
     first = {LETTERS[letter]: value for letter, value in second.items() if letter in LETTERS}
     batch = encode_batch([Message(topic, b"x")])
@@ -60,12 +60,12 @@ async def codes_of_sends(peer: Peer, topic: str) -> set[int]:
         await peer.ask(Code.SEND_REPLY_MESSAGE, first, b"x"),
         await peer.ask(Code.SEND_REPLY_MESSAGE_V2, second, b"x"),
     ]
-    # A reply that nobody waits for is answered with SYSTEM_ERROR, but taken.
+    # A reply without a waiting client is answered with SYSTEM_ERROR, but stored.
     return {reply.code for reply in replies} - {ResponseCode.SYSTEM_ERROR}
 
 
 @pytest.mark.parametrize("topic", [*INTERNAL, *ONLY_READ])
-def test_nobody_but_the_broker_writes_its_topics(tmp_path: Path, topic: str) -> None:
+def test_only_the_broker_writes_its_topics(tmp_path: Path, topic: str) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         assert await codes_of_sends(peer, topic) == {ResponseCode.NO_PERMISSION}
         assert broker.stores.messages.max_offset(topic, 0) == 0
@@ -75,7 +75,7 @@ def test_nobody_but_the_broker_writes_its_topics(tmp_path: Path, topic: str) -> 
 
 
 @pytest.mark.parametrize("topic", OPEN)
-def test_clients_send_to_what_is_for_them(tmp_path: Path, topic: str) -> None:
+def test_clients_send_to_topics_for_them(tmp_path: Path, topic: str) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         assert await codes_of_sends(peer, topic) == {ResponseCode.SUCCESS}
         reply = await peer.ask(Code.PULL_MESSAGE, pull_fields(topic, "g"))
@@ -85,7 +85,7 @@ def test_clients_send_to_what_is_for_them(tmp_path: Path, topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", [*INTERNAL, *ONLY_READ, *OPEN])
-def test_clients_read_what_is_not_the_brokers_own_bookkeeping(tmp_path: Path, topic: str) -> None:
+def test_clients_read_topics_without_internal_data(tmp_path: Path, topic: str) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         pull = pull_fields(topic, "g")
         pop = {
@@ -109,7 +109,7 @@ def test_clients_read_what_is_not_the_brokers_own_bookkeeping(tmp_path: Path, to
     run(tmp_path, script)
 
 
-def test_what_names_a_topic_of_the_brokers_moves_no_offset_there(tmp_path: Path) -> None:
+def test_requests_with_an_internal_topic_change_no_offset_there(tmp_path: Path) -> None:
     """By them transactions and popped messages are found after a start."""
 
     async def script(broker: Broker, peer: Peer) -> None:
@@ -136,7 +136,7 @@ CLAIMS = (
 )
 
 
-def test_what_only_a_broker_says_of_a_message_is_not_believed(tmp_path: Path) -> None:
+def test_properties_that_only_a_broker_sets_are_ignored(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         fields = send_fields("orders", 1)
         await peer.ask(Code.SEND_MESSAGE_V2, {**fields, "i": CLAIMS, "e": "0"}, b"plain")
@@ -164,7 +164,7 @@ def test_what_only_a_broker_says_of_a_message_is_not_believed(tmp_path: Path) ->
     run(tmp_path, script, transactionCheckInterval="3600000")
 
 
-def test_a_message_takes_back_only_one_of_its_own_topic(tmp_path: Path) -> None:
+def test_a_message_recalls_only_one_of_its_own_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         for named, code in (
             ("victim+ID", ResponseCode.NO_PERMISSION),
@@ -181,8 +181,8 @@ def test_a_message_takes_back_only_one_of_its_own_topic(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
-def test_nothing_is_sent_back_that_is_not_a_message_to_be_read(tmp_path: Path) -> None:
-    """A record inside a body, or in a topic of the broker's own."""
+def test_only_readable_messages_are_sent_back(tmp_path: Path) -> None:
+    """A record inside a body, or in a system topic."""
 
     async def script(broker: Broker, peer: Peer) -> None:
         plain = await peer.ask(Code.SEND_MESSAGE_V2, send_fields("orders"), b"plain")
@@ -209,7 +209,7 @@ def test_nothing_is_sent_back_that_is_not_a_message_to_be_read(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("code", [Code.RESUME_CHECK_HALF_MESSAGE, Code.CONSUME_MESSAGE_DIRECTLY])
-def test_what_looks_like_a_message_in_a_body_is_none(tmp_path: Path, code: Code) -> None:
+def test_a_record_inside_a_body_is_not_a_message(tmp_path: Path, code: Code) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         properties = {"REAL_TOPIC": "victim", "REAL_QID": "0", "PGROUP": "P"}
         made = encode_record(StoredMessage("TRANS_CHECK_MAX_TIME_TOPIC", b"x", properties))
@@ -227,7 +227,7 @@ def test_what_looks_like_a_message_in_a_body_is_none(tmp_path: Path, code: Code)
     run(tmp_path, script)
 
 
-def test_a_topic_of_the_brokers_own_is_neither_made_nor_recalled_from(tmp_path: Path) -> None:
+def test_an_internal_topic_is_neither_created_nor_recalled_from(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         for topic in INTERNAL:
             assert broker.stores.topics.is_system(topic)

@@ -35,7 +35,7 @@ def shape(topics: Topics) -> dict[str, tuple[int, int]]:
     return {t.topic_name or "": (t.write_queue_nums, t.perm) for t in topics.table.values()}
 
 
-def test_a_broker_is_born_with_its_system_topics(tmp_path: Path) -> None:
+def test_a_new_broker_has_its_system_topics(tmp_path: Path) -> None:
     topics = Topics(tmp_path / "topics.json", config())
     assert shape(topics) == BORN
     assert all(topics.is_system(name) for name in BORN)
@@ -43,7 +43,7 @@ def test_a_broker_is_born_with_its_system_topics(tmp_path: Path) -> None:
     assert not topics.is_system("orders")
 
 
-def test_switches_change_what_a_broker_is_born_with(tmp_path: Path) -> None:
+def test_switches_change_the_topics_of_a_new_broker(tmp_path: Path) -> None:
     topics = Topics(
         tmp_path / "topics.json",
         config(
@@ -108,7 +108,7 @@ def test_a_file_of_a_5x_broker_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (100, 8), (-1, 0)])
-def test_a_send_makes_a_topic_after_the_default_one(tmp_path: Path, asked: int, made: int) -> None:
+def test_a_send_creates_a_topic_like_the_default_one(tmp_path: Path, asked: int, made: int) -> None:
     topics = Topics(tmp_path / "topics.json", config())
     told: list[str] = []
     topics.on_change.append(told.append)
@@ -120,7 +120,7 @@ def test_a_send_makes_a_topic_after_the_default_one(tmp_path: Path, asked: int, 
     assert topics.create_for_send("orders", "none", 1, 0, "peer") is topic
 
 
-def test_a_send_makes_no_topic_where_that_is_switched_off(tmp_path: Path) -> None:
+def test_a_send_creates_no_topic_if_creation_is_disabled(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     asyncio.run(Topics(path, config()).update(new_topic("orders", 8)))  # the file now has TBW102
     settings = config()
@@ -128,11 +128,11 @@ def test_a_send_makes_no_topic_where_that_is_switched_off(tmp_path: Path) -> Non
     settings.broker = settings.broker.replace(auto_create_topic_enable=False)
     assert topics.create_for_send("new", "TBW102", 4, 0, "peer") is None
     assert topics.create_for_send("new", "none", 4, 0, "peer") is None
-    assert topics.create_for_send("new", "orders", 4, 0, "peer") is None  # not to be inherited
+    assert topics.create_for_send("new", "orders", 4, 0, "peer") is None  # not inheritable
     assert "new" not in topics.table
 
 
-def test_internal_topics_are_made_once(tmp_path: Path) -> None:
+def test_internal_topics_are_created_once(tmp_path: Path) -> None:
     topics = Topics(tmp_path / "topics.json", config())
     first = topics.create_internal("%RETRY%g", 2)
     assert topics.create_internal("%RETRY%g", 7) is first
@@ -175,7 +175,7 @@ def test_a_change_that_cannot_be_saved_is_no_change(tmp_path: Path) -> None:
     assert topics.data_version == version
 
 
-def test_a_deleted_topic_is_gone_after_a_restart_too(tmp_path: Path) -> None:
+def test_a_deleted_topic_stays_deleted_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics = Topics(path, config())
     asyncio.run(topics.update(new_topic("a", 1)))
@@ -184,7 +184,7 @@ def test_a_deleted_topic_is_gone_after_a_restart_too(tmp_path: Path) -> None:
     assert "a" not in Topics(path, config()).table
 
 
-def test_a_topic_made_for_a_send_is_saved_at_once(tmp_path: Path) -> None:
+def test_a_topic_created_for_a_send_is_saved_at_once(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics = Topics(path, config())
     topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
@@ -193,7 +193,7 @@ def test_a_topic_made_for_a_send_is_saved_at_once(tmp_path: Path) -> None:
     assert again.data_version == topics.data_version
 
 
-def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_thread(
+def test_of_consecutive_topics_the_first_is_saved_at_once_and_the_others_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writers = []
@@ -211,12 +211,13 @@ def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_
         topics = Topics(path, config())
         for name in names:
             topics.create_for_send(name, "TBW102", 4, 0, "127.0.0.1:1")
-        # The first is safe before its message is: a Java broker knows only what is in the file.
+        # The first is saved before its message is stored: a Java broker knows only the topics in
+        # the file.
         assert shape(Topics(path, config())).keys() & set(names) == {names[0]}
         await topics.file.close()
         return topics
 
-    with stopped_monotonic() as passed:  # but while it is written: no time passes in between
+    with stopped_monotonic() as passed:  # except while it is written: no time passes in between
         topics = asyncio.run(main())
     again = Topics(path, config())
     assert shape(again).keys() >= set(names)
@@ -236,7 +237,7 @@ def test_a_change_that_could_not_be_saved_is_not_saved_later(tmp_path: Path) -> 
 
 @contextlib.contextmanager
 def file_in_the_way(path: Path) -> Iterator[None]:
-    """A file stands where the folder of `path` was."""
+    """A file has replaced the folder of `path`."""
     aside = path.parent.with_name("aside")
     path.parent.rename(aside)
     path.parent.write_bytes(b"in the way")
@@ -245,7 +246,7 @@ def file_in_the_way(path: Path) -> Iterator[None]:
     aside.rename(path.parent)
 
 
-def test_while_there_are_enough_topics_none_is_made_for_a_send(tmp_path: Path) -> None:
+def test_beyond_the_limit_of_topics_none_is_created_for_a_send(tmp_path: Path) -> None:
     settings = config()
     topics = Topics(tmp_path / "topics.json", settings)
     settings.operation = settings.operation.replace(max_auto_created_topics=len(topics.table))
@@ -254,7 +255,7 @@ def test_while_there_are_enough_topics_none_is_made_for_a_send(tmp_path: Path) -
     asyncio.run(topics.update(new_topic("orders", 4)))  # an administrator may
 
 
-def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:
+def test_a_save_that_fails_is_repeated_later(tmp_path: Path) -> None:
     path = tmp_path / "file" / "topics.json"
     topics = Topics(path, config())
     (tmp_path / "file").write_bytes(b"in the way")
@@ -266,7 +267,7 @@ def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:
     assert shape(Topics(path, config()))["orders"] == (4, 6)
 
 
-def test_topics_that_have_messages_are_made_again(tmp_path: Path) -> None:
+def test_missing_topics_that_have_messages_are_created_again(tmp_path: Path) -> None:
     topics = Topics(tmp_path / "topics.json", config())
     asyncio.run(topics.update(new_topic("known", 2)))
     topics.adopt({"known": 9, "orders": 12, "few": 1, "%RETRY%g": 1, "rmq_sys_wheel_timer": 1})
@@ -275,7 +276,7 @@ def test_topics_that_have_messages_are_made_again(tmp_path: Path) -> None:
 
 
 class SlowDisk:
-    """Holds what is written to a file back until `go` is set; `began` is set when it begins."""
+    """Blocks writes to a file until `go` is set; `began` is set at the start of a write."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
         self.began, self.go = threading.Event(), threading.Event()
@@ -292,7 +293,7 @@ class SlowDisk:
         self._write(path, data)
 
 
-def test_the_loop_goes_on_while_a_change_is_written_and_keeps_what_is_made_meanwhile(
+def test_the_loop_runs_while_a_change_is_written_and_keeps_new_topics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "topics.json"
@@ -324,7 +325,7 @@ def test_the_loop_goes_on_while_a_change_is_written_and_keeps_what_is_made_meanw
     asyncio.run(main())
 
 
-def test_a_change_whose_asker_goes_away_is_made_all_the_same(
+def test_a_change_whose_client_disconnects_is_still_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "topics.json"
@@ -345,7 +346,7 @@ def test_a_change_whose_asker_goes_away_is_made_all_the_same(
     asyncio.run(main())
 
 
-def test_a_change_that_cannot_be_written_leaves_what_was_made_meanwhile(
+def test_a_change_that_cannot_be_written_keeps_topics_created_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "topics.json"
@@ -368,7 +369,7 @@ def test_a_change_that_cannot_be_written_leaves_what_was_made_meanwhile(
     asyncio.run(main())
 
 
-def test_a_changed_topic_stays_ordered_when_the_name_servers_say_so_meanwhile(
+def test_a_changed_topic_stays_ordered_if_the_name_servers_order_it_meanwhile(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Sandboxes, and what hostile classes try in them."""
+"""Sandboxes, and attacks of hostile classes in them."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from mq.protocol.stored_message import StoredMessage
 from tests.waiting import until
 
 MEBIBYTE = 1024 * 1024
-# Short where a class is to be late, long for everything that is not about time.
+# Short where a class must exceed it, long in all tests that are not about time.
 PATIENT = Limits(256 * MEBIBYTE, 30.0, 30.0, 0.0)
 HASTY = PATIENT._replace(match_seconds=0.5)
 
@@ -32,13 +32,13 @@ RECORD = encode_record(StoredMessage("T", b"x" * 100, {"TAGS": "a"}))
 
 
 def source(*lines: str) -> bytes:
-    """A class whose match has these lines."""
+    """A class whose match method has these lines."""
     body = "\n".join(f"        {line}" for line in lines)
     return f"class F:\n    def match(self, message):\n{body}\n".encode()
 
 
 async def matched(text: bytes, limits: Limits = PATIENT, count: int = 3) -> bytes:
-    """What a class says of some messages. Raises as a sandbox does."""
+    """The decisions of a class about some messages. Raises like a sandbox."""
     sandbox = Sandbox(limits, "T@g")
     try:
         await sandbox.start()
@@ -70,7 +70,7 @@ def test_a_class_is_asked_about_each_message_of_a_batch() -> None:
     assert asyncio.run(main()) == bytes((0b01001001, 0b10))
 
 
-def test_a_start_given_up_before_it_is_connected_is_waited_for() -> None:
+def test_a_start_cancelled_before_the_connection_is_awaited() -> None:
     async def main() -> None:
         sandbox = Sandbox(PATIENT, "T@g")
         starting = asyncio.ensure_future(sandbox.start())
@@ -86,7 +86,7 @@ def test_a_start_given_up_before_it_is_connected_is_waited_for() -> None:
     asyncio.run(main())
 
 
-def test_a_class_with_a_context_is_told_the_group() -> None:
+def test_a_class_with_a_context_gets_the_group() -> None:
     text = (
         b"class F:\n    def match(self, message, context):\n"
         b"        return context.consumer_group == 'g'\n"
@@ -94,11 +94,11 @@ def test_a_class_with_a_context_is_told_the_group() -> None:
     assert asyncio.run(matched(text)) == b"\x07"
 
 
-def test_what_is_printed_goes_nowhere_and_disturbs_nothing() -> None:
+def test_printed_text_is_discarded_and_disturbs_nothing() -> None:
     assert asyncio.run(matched(source("print('x' * 100000)", "return True"))) == b"\x07"
 
 
-def test_a_class_may_use_what_computes() -> None:
+def test_a_class_may_use_modules_that_compute() -> None:
     lines = (
         "import datetime, decimal, hashlib, json, math, re, struct, zlib",
         "json.loads('{}'); re.match('x+', 'xx'); hashlib.sha256(b'').hexdigest()",
@@ -126,14 +126,14 @@ def test_a_class_may_use_what_computes() -> None:
          b"{'__str__': lambda self: 1/0})()\n", "line 3: E: an error that cannot be shown"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_class_is_told_with_its_line(text: bytes, told: str) -> None:
+def test_an_error_in_a_class_is_reported_with_its_line(text: bytes, told: str) -> None:
     said = refused(text)
     assert said.startswith("FilterFailed: ")
     assert told in said
 
 
 ESCAPE = (
-    # To whatever the interpreter has loaded, from nothing but a literal.
+    # To everything that the interpreter has loaded, starting from a literal.
     "every = ().__class__.__mro__[1].__subclasses__()",
     "found = [c for c in every if c.__name__ == '_wrap_close' or c.__name__ == 'Quitter']",
     "space = found[0].__init__.__globals__",
@@ -167,7 +167,7 @@ ESCAPE = (
     ],
     ids=lambda lines: lines[-1],
 )
-def test_a_class_that_wants_more_of_the_system_than_to_compute_is_ended(
+def test_a_class_that_makes_a_forbidden_system_call_is_ended(
     lines: tuple[str, ...],
 ) -> None:
     assert "forbidden system call (SIGSYS)" in refused(source(*lines))
@@ -237,10 +237,10 @@ def test_a_class_that_grows_is_ended() -> None:
 
 def test_a_class_that_has_answered_is_not_ended_because_the_filter_server_was_late() -> None:
     def stand_still(sandbox: Sandbox) -> None:
-        """As a loop that has much to do, until there is an answer, and its time is over."""
+        """Like a busy loop, until there is a reply and its time is over."""
         assert sandbox._transport is not None
         answers = sandbox._transport.get_extra_info("socket").fileno()
-        answered = select.poll()  # which takes any descriptor: a process of the suite has many
+        answered = select.poll()  # accepts any descriptor: the test process has many
         answered.register(answers, select.POLLIN)
         answered.poll()
         time.sleep(0.2)
@@ -270,8 +270,8 @@ def test_a_class_that_never_ends_is_ended() -> None:
         assert "it took more than 0.5 s to match 3 messages" in refused(source(*lines), HASTY)
 
 
-def test_a_class_that_computes_while_nobody_asks_is_ended() -> None:
-    """It answers like the process that it is in, and then goes on."""
+def test_a_class_that_computes_without_a_request_is_ended() -> None:
+    """It replies like the process that it runs in, and then continues."""
     goes_on = source(
         "import os, struct, sys",
         "number = sys._getframe(2).f_locals['number']",
@@ -290,7 +290,7 @@ def test_a_class_that_computes_while_nobody_asks_is_ended() -> None:
             idle.check_idle()
             busy.check_idle()
             await asyncio.sleep(between)
-            between *= 1.5  # a busy machine leaves it little to compute in a moment
+            between *= 1.5  # on a busy machine it gets little CPU time in a moment
         assert "it computes without a request" in busy.why_ended
         assert not idle.has_ended
         await idle.close()
@@ -299,12 +299,12 @@ def test_a_class_that_computes_while_nobody_asks_is_ended() -> None:
     asyncio.run(main())
 
 
-def test_a_class_that_never_ends_to_be_made_is_ended() -> None:
+def test_a_class_whose_construction_never_ends_is_ended() -> None:
     hasty = PATIENT._replace(load_seconds=0.5)
     assert "it took more than 0.5 s to load the class" in refused(b"while True: pass\n", hasty)
 
 
-def test_recursion_without_end_ends_the_class_alone() -> None:
+def test_endless_recursion_ends_the_class_alone() -> None:
     assert "RecursionError" in refused(source("f = lambda n: f(n + 1)", "f(0)"))
     nested = ("kept = []", "for _ in range(10 ** 5): kept = [kept]", "repr(kept)")
     assert "RecursionError" in refused(source(*nested))
@@ -323,24 +323,25 @@ def answer(status: int, number: int, count: int, data: bytes = b"") -> str:
     "lines",
     [
         ("while True: os.write(1, b'x' * 100000)",),
-        (f"os.write(1, {answer(0, 2, 4, bytes(1))})",),  # of four messages, asked about three
+        # for four messages, while the request had three
+        (f"os.write(1, {answer(0, 2, 4, bytes(1))})",),
         (f"os.write(1, {answer(0, 2, 2**32 - 1)})",),
-        (f"os.write(1, {answer(0, 2, 3, bytes(2))})",),  # a byte too many
-        (f"os.write(1, {answer(0, 1, 3, bytes(1))})",),  # of another request
-        (f"os.write(1, {answer(1, 2, 2**32 - 1)})",),  # a text without end
+        (f"os.write(1, {answer(0, 2, 3, bytes(2))})",),  # one byte too many
+        (f"os.write(1, {answer(0, 1, 3, bytes(1))})",),  # to another request
+        (f"os.write(1, {answer(1, 2, 2**32 - 1)})",),  # a text without an end
         (f"os.write(1, {answer(1, 2, frames.MOST_TEXT + 1)})",),
-        (f"os.write(1, {answer(9, 2, 0)})",),  # no status
+        (f"os.write(1, {answer(9, 2, 0)})",),  # not a status
         ("os.write(1, bytes(100))",),
     ],
     ids=str,
 )
-def test_an_answer_that_lies_about_itself_ends_the_class(lines: tuple[str, ...]) -> None:
+def test_an_inconsistent_reply_ends_the_class(lines: tuple[str, ...]) -> None:
     told = refused(source("import os", *lines, "return True"))
     assert "its answer does not match the request" in told
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_class() -> None:
-    """The first answer is right; the second one, behind it, is there before it is asked for."""
+def test_an_unrequested_reply_ends_the_class() -> None:
+    """The first reply is right; the second one, after it, arrives before its request."""
     forged = struct.pack(">BII", 0, 2, 3) + b"\x07"
 
     async def main() -> None:
@@ -355,12 +356,12 @@ def test_an_answer_that_nobody_asked_for_ends_the_class() -> None:
     asyncio.run(main())
 
 
-def test_a_text_of_a_class_can_do_nothing_to_a_log() -> None:
+def test_a_text_of_a_class_cannot_forge_log_lines() -> None:
     told = refused(source("raise ValueError('a\\nb \\x1b[2J ' + 'x' * 100000)"))
     assert "\n" not in told and "\x1b" not in told and len(told) < frames.MOST_TEXT + 100
 
 
-def test_one_that_is_killed_says_so_and_asks_no_more() -> None:
+def test_a_killed_sandbox_reports_it_and_sends_no_more_requests() -> None:
     async def main() -> None:
         sandbox = Sandbox(PATIENT, "T@g")
         await sandbox.start()
@@ -377,7 +378,7 @@ def test_one_that_is_killed_says_so_and_asks_no_more() -> None:
     asyncio.run(main())
 
 
-def test_one_that_nobody_waits_for_any_more_is_ended() -> None:
+def test_a_sandbox_without_a_waiting_caller_is_ended() -> None:
     async def main() -> None:
         sandbox = Sandbox(PATIENT, "T@g")
         await sandbox.start()
@@ -394,7 +395,7 @@ def test_one_that_nobody_waits_for_any_more_is_ended() -> None:
 
 
 def test_a_sandbox_ends_with_its_filter_server() -> None:
-    """The process that has started it is killed: nothing of it is left."""
+    """The process that started it is killed: nothing is left."""
     program = (
         "import asyncio, os, sys\n"
         "from mq.daemons.filtersrv.sandbox.process import Limits, Sandbox\n"
@@ -453,7 +454,7 @@ def test_the_process_is_confined_before_it_is_given_a_class() -> None:
 
 
 def test_without_seccomp_nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine that has no library for it stands for one that allows none."""
+    """Simulated by a machine without the library for it."""
     (tmp_path / "pyseccomp.py").write_text("raise RuntimeError('Unable to find libseccomp')\n")
     from mq.daemons.filtersrv.sandbox import process
 

@@ -1,4 +1,4 @@
-"""Topics: listed, deleted, told alone."""
+"""Topics: listed, deleted, registered one at a time."""
 
 from pathlib import Path
 
@@ -22,12 +22,12 @@ from tests.daemons.peer import Peer
 
 
 @pytest.mark.parametrize(("setting", "left"), [("false", {"T", "U", "V"}), ("true", {"T", "V"})])
-def test_a_topic_deleted_in_the_broker_stays_unless_told_otherwise(
+def test_a_topic_deleted_at_the_broker_stays_by_default(
     tmp_path: Path, setting: str, left: set[str]
 ) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T"), topic("U"), topic("V"), counter=1)
-        await register(peer, topic("T"), counter=2)  # one topic alone is news of that topic
+        await register(peer, topic("T"), counter=2)  # one topic alone says nothing about others
         assert await topics(peer) == {"T", "U", "V"}
         await register(peer, topic("T"), topic("V"), counter=3)
         assert await topics(peer) == left
@@ -88,7 +88,7 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(tmp_path: Path) -> None
 
 
 @answered.by_name_server(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
-def test_a_topic_told_alone_by_a_5x_broker_is_taken_in(tmp_path: Path) -> None:
+def test_a_topic_registered_alone_by_a_5x_broker_is_added(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T"))
         told = TopicRouteData(

@@ -1,4 +1,4 @@
-"""Clients of a snode: heartbeats, groups, notices, expiry."""
+"""Clients of a snode: heartbeats, groups, notifications, expiry."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ async def until_told_of(broker: Broker, group: str) -> None:
 
 
 @answered.by_snode(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
-def test_members_are_told_of_each_other_until_they_leave(tmp_path: Path) -> None:
+def test_members_are_notified_of_each_other_until_they_leave(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as first:
             assert await members(first) is None
@@ -72,7 +72,7 @@ def test_a_client_with_two_connections_is_one_member(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_the_flag_of_a_group_says_whether_its_members_are_told(tmp_path: Path) -> None:
+def test_the_flag_of_a_group_enables_notifications_of_its_members(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as first, Peer(one.port) as second:
             quiet = SubscriptionGroupConfig(
@@ -129,7 +129,7 @@ def test_producers_are_known_until_their_connection_closes(tmp_path: Path) -> No
         ("OTHER", "a", "true", ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_expressions_are_looked_at(
+def test_expressions_are_checked(
     tmp_path: Path, kind: str, text: str, allowed: str, code: int
 ) -> None:
     async def main() -> None:
@@ -141,7 +141,7 @@ def test_expressions_are_looked_at(
     asyncio.run(main())
 
 
-def test_a_new_group_and_its_retry_topic_are_made_at_every_enode(tmp_path: Path) -> None:
+def test_a_new_group_and_its_retry_topic_are_created_at_every_enode(tmp_path: Path) -> None:
     async def main() -> None:
         strict = {"autoCreateSubscriptionGroup": "false"}
         async with world(tmp_path, names=(ENODE, OTHER), brokers=strict) as one:
@@ -153,7 +153,7 @@ def test_a_new_group_and_its_retry_topic_are_made_at_every_enode(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_a_new_group_is_made_at_an_enode_that_was_away(tmp_path: Path) -> None:
+def test_a_new_group_is_created_at_an_enode_that_was_unavailable(tmp_path: Path) -> None:
     async def main() -> None:
         strict = {"autoCreateSubscriptionGroup": "false"}
         async with (
@@ -163,7 +163,7 @@ def test_a_new_group_is_made_at_an_enode_that_was_away(tmp_path: Path) -> None:
             known = one.snode.enodes.masters
             port = str(one.brokers[OTHER].port)
             await one.brokers[OTHER].__aexit__(None, None, None)
-            one.snode.enodes.masters = known  # nobody has said that it is gone
+            one.snode.enodes.masters = known  # its unregistration was not seen
             await beat(peer, "c1", "fresh")
             await until(lambda: "fresh" in one.broker.stores.groups.table)
             await one.snode.groups.read()
@@ -177,7 +177,7 @@ def test_a_new_group_is_made_at_an_enode_that_was_away(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_group_that_an_enode_has_stays_as_it_is_there(tmp_path: Path) -> None:
+def test_an_existing_group_of_an_enode_stays_unchanged(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             mine = SubscriptionGroupConfig(group_name="mine", retry_max_times=3, retry_queue_nums=2)
@@ -189,7 +189,7 @@ def test_a_group_that_an_enode_has_stays_as_it_is_there(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_groups_are_made_at_an_enode_that_comes_later(tmp_path: Path) -> None:
+def test_groups_are_created_at_an_enode_that_appears_later(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await beat(peer, "c1", "fresh")
@@ -201,7 +201,7 @@ def test_groups_are_made_at_an_enode_that_comes_later(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_there_is_a_limit_to_the_groups_that_clients_make(tmp_path: Path) -> None:
+def test_the_number_of_groups_that_clients_create_is_limited(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, maxAutoCreatedGroups="10") as one, Peer(one.port) as peer:
             codes = []
@@ -213,7 +213,7 @@ def test_there_is_a_limit_to_the_groups_that_clients_make(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_nobody_opens_the_dialect_of_snodes_at_a_snode(tmp_path: Path) -> None:
+def test_a_snode_does_not_accept_the_snode_dialect(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             reply = await peer.ask(RequestCode.HEART_BEAT, None, OF_A_SNODE.encode())
@@ -229,11 +229,12 @@ def test_nobody_opens_the_dialect_of_snodes_at_a_snode(tmp_path: Path) -> None:
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     ],
 )
-def test_a_group_is_made_once_an_enode_is_not_busy_any_more_and_not_over_one_that_it_has(
+def test_a_group_is_created_once_an_enode_is_not_busy_and_replaces_none(
     tmp_path: Path, busy: RequestCode
 ) -> None:
-    """What an enode has that does not say so would become as new groups are; one that refuses in
-    passing would never have it."""
+    """Groups of an enode that does not return them would be overwritten as new ones; an enode that
+    refuses temporarily would never get the group.
+    """
     is_busy = True
     has = busy is RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     asked: list[int] = []
@@ -264,10 +265,10 @@ def test_a_group_is_made_once_an_enode_is_not_busy_any_more_and_not_over_one_tha
     asyncio.run(main())
 
 
-def test_a_group_that_is_looked_at_while_it_is_made_is_still_made_at_the_other_enodes(
+def test_a_group_that_is_read_while_it_is_created_is_created_at_all_enodes(
     tmp_path: Path,
 ) -> None:
-    """It counted as made by somebody else where an enode had it that had not answered yet."""
+    """It counted as created by somebody else if an enode had it that had not replied yet."""
     empty = SubscriptionGroupWrapper().encode()
     table = {"fresh": SubscriptionGroupConfig(group_name="fresh")}
     has: list[str] = []
@@ -304,10 +305,10 @@ def test_a_group_that_is_looked_at_while_it_is_made_is_still_made_at_the_other_e
     asyncio.run(main())
 
 
-def test_an_enode_that_comes_while_others_are_asked_keeps_a_group_as_it_has_it(
+def test_an_enode_that_appears_during_queries_keeps_its_group_unchanged(
     tmp_path: Path,
 ) -> None:
-    """It was not asked itself, and what it has would become as new groups are."""
+    """It was not queried itself, and its group would be overwritten as a new one."""
     asked: list[int] = []
     come = asyncio.Event()
 
@@ -339,10 +340,10 @@ def test_an_enode_that_comes_while_others_are_asked_keeps_a_group_as_it_has_it(
     asyncio.run(main())
 
 
-def test_an_enode_that_does_not_say_what_groups_it_has_is_asked_ever_less_and_the_others_are_not(
+def test_an_enode_without_a_group_list_is_queried_less_and_less_and_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All groups of all enodes were read each second, and each time it was said."""
+    """All groups of all enodes were read each second, with a log line each time."""
     monkeypatch.setattr("mq.daemons.snode.groups.RETRY_SECONDS", 0.01)
     lists = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     refused, asked = [0], [0]
@@ -371,7 +372,7 @@ def test_an_enode_that_does_not_say_what_groups_it_has_is_asked_ever_less_and_th
             await until(lambda: refused[0] >= 6)
             assert asked[0] == before
             assert groups._pauses[OTHER].seconds >= 0.01 * 2**3
-            # One that is new meanwhile waits for nobody.
+            # An enode that is new meanwhile is not delayed.
             await beat(peer, "c1", "fresher")
             await until(lambda: "broker-c" in groups._done.get("fresher", {}))
         said = [one for one in caplog.messages if "cannot read" in one]
@@ -380,10 +381,10 @@ def test_an_enode_that_does_not_say_what_groups_it_has_is_asked_ever_less_and_th
     asyncio.run(main())
 
 
-def test_a_group_is_made_at_an_enode_that_was_away_though_the_first_was_away_meanwhile(
+def test_a_group_is_created_at_each_enode_though_one_after_the_other_was_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When that came back with what had been made there, it was taken for an administrator's."""
+    """When the first returned with the group created there, it was taken for an administrator's."""
     monkeypatch.setattr("mq.daemons.snode.groups.RETRY_SECONDS", 0.01)
     busy = True
     made: list[str] = []
@@ -426,8 +427,8 @@ def test_a_group_is_made_at_an_enode_that_was_away_though_the_first_was_away_mea
     asyncio.run(main())
 
 
-def test_a_retry_topic_that_name_servers_do_not_know_yet_stays_as_it_is(tmp_path: Path) -> None:
-    """At a broker without the dialect of snodes, where making it would change its queues."""
+def test_a_retry_topic_that_name_servers_do_not_know_yet_stays_unchanged(tmp_path: Path) -> None:
+    """At a broker without the snode dialect, where creating it would change its queues."""
     asked: list[int] = []
 
     def answer(request: Command, channel: Channel) -> Command:

@@ -40,7 +40,7 @@ async def send(peer: Peer, body: bytes, tag: str = "") -> None:
         SnodeCode.SNODE_PULL_MESSAGE,
     ],
 )
-def test_the_subscription_of_the_heartbeat_counts_at_the_enode(tmp_path: Path, code: int) -> None:
+def test_the_subscription_of_the_heartbeat_applies_at_the_enode(tmp_path: Path, code: int) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -64,14 +64,14 @@ def test_the_subscription_of_the_heartbeat_counts_at_the_enode(tmp_path: Path, c
         ({"subVersion": str(VERSION - 1)}, ResponseCode.PULL_NOT_FOUND),
         ({"consumerGroup": "no such name!"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ({"enodeName": "nobody"}, ResponseCode.SERVICE_NOT_AVAILABLE),
-        # with the subscription in the header nobody need have sent a heartbeat
+        # with the subscription in the header no heartbeat is needed
         (
             {"consumerGroup": "u", "sysFlag": "4", "subscription": "*"},
             ResponseCode.PULL_NOT_FOUND,
         ),
     ],
 )
-def test_a_pull_is_checked_before_it_goes_on(
+def test_a_pull_is_checked_before_it_is_forwarded(
     tmp_path: Path, changed: dict[str, str], code: int
 ) -> None:
     async def main() -> None:
@@ -84,7 +84,7 @@ def test_a_pull_is_checked_before_it_goes_on(
     asyncio.run(main())
 
 
-def test_a_group_that_may_not_be_made_does_not_pull(tmp_path: Path) -> None:
+def test_a_group_that_must_not_be_created_cannot_pull(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, autoCreateSubscriptionGroup="false") as one:
             async with Peer(one.port) as peer:
@@ -101,7 +101,7 @@ def test_a_group_that_may_not_be_made_does_not_pull(tmp_path: Path) -> None:
         SubscriptionGroupConfig(group_name="g", consume_broadcast_enable=False),
     ],
 )
-def test_a_group_that_may_not_consume_so_does_not(
+def test_a_group_without_permission_for_its_mode_cannot_pull(
     tmp_path: Path, config: SubscriptionGroupConfig
 ) -> None:
     async def main() -> None:
@@ -117,7 +117,7 @@ def test_a_group_that_may_not_consume_so_does_not(
     asyncio.run(main())
 
 
-def test_a_pull_that_waits_is_answered_by_the_message_that_comes(tmp_path: Path) -> None:
+def test_a_suspended_pull_gets_the_next_message(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer, Peer(one.port) as producer:
             await one.make_topic("T")
@@ -132,7 +132,7 @@ def test_a_pull_that_waits_is_answered_by_the_message_that_comes(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_an_enode_holds_no_pull_for_long_of_which_the_client_may_have_gone(tmp_path: Path) -> None:
+def test_an_enode_suspends_pulls_of_perhaps_disconnected_clients_briefly(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -147,7 +147,7 @@ def test_an_enode_holds_no_pull_for_long_of_which_the_client_may_have_gone(tmp_p
 
 
 def test_pulls_of_some_clients_do_not_break_those_of_others(tmp_path: Path) -> None:
-    """They share a connection, and a broker closes the connection that makes it hold too much."""
+    """They share a connection, and a broker closes one whose pulls take too much memory."""
 
     async def main() -> None:
         async with (
@@ -162,12 +162,12 @@ def test_pulls_of_some_clients_do_not_break_those_of_others(tmp_path: Path) -> N
             await until(lambda: any(map(held_pulls, one.broker.listener.channels)))
             for number in range(15):
                 other = await stack.enter_async_context(Peer(one.port))
-                for again in range(5):  # each with an expression of its own, of 60,000 characters
+                for again in range(5):  # each with a different expression of 60,000 characters
                     tags = "||".join(f"{number}x{again}x{tag:06}" for tag in range(5000))
                     fields = {**waits, "subscription": tags}
                     other.writer.write(encode(Command(RequestCode.PULL_MESSAGE, fields, opaque=1)))
                 await other.writer.drain()
-            # The last ones are not held any more.
+            # The last ones are not suspended.
             assert (await other.receive()).code == ResponseCode.PULL_NOT_FOUND
             await send(producer, b"late")
             reply = await peer.receive()
@@ -176,7 +176,7 @@ def test_pulls_of_some_clients_do_not_break_those_of_others(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_what_a_pull_commits_is_the_enodes_and_known_here(tmp_path: Path) -> None:
+def test_an_offset_committed_by_a_pull_reaches_the_enode_and_is_known_here(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -191,10 +191,10 @@ def test_what_a_pull_commits_is_the_enodes_and_known_here(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_a_pull_of_the_dialect_goes_as_an_ordinary_one_where_it_is_not_spoken(
+def test_a_pull_of_the_dialect_is_converted_for_enodes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "DIALECT_FIELD", "another")  # as brokers of Java answer
+    monkeypatch.setattr(client, "DIALECT_FIELD", "another")  # as brokers of Java reply
 
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
@@ -202,14 +202,14 @@ def test_a_pull_of_the_dialect_goes_as_an_ordinary_one_where_it_is_not_spoken(
             await send(peer, b"x")
             one.broker.listener.dispatcher.in_dialect.clear()
             fields = pull(sysFlag="4", subscription="*")
-            for _ in range(2):  # before the dialect is known, and then
+            for _ in range(2):  # before the dialect is known, and after
                 reply = await peer.ask(SnodeCode.SNODE_PULL_MESSAGE, fields)
                 assert [m.body for m in decode_records(reply.body)] == [b"x"]
 
     asyncio.run(main())
 
 
-def test_a_consumer_that_is_far_behind_is_not_sent_to_a_slave(tmp_path: Path) -> None:
+def test_a_consumer_with_a_large_lag_is_not_sent_to_a_slave(tmp_path: Path) -> None:
     async def main() -> None:
         slow = {"slaveReadEnable": "true", "accessMessageInMemoryMaxRatio": "0"}
         async with world(tmp_path, brokers=slow) as one, Peer(one.port) as peer:

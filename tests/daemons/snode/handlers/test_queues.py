@@ -1,4 +1,4 @@
-"""What enodes answer of queues, through a snode: bounds, locks, retry topics, routes."""
+"""Replies of enodes about queues, through a snode: bounds, locks, retry topics, routes."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ QUEUE = {"topic": "T", "queueId": "1", "enodeName": ENODE}
 @answered.by_snode(
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET
 )
-def test_the_bounds_of_queues_are_told(tmp_path: Path) -> None:
+def test_the_bounds_of_queues_are_returned(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -46,7 +46,7 @@ def test_the_bounds_of_queues_are_told(tmp_path: Path) -> None:
 
 
 @answered.by_snode(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
-def test_a_lock_is_held_until_it_is_given_up(tmp_path: Path) -> None:
+def test_a_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
     async def main() -> None:
         queues = {MessageQueue("T", ENODE, 1)}
 
@@ -68,7 +68,7 @@ def test_a_lock_is_held_until_it_is_given_up(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_lock_of_an_enode_that_is_looked_for_holds_up_no_lock_of_another(
+def test_a_lock_at_a_sought_enode_delays_no_lock_at_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -87,7 +87,7 @@ def test_a_lock_of_an_enode_that_is_looked_for_holds_up_no_lock_of_another(
     asyncio.run(main())
 
 
-def test_locks_of_an_enode_that_is_looked_for_all_wait_for_one_look(
+def test_locks_at_a_sought_enode_all_wait_for_one_refresh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -106,7 +106,7 @@ def test_locks_of_an_enode_that_is_looked_for_all_wait_for_one_look(
 
 
 @answered.by_snode(SnodeCode.CREATE_RETRY_TOPIC)
-def test_a_retry_topic_is_made_at_the_enode_that_is_named(tmp_path: Path) -> None:
+def test_a_retry_topic_is_created_at_the_named_enode(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, names=(ENODE, OTHER)) as one, Peer(one.port) as peer:
             fields = {"groupName": "g", "enodeName": OTHER}
@@ -148,7 +148,7 @@ def test_in_routes_the_snode_stands_for_brokers_by_its_ports(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_a_broker_for_which_nothing_stands_is_in_no_route(tmp_path: Path) -> None:
+def test_a_broker_without_a_port_is_in_no_route(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, names=(ENODE, OTHER), defaultEnode=OTHER) as one:
             async with Peer(one.port) as peer:
@@ -163,7 +163,7 @@ def test_a_broker_for_which_nothing_stands_is_in_no_route(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_routes_do_refresh(tmp_path: Path) -> None:
+def test_routes_are_refreshed(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T", queues=2)

@@ -1,4 +1,4 @@
-"""Sends through a snode: to the right enode, and every answer and failure back."""
+"""Sends through a snode: to the right enode, and every reply and failure back."""
 
 import asyncio
 import struct
@@ -34,7 +34,7 @@ def send(enode: str = ENODE, **changed: str) -> dict[str, str]:
 
 
 async def stored(one: World, enode: str, offset_id: str) -> StoredMessage:
-    """A message as its broker has it."""
+    """A message as stored by its broker."""
     offset = decode_offset_id(offset_id).offset
     async with Peer(one.brokers[enode].port) as peer:
         reply = await peer.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)})
@@ -43,7 +43,7 @@ async def stored(one: World, enode: str, offset_id: str) -> StoredMessage:
 
 
 @answered.by_snode(RequestCode.SEND_MESSAGE_V2)
-def test_a_message_goes_to_the_enode_that_it_names(tmp_path: Path) -> None:
+def test_a_message_is_sent_to_the_enode_that_it_names(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, names=(ENODE, OTHER)) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -57,7 +57,7 @@ def test_a_message_goes_to_the_enode_that_it_names(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_a_client_says_of_where_it_is_is_not_believed(tmp_path: Path) -> None:
+def test_the_address_that_a_client_claims_is_ignored(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -69,7 +69,7 @@ def test_what_a_client_says_of_where_it_is_is_not_believed(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_what_lies_is_not_believed_for_a_signature_that_nobody_looks_at(tmp_path: Path) -> None:
+def test_a_false_address_is_ignored_even_with_an_unchecked_signature(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -88,11 +88,11 @@ def test_messages_keep_their_order_while_their_enode_is_sought(tmp_path: Path) -
             enodes = one.snode.enodes
             enodes.masters = {}
             sent = 0
-            while not enodes.masters or sent < 50:  # some before it is known, some after
+            while not enodes.masters or sent < 50:  # some before the enode is known, some after
                 peer.writer.write(encode(Command(310, send(), b"", opaque=sent)))
                 await peer.writer.drain()
                 sent += 1
-                await asyncio.sleep(0.001)  # it is looked for every half second
+                await asyncio.sleep(0.001)  # it is refreshed every half second
             offsets = {}
             for _ in range(sent):
                 answer = await peer.receive()
@@ -114,7 +114,7 @@ def test_a_name_server_that_was_just_started_ends_no_connection(tmp_path: Path) 
             await one.snode.enodes.refresh()
             assert (await peer.ask(310, send(), b"x")).code == ResponseCode.SUCCESS
             routes.brokers.update(known)
-            routes.brokers[ENODE].broker_addrs = {1: "127.0.0.1:1"}  # there is no master now
+            routes.brokers[ENODE].broker_addrs = {1: "127.0.0.1:1"}  # without a master
             await one.snode.enodes.refresh()
             assert one.snode.enodes.masters == {}
 
@@ -122,7 +122,7 @@ def test_a_name_server_that_was_just_started_ends_no_connection(tmp_path: Path) 
 
 
 @answered.by_snode(RequestCode.SEND_BATCH_MESSAGE)
-def test_a_batch_is_stored_whole(tmp_path: Path) -> None:
+def test_a_batch_is_stored_completely(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -134,7 +134,7 @@ def test_a_batch_is_stored_whole(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_two_clients_with_the_same_opaque_get_each_its_own_answer(tmp_path: Path) -> None:
+def test_two_clients_with_the_same_opaque_each_get_their_own_reply(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as first, Peer(one.port) as second:
             await one.make_topic("T")
@@ -175,7 +175,7 @@ def test_a_refusal_of_the_enode_is_relayed_with_its_code(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_an_enode_that_nobody_knows_is_told_at_once(tmp_path: Path) -> None:
+def test_an_unknown_enode_is_reported_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, send("nobody"), b"x")
@@ -185,7 +185,7 @@ def test_an_enode_that_nobody_knows_is_told_at_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_enode_that_is_gone_is_told_and_found_again(tmp_path: Path) -> None:
+def test_an_enode_that_stopped_is_reported_and_found_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -204,7 +204,7 @@ def test_an_enode_that_is_gone_is_told_and_found_again(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_broker_that_comes_later_is_found_by_the_first_request_for_it(tmp_path: Path) -> None:
+def test_a_later_broker_is_found_by_the_first_request_for_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             from mq.daemons.broker.app import Broker
@@ -255,13 +255,13 @@ def test_a_one_way_message_is_stored_and_not_answered(tmp_path: Path) -> None:
             peer.writer.write(encode(Command(310, send(), b"x", opaque=1, flag=ONE_WAY)))
             reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, send(), b"y")
             assert (reply.opaque, reply.fields["queueOffset"]) == (1, "1")
-            assert one.snode.forwarding.in_flight == 0  # nothing is left to wait for in vain
+            assert one.snode.forwarding.in_flight == 0  # nothing waits in vain
 
     asyncio.run(main())
 
 
 @answered.by_snode(RequestCode.CONSUMER_SEND_MSG_BACK)
-def test_a_message_that_was_not_consumed_comes_back_later(tmp_path: Path) -> None:
+def test_a_message_that_was_not_consumed_is_delivered_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await one.make_topic("T")
@@ -276,7 +276,7 @@ def test_a_message_that_was_not_consumed_comes_back_later(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_what_is_no_request_of_a_snode_is_not_supported(tmp_path: Path) -> None:
+def test_a_request_that_snodes_do_not_serve_is_not_supported(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             for code in (RequestCode.END_TRANSACTION, RequestCode.UPDATE_BROKER_CONFIG, 10):
@@ -286,7 +286,7 @@ def test_what_is_no_request_of_a_snode_is_not_supported(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_client_that_goes_away_is_owed_nothing(tmp_path: Path) -> None:
+def test_a_disconnected_client_gets_no_reply(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one:
             await one.make_topic("T")
@@ -300,8 +300,8 @@ def test_a_client_that_goes_away_is_owed_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_answer_that_is_no_command_fails_what_waits(tmp_path: Path) -> None:
-    """An enode that speaks nonsense: the connection ends, and each who waits is told."""
+def test_an_invalid_reply_fails_the_waiting_requests(tmp_path: Path) -> None:
+    """An enode that sends garbage: the connection ends, and every waiting client gets an error."""
 
     async def main() -> None:
         async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -322,7 +322,7 @@ def test_an_answer_that_is_no_command_fails_what_waits(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_enode_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
+def test_a_request_at_an_enode_that_hangs_times_out(tmp_path: Path) -> None:
     async def main() -> None:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()

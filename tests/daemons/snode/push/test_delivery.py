@@ -1,4 +1,4 @@
-"""Consumers that are pushed to, with real snodes before a real broker."""
+"""Consumers with push sessions, with real snodes and a real broker."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -34,7 +34,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Seen:
-    """What members of a group were given, by queue."""
+    """The messages that members of a group received, by queue."""
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -91,7 +91,7 @@ def test_messages_are_pushed_and_nothing_is_pulled_twice(
     asyncio.run(main())
 
 
-def test_batches_and_tags_and_retries_reach_a_consumer_that_is_pushed_to(tmp_path: Path) -> None:
+def test_batches_tags_and_retries_reach_a_consumer_with_a_push_session(tmp_path: Path) -> None:
     async def main() -> None:
         got: list[bytes] = []
 
@@ -129,7 +129,7 @@ def test_batches_and_tags_and_retries_reach_a_consumer_that_is_pushed_to(tmp_pat
     asyncio.run(main())
 
 
-def test_members_that_are_pushed_to_and_members_that_pull_share_a_group(tmp_path: Path) -> None:
+def test_members_with_push_sessions_and_members_that_pull_share_a_group(tmp_path: Path) -> None:
     async def main() -> None:
         seen = Seen()
         async with world(tmp_path) as one, AsyncExitStack() as members:
@@ -157,7 +157,7 @@ def test_members_that_are_pushed_to_and_members_that_pull_share_a_group(tmp_path
     asyncio.run(main())
 
 
-def test_what_others_send_past_the_snode_comes_in_its_place(
+def test_messages_sent_directly_to_the_broker_arrive_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pushes, "PUSH_PATIENCE_SECONDS", 0.2)
@@ -186,7 +186,7 @@ def test_what_others_send_past_the_snode_comes_in_its_place(
     asyncio.run(main())
 
 
-def test_messages_go_on_when_one_of_two_snodes_stops_and_comes_back(tmp_path: Path) -> None:
+def test_delivery_continues_when_one_of_two_snodes_stops_and_returns(tmp_path: Path) -> None:
     async def main() -> None:
         seen = Seen()
         async with world(tmp_path) as one, AsyncExitStack() as stack:
@@ -247,14 +247,14 @@ def test_a_consumer_that_is_slow_for_a_while_gets_everything_in_order(
                         await producer.send(Message(TOPIC, b"x"))
 
                 await send(30)
-                await consumer.commit()  # the snode knows how far it is, and may find it slow
+                await consumer.commit()  # the snode knows its position, and may consider it slow
                 await send(170)
                 counts = one.snode.push.counts
                 assert counts["slow"] == 1
                 go_on.set()
                 await until(lambda: seen.bodies.total() >= 200)
                 await consumer.commit()
-                await sessions_of(one.snode, 1)  # it is back, where it was closed
+                await sessions_of(one.snode, 1)  # it is back, where its session was closed
                 before = counts["pushed"]
                 await send(20)
                 await until(lambda: seen.bodies.total() >= 220)
@@ -292,7 +292,7 @@ def test_a_client_of_the_seed_gets_bodies_of_the_queues_that_it_names_by_number(
     asyncio.run(main())
 
 
-def test_nobody_is_pushed_what_he_may_not_read(tmp_path: Path) -> None:
+def test_messages_without_read_permission_are_not_pushed(tmp_path: Path) -> None:
     async def main() -> None:
         key = tmp_path / "key.yml"
         key.write_text("accessKey: administrator\nsecretKey: admin_secret\n")
@@ -328,7 +328,7 @@ def test_nobody_is_pushed_what_he_may_not_read(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_nobody_is_pushed_what_only_brokers_know_who_may_read(tmp_path: Path) -> None:
+def test_messages_whose_permissions_only_brokers_know_are_not_pushed(tmp_path: Path) -> None:
     async def main() -> None:
         guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
         async with (
@@ -358,7 +358,7 @@ def test_nobody_is_pushed_what_only_brokers_know_who_may_read(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_with_accounts_a_consumer_is_pushed_to_all_the_same(tmp_path: Path) -> None:
+def test_with_accounts_messages_are_still_pushed(tmp_path: Path) -> None:
     async def main() -> None:
         key = tmp_path / "key.yml"
         key.write_text("accessKey: administrator\nsecretKey: admin_secret\n")

@@ -1,4 +1,4 @@
-"""The push service: who gets which messages, in which form, and which are left to pulls."""
+"""Push: which consumers get which messages, in which form, and which are left to pulls."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ ID = encode_offset_id("10.0.0.1", 10911, 5000)
 
 
 class Acked(dict[str, int]):
-    """What groups have acknowledged of the one queue."""
+    """The offsets that groups have acknowledged in the only queue."""
 
     def acked(self, enode: str, topic: str, group: str, queue_id: int) -> int | None:
         assert (topic, enode, queue_id) == QUEUE
@@ -66,7 +66,9 @@ class Stage:
         offset: int = 100,
         body: bytes = b"lamp",
     ) -> None:
-        """A broker acknowledges a send; `changes` are fields of the request or the answer."""
+        """Simulate a broker's acknowledgement of a send; `changes` are fields of the request or
+        reply.
+        """
         fields = {
             Letter.PRODUCER_GROUP: "producers",
             Letter.TOPIC: "T",
@@ -106,7 +108,7 @@ def on_stage(count: int, scenario: Callable[[Stage], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_a_consumer_gets_the_record_that_a_pull_would_bring() -> None:
+def test_a_consumer_gets_the_record_that_a_pull_would_return() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         stage.send(offset=100, body=b"lamp")
@@ -210,7 +212,7 @@ def test_a_topic_with_a_long_name_has_the_second_form_of_records() -> None:
 
 
 class Anything:
-    """Knows nothing of any group."""
+    """Has no data about any group."""
 
     def acked(self, enode: str, topic: str, group: str, queue_id: int) -> int | None:
         return None
@@ -228,10 +230,10 @@ class Anything:
         ({"msgId": ""}, "unknown"),
         ({"queueOffset": "none"}, "unknown"),
         ({Letter.PROPERTIES: "long\x01" + "x" * 40_000}, "unknown"),
-        ({Letter.BATCH: "true"}, "unknown"),  # the body is none
+        ({Letter.BATCH: "true"}, "unknown"),  # the body is not a batch
     ],
 )
-def test_what_is_not_at_its_place_or_cannot_be_told_is_left_to_pulls(
+def test_messages_out_of_place_or_undecidable_are_left_to_pulls(
     fields: dict[str, str], reason: str
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -254,14 +256,14 @@ def test_retry_topics_are_left_to_pulls() -> None:
     on_stage(1, scenario)
 
 
-def test_a_channel_that_takes_nothing_is_skipped_and_holds_no_more_than_its_bound() -> None:
+def test_a_stalled_channel_is_skipped_and_buffers_no_more_than_its_limit() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         stage.claim(1, "h")
         stalled = stage.channels[0]
         body = bytes(256 * 1024)
         most = 0
-        for offset in range(200):  # 50 MiB, of which the kernel takes some
+        for offset in range(200):  # 50 MiB, part of which the kernel buffers
             stage.send(offset=offset, body=body)
             assert (await stage.pushed(1)).fields["queueOffset"] == str(offset)
             most = max(most, stalled.unsent)
@@ -269,12 +271,12 @@ def test_a_channel_that_takes_nothing_is_skipped_and_holds_no_more_than_its_boun
         assert most <= 1024 * 1024 + 2 * len(body)
         assert stage.service.counts["unwritable"] > 100
         seen = [int((await stage.pushed(0)).fields["queueOffset"]) for _ in range(4)]
-        assert seen == [0, 1, 2, 3]  # what it was given it gets, whole
+        assert seen == [0, 1, 2, 3]  # each that was written arrives, complete
 
     on_stage(2, scenario)
 
 
-def test_one_turn_of_the_loop_writes_no_more_than_its_bound() -> None:
+def test_one_loop_iteration_writes_no_more_than_its_limit() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         for offset in range(100):
@@ -285,13 +287,13 @@ def test_one_turn_of_the_loop_writes_no_more_than_its_bound() -> None:
     on_stage(1, scenario)
 
 
-def test_a_consumer_that_falls_behind_what_it_was_pushed_is_warned_about_and_closed(
+def test_the_session_of_a_slow_consumer_is_closed_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         stage.acked["g"] = 100
-        stage.send(offset=1124)  # 1024 behind: not more than the threshold
+        stage.send(offset=1124)  # 1024 messages of lag: not more than the threshold
         stage.send(offset=1125)
         assert (await stage.pushed()).fields["queueOffset"] == "1124"
         await stage.peers[0].closed_by_daemon()
@@ -306,7 +308,7 @@ def test_a_consumer_that_falls_behind_what_it_was_pushed_is_warned_about_and_clo
     )
 
 
-def test_with_skip_it_is_left_to_pulls_until_it_has_caught_up() -> None:
+def test_with_skip_a_slow_consumer_is_left_to_pulls_until_it_has_caught_up() -> None:
     async def scenario(stage: Stage) -> None:
         stage.policy = SlowConsumerPolicy.SKIP
         stage.claim(0, "g")
@@ -336,9 +338,7 @@ def test_a_consumer_that_begins_with_a_backlog_is_not_closed() -> None:
     on_stage(1, scenario)
 
 
-def test_of_a_group_that_has_acknowledged_nothing_the_first_message_counts_and_none_is_closed() -> (
-    None
-):
+def test_a_group_without_acknowledgements_counts_from_the_first_message() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         for offset in (100_000, 101_024, 101_025, 101_026):
@@ -355,7 +355,7 @@ def test_a_consumer_that_was_pushed_to_before_its_offset_was_known_is_not_closed
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         stage.send(offset=2000)
-        stage.acked["g"] = 500  # it comes back with a backlog
+        stage.acked["g"] = 500  # it returns with a backlog
         stage.send(offset=2001)
         assert stage.service.counts == {"pushed": 1, "behind": 1}
         assert len(stage.sessions) == 1
@@ -363,12 +363,12 @@ def test_a_consumer_that_was_pushed_to_before_its_offset_was_known_is_not_closed
     on_stage(1, scenario)
 
 
-def test_what_went_another_way_for_long_makes_nobody_slow() -> None:
+def test_messages_sent_through_another_snode_make_no_consumer_slow() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         stage.acked["g"] = 100
         stage.send(offset=100)
-        stage.send(offset=5000)  # the others, and their offsets, went through another snode
+        stage.send(offset=5000)  # the others, and their offsets, were sent through another snode
         assert stage.service.counts == {"pushed": 1, "behind": 1}
         stage.acked["g"] = 5000
         stage.send(offset=5001)
@@ -377,7 +377,7 @@ def test_what_went_another_way_for_long_makes_nobody_slow() -> None:
     on_stage(1, scenario)
 
 
-def test_behind_a_link_that_ended_nothing_is_pushed_for_a_while() -> None:
+def test_after_a_lost_connection_nothing_is_pushed_for_a_while() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
         stage.service.link_ended("a")

@@ -1,4 +1,4 @@
-"""Push sessions: who gets what comes to a queue, and for how long."""
+"""Push sessions: which channels get the messages of a queue, and for how long."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -75,7 +75,7 @@ def test_groups_and_channels_have_sessions_of_their_own() -> None:
     connected(2, scenario)
 
 
-def test_a_channel_that_closes_has_none_and_gets_none_any_more() -> None:
+def test_a_closed_channel_has_no_sessions_and_gets_none() -> None:
     async def scenario(sessions: PushSessions, channels: list[Channel], peers: list[Peer]) -> None:
         one, other = channels
         for channel in channels:
@@ -123,7 +123,7 @@ def test_heartbeats_name_queues_in_either_form() -> None:
     both = SubscriptionData(topic="T", message_queue_set=set(), queue_id_set={1})
     push = ConsumeType.CONSUME_PUSH
     assert named(push, head, seed) == {
-        A0,  # a queue of a topic that the subscription is not to is none
+        A0,  # a queue of a topic without a subscription does not count
         MessageQueue("U", ANY_BROKER, 0),
         MessageQueue("U", ANY_BROKER, 2),
     }
@@ -134,11 +134,11 @@ def test_heartbeats_name_queues_in_either_form() -> None:
 @pytest.mark.parametrize(
     "consume_type", [ConsumeType.CONSUME_PASSIVELY, ConsumeType.CONSUME_ACTIVELY]
 )
-def test_who_pulls_is_pushed_nothing_whatever_it_names(consume_type: ConsumeType) -> None:
+def test_a_pull_consumer_gets_no_push_whatever_queues_it_names(consume_type: ConsumeType) -> None:
     assert named(consume_type, SubscriptionData(topic="T", message_queue_set={A0})) == set()
 
 
-def test_the_place_in_queues_that_stay_is_kept_by_a_heartbeat() -> None:
+def test_a_heartbeat_keeps_the_position_in_remaining_queues() -> None:
     async def scenario(sessions: PushSessions, channels: list[Channel], peers: list[Peer]) -> None:
         (channel,) = channels
         sessions.replace(channel, "c", "g", [A0, A1])
@@ -153,7 +153,7 @@ def test_the_place_in_queues_that_stay_is_kept_by_a_heartbeat() -> None:
     connected(1, scenario)
 
 
-def test_what_a_channel_names_is_bounded_and_counted_as_its_memory(
+def test_the_queues_of_a_channel_are_limited_and_counted_as_its_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(push_sessions, "MOST_QUEUES", 100)
