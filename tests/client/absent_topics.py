@@ -36,7 +36,7 @@ async def remake(there: Cluster, *bodies: bytes, tag: str | None = None) -> None
 
 
 class Listener:
-    """Waits in the first message until it may go on."""
+    """Blocks in the first message until the test lets it continue."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []

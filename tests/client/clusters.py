@@ -35,7 +35,7 @@ class Cluster:
         return Consumer(self.address, GROUP, {TOPIC: "*"}, **settings)  # type: ignore[arg-type]
 
     async def lag(self) -> int:
-        # The group is looked for where its retry topic is, which the broker may have just made.
+        # The group is searched at its retry topic, which the broker may have just created.
         await self.pair.broker.registration.announced()
         stats = await self.admin.whole_consume_stats(GROUP, TOPIC)
         return sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class Gate:
-    """A port of its own that leads to `target`. What is blocked stays so for its connection."""
+    """A port of its own that forwards to `target`. A blocked connection stays blocked."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")

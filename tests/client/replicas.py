@@ -1,4 +1,4 @@
-"""Sets of scripted brokers, some of which are behind, and a name server that knows them."""
+"""Sets of scripted brokers, some of which lag, and a name server that knows them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

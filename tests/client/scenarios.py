@@ -48,7 +48,7 @@ def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 async def eventually(condition: Callable[[], Awaitable[T]], seconds: float = 30) -> T:
-    """What `condition` returns, once it is true: for what a broker does behind its answer."""
+    """Return what `condition` returns once it is true: for work of a broker after its response."""
     async with asyncio.timeout(seconds):
         while not (found := await condition()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -58,7 +58,7 @@ def name_server(brokers: Mapping[str, str]) -> dict[int, Handler]:
 
 
 def accept_heartbeats() -> dict[int, Handler]:
-    """What each scripted broker needs besides the request that a test is about."""
+    """Handlers that each scripted broker needs in addition to those of the test."""
 
     def ok(request: Command, channel: Channel) -> Command:
         return request.reply(ResponseCode.SUCCESS)
@@ -67,9 +67,9 @@ def accept_heartbeats() -> dict[int, Handler]:
 
 
 async def routed(session: Session, topic: str) -> None:
-    """Return when a name server knows a topic that a broker has just made by itself.
+    """Return when a name server knows a topic that a broker has just created automatically.
 
-    What could not be told at once is told with all topics half a minute later, by Java's, too.
+    A failed registration is repeated with all topics half a minute later, by Java's brokers, too.
     """
     async with asyncio.timeout(60):
         while True:

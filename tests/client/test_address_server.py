@@ -1,4 +1,4 @@
-"""Name servers that an HTTP server tells of, and lists that change while a client runs."""
+"""Name servers listed by an HTTP server, and lists that change while a client runs."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a member tells of how far it is."""
+"""The offsets that a member commits."""
 
 import asyncio
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from tests.client.scenarios import in_a_loop
 
 
 class Told:
-    """A store that says what it was told."""
+    """A store that records its calls."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}

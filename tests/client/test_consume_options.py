@@ -1,4 +1,4 @@
-"""What members of groups can be told, as Java's can, against our own daemons."""
+"""Options of group members, the same as Java's, with our own daemons."""
 
 import asyncio
 from collections import Counter

@@ -34,7 +34,9 @@ from tests.waiting import until
 
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:
-    """What a loop gets until it has asked for one more than `count`, which it does not wait for."""
+    """Return the messages of a loop until it has requested more than `count`, without waiting for
+    the last.
+    """
     bodies: list[bytes] = []
 
     async def loop() -> None:

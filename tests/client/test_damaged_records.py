@@ -1,4 +1,4 @@
-"""Records that are damaged where they are stored: nobody is given them, and nobody is held up."""
+"""Records damaged in the store: they are not delivered, and do not block consumers."""
 
 import asyncio
 import mmap

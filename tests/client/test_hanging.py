@@ -1,4 +1,4 @@
-"""Daemons that stand still, lead nowhere or have just started: nobody waits for them."""
+"""Daemons that hang, do not answer or have just started: clients do not wait for them."""
 
 import asyncio
 import os

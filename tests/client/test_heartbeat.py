@@ -1,4 +1,4 @@
-"""Heartbeats: a broker that was restarted learns at once who is there."""
+"""Heartbeats: a restarted broker learns at once about its clients."""
 
 import asyncio
 import time

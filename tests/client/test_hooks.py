@@ -78,7 +78,7 @@ class Broken(SendHook, ConsumeHook):
         raise self.kind("after")
 
 
-# What a hook raises that has looked into a task which was cancelled.
+# Exceptions of a hook that has awaited a cancelled task.
 UNUSUAL = (KeyError, asyncio.CancelledError)
 
 
@@ -361,7 +361,7 @@ def test_hooks_are_around_a_pull() -> None:
 
 
 class Requests(RpcHook):
-    """Writes down requests, adds a field to each, and refuses when told to."""
+    """Records requests, adds a field to each, and refuses them if the test says so."""
 
     def __init__(self, kind: type[BaseException] = PermissionError) -> None:
         self.kind = kind

@@ -1,4 +1,4 @@
-"""How often a client asks and tells, with real daemons."""
+"""The intervals of a client's queries and reports, with real daemons."""
 
 import asyncio
 from collections import Counter

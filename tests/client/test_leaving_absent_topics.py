@@ -1,4 +1,4 @@
-"""What members commit that leave queues whose topic is absent, or another one by then."""
+"""The offsets that members commit when they leave queues of an absent or recreated topic."""
 
 import asyncio
 

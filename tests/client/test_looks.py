@@ -1,4 +1,4 @@
-"""Queues that nobody has pulled from for a while are looked at: whoever answers, and tells what."""
+"""Checks of queues that have not been pulled from for a while."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -167,7 +167,7 @@ async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_br
 
 @in_a_loop
 async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read_on() -> None:
-    """A Java broker (5.x) that has the end of a static topic's queue refuses to tell of them."""
+    """A Java broker (5.x) with the end of a static topic's queue refuses queries about it."""
     handlers = replica(10)
     pull = handlers[RequestCode.PULL_MESSAGE]
     is_away = False

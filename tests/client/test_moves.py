@@ -1,4 +1,6 @@
-"""Queues that their user or an operator has put elsewhere: where they go on, and whether paused."""
+"""Queues that the user or an operator has moved to another offset: where they continue, and whether
+they stay paused.
+"""
 
 import asyncio
 from contextlib import AsyncExitStack

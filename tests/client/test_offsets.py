@@ -29,7 +29,7 @@ QUEUES = [
 
 
 class ForgetfulBroker:
-    """Keeps offsets as Java does: of first offsets that meet, the last one's table stays."""
+    """Stores offsets as Java does: of concurrent first commits, the table of the last one stays."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""What producers can be told, as Java's can, against our own daemons or scripted ones."""
+"""Options of producers, the same as Java's, with our own daemons or scripted ones."""
 
 import asyncio
 from collections import Counter

@@ -38,7 +38,7 @@ OTHER = "127.0.0.1@other"  # a member that takes the lock for itself
 
 
 class Taken(locks_of_broker.QueueLocks):
-    """The locks of a broker whose first client is that member, whoever is next."""
+    """The locks of a broker, in which the other member holds the queue from the start."""
 
     def __init__(self, lifetime: float) -> None:
         super().__init__(lifetime=lifetime)

@@ -88,7 +88,7 @@ def test_a_request_without_a_reply_fails_in_time(tmp_path: Path) -> None:
             with pytest.raises(ReplyTimeout, match=r"no consumer replied within 0\.3 s"):
                 await asker.request(Message("Ask", b"?"), 0.3)
             assert time.monotonic() - began >= 0.3
-            # What comes later finds nobody, and hurts nobody.
+            # Late replies have no receiver, and do no harm.
             async with Producer(at.namesrv, "repliers") as replier:
                 await replier.reply(await take_request(at, "Ask"), b"late")
             request = asyncio.create_task(asker.request(Message("Again", b"?"), 20))

@@ -1,4 +1,4 @@
-"""A broker that leaves the routes and comes back: clients use it again soon, by themselves."""
+"""A broker that leaves the routes and returns: clients soon use it again by themselves."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -59,7 +59,7 @@ def test_a_broker_that_comes_back_is_sent_to_and_read_from_soon(
             producer = await parts.enter_async_context(Producer(names))
             await producer.send(Message(TOPIC, b"before"), MessageQueue(TOPIC, "absent", 0))
             await until(lambda: got == [b"before"])
-        # As a look at the routes and a rebalance while it is away.
+        # As a route check and a rebalance do while it is unavailable.
         for each_session in (consumer.session, producer.session):
             route = await each_session.fresh_route(TOPIC)
             assert [data.broker_name for data in route.broker_datas] == ["steady"]

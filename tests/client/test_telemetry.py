@@ -1,4 +1,4 @@
-"""Spans of what is sent and consumed, as OpenTelemetry's own SDK collects them."""
+"""Spans of sent and consumed messages, as OpenTelemetry's own SDK collects them."""
 
 import asyncio
 import threading

@@ -1,4 +1,6 @@
-"""Whether an offset counts as told, of a queue that nobody pulls from: it is told once then."""
+"""Whether an offset counts as committed for a queue that is not pulled from: it is committed
+once.
+"""
 
 from contextlib import AsyncExitStack
 

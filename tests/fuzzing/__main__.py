@@ -26,7 +26,7 @@ MOST_KEPT = 150
 
 
 class Watch:
-    """Counts inputs, and looks at the time that each takes and at the memory of all."""
+    """Counts inputs, and checks the time of each and the memory of all."""
 
     def __init__(self, name: str, inputs: int) -> None:
         self.name = name

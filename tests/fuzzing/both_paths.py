@@ -1,10 +1,10 @@
-"""Sends taken natively and by Python: `python -m tests.fuzzing.both_paths [--cases 1000000]`.
+"""Sends handled natively and by Python: `python -m tests.fuzzing.both_paths [--cases 1000000]`.
 
-A seed is some hundred cases, given to a pair of brokers: each case is a buffer of frames, sound,
-odd or damaged, which may come in pieces, or are some of many connections in one turn of the loop.
-Log, queues, index and replies of both must be equal, byte for byte. --first goes on where a run was
-ended; a seed that fails says so, and what it was given. --library takes another build of the native
-path: that of `make fuzz-native` looks at each access to memory, and at each sum.
+A seed is some hundred cases, given to a pair of brokers: each case is a buffer of frames, valid,
+unusual or damaged, which may arrive in pieces, or belong to many connections in one turn of the
+loop. Log, queues, index and replies of both must be equal, byte for byte. --first continues where a
+run was ended; a failing seed is reported with its input. --library uses another build of the native
+path: that of `make fuzz-native` checks each memory access, and each sum.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 CASES = 500  # of a seed
 NAME = "mq.protocol.native._native"
-# Files roll in the middle of what comes; a slot of the index holds several keys; some bodies are
-# too large, and no properties that a record can hold.
+# Files roll in the middle of the input; a slot of the index holds several keys; some bodies are too
+# large, and some properties too long for a record.
 SETTINGS = {"mappedFileSizeCommitLog": "100000", "maxHashSlotNum": "50", "maxIndexNum": "1000"}
 SETTINGS |= {"maxMessageSize": "4096", "mappedFileSizeConsumeQueue": "2000"}
 
@@ -89,7 +89,7 @@ class Cases(random.Random):
         self._halves: list[tuple[int, int]] = []  # where there are some
 
     def answered(self, replies: bytes) -> None:
-        """What both answered: halves that are stored may be ended by the cases that follow."""
+        """Record the replies of both: later cases may end the stored half messages."""
         from tests.daemons.broker.native_pair import places_in
 
         self._halves += places_in(replies, self._prepared.__contains__)
@@ -331,7 +331,7 @@ def run_seed(seed: int, cases: int = CASES) -> Failure | tuple[int, int]:
 
 
 def _memory() -> str | None:
-    """A folder whose files are in memory: what a disk keeps is not looked at."""
+    """Return a folder whose files are in memory; durability is not tested."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

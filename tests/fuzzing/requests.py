@@ -1,8 +1,8 @@
-"""Requests of every code to a broker in this process: no handler may fail in a way not foreseen.
+"""Requests of every code to a broker in this process: no handler may fail unexpectedly.
 
-An input is a script: the code, the form of the header, a value for each field that the code's
-header has, and the body. Replies are looked at for the name of an exception, which is what a peer
-gets when a handler did not know what to do.
+An input is a script: the code, the form of the header, a value for each field of the code's header,
+and the body. Replies are searched for the name of an exception, which a peer gets if a handler
+fails with an unhandled error.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from mq.protocol.frame import encode
 from mq.protocol.versions import CURRENT_VERSION
 from tests.fuzzing.targets import BY_NUMBER
 
-# A reply with one of these is an error that nobody thought of.
+# A reply with one of these is an unhandled error.
 UNFORESEEN = re.compile(r"^(?!RemoteProtocolError)[A-Za-z_]*(Error|Exception|error): ")
 WORDS = [
     *("", "0", "1", "-1", "3", "7", "2147483647", "-2147483648", "9223372036854775807", "1e3"),
@@ -95,7 +95,7 @@ class Transport(asyncio.Transport):
 
 
 class Script:
-    """Reads choices off the bytes of an input; zeros behind its end."""
+    """Reads choices from the bytes of an input; zeros after its end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -138,7 +138,7 @@ def command_of(data: bytes, codes: list[int]) -> Command:
 
 
 def frame_of(command: Command) -> bytes:
-    """As a peer may write it, text that is no Unicode among it."""
+    """Return a frame as a peer may write it, including text that is not Unicode."""
     if command.serialization == ROCKETMQ:
         return encode(command)
     header = json.dumps(
@@ -202,7 +202,7 @@ class Daemon:
         self.loop.close()
 
     def run(self, data: bytes) -> None:
-        """Send the request of an input, and raise AssertionError for what nobody foresaw."""
+        """Send the request of an input, and raise AssertionError for an unexpected error."""
         self.inputs += 1
         if self.inputs % RESTART_AFTER == 0:
             self.loop.run_until_complete(self._stop())

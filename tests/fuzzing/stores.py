@@ -1,4 +1,4 @@
-"""Files of a store with any bytes in them: the next start reports and goes on, or refuses."""
+"""Files of a store with arbitrary bytes: the next start reports them and continues, or refuses."""
 
 import asyncio
 import shutil

@@ -204,7 +204,7 @@ def replication(data: bytes) -> None:
 
 
 def _heard(reader: Any, parts: tuple[bytes, ...]) -> list[object]:
-    """What is read: bytes that follow each other are one, with where they begin."""
+    """Return what a reader yields: adjacent bytes are joined, with their start."""
     found: list[tuple[object, bytes]] = []
     end: object = None  # what the next bytes say of themselves if they follow
     try:

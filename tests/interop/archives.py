@@ -19,7 +19,9 @@ def class_path(folder: Path) -> str:
 
 
 def options(folder: Path) -> list[str]:
-    """What makes a JVM use the archive of `folder`, if there is one of this JDK."""
+    """Return the options that make a JVM use the archive of `folder`, if there is one of this
+    JDK.
+    """
     archive = _path(folder)
     return [*_QUIET, f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []
 
@@ -62,7 +64,9 @@ def make(folder: Path, jvm_flags: list[str], load: Callable[[str], None]) -> Non
 
 
 def _path(folder: Path) -> Path:
-    """Beside the jars; its name tells the JDK, whose archives no other JDK reads."""
+    """In the folder of the jars; its name has the JDK version, because another JDK cannot read
+    it.
+    """
     digest = hashlib.sha256(jdk().encode()).hexdigest()[:12]
     return folder.with_name(f"{folder.name}-{digest}.jsa")
 

@@ -1,4 +1,4 @@
-"""A Java 5.x broker that asks who one is."""
+"""A Java 5.x broker that requires authentication."""
 
 import json
 

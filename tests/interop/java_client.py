@@ -66,7 +66,7 @@ class JavaClient(peers.JavaProgram):
         return [x for x in self.lines[begin:] if x == "DONE" or x.startswith("FAILED ")]
 
     def until(self, found: Callable[[], T], seconds: float = 60) -> T:
-        """What `found` returns once that is true; asked again with each line that is printed."""
+        """Return what `found` returns once that is true; called again for each printed line."""
         with self._news:
             if not self._news.wait_for(lambda: found() or self._ended, seconds) or not found():
                 printed = "\n".join(self.lines[-60:])
@@ -95,11 +95,11 @@ class JavaClient(peers.JavaProgram):
         self("consume", name, group, topic, expression, mode)
 
     def commit(self, name: str, until: Callable[[], bool]) -> None:
-        """Have a push consumer tell the broker how far it has come until that is far enough.
+        """Wait until a push consumer has committed offsets that are far enough.
 
-        A message is printed before it counts as consumed, and by itself the client tells each five
-        seconds. It has to be so ten times in a row: a pull that was begun earlier carries an older
-        offset and may arrive later.
+        A message is printed before it counts as consumed, and the client itself commits every five
+        seconds. The condition must hold ten times in a row: a pull that was started earlier carries
+        an older offset and may arrive later.
         """
         deadline = time.monotonic() + 60
         in_a_row = 0
@@ -112,7 +112,7 @@ class JavaClient(peers.JavaProgram):
         self("stop", name)
 
     def got(self, who: str, count: int = 0) -> list[Got]:
-        """What a consumer has received, once it is at least `count` messages."""
+        """Return what a consumer has received, once there are at least `count` messages."""
 
         def received() -> list[str]:
             return [line for line in self.lines if line.startswith(f"GOT\t{who}\t")]

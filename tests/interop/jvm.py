@@ -1,4 +1,4 @@
-"""What Java's programs are run with: jars from Maven, classes of ours, options, a home."""
+"""The environment of Java's programs: jars from Maven, our classes, options, a home."""
 
 import fcntl
 import hashlib
@@ -83,7 +83,7 @@ def jars(release: str) -> Path:
 
 
 def compiled(release: str, folder: Path, source: Path) -> Path:
-    """Compile `source` once per content; the name of the folder tells the content."""
+    """Compile `source` once per content; the name of the folder identifies the content."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     target = CACHE / f"classes-{release}" / f"{source.stem}-{digest}"
     with locked(CACHE / f"classes-{release}.lock"):

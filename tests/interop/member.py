@@ -93,7 +93,9 @@ class Member:
             await asyncio.sleep(BEAT_SECONDS)
 
     async def role(self, ha_address: str = "") -> ControlledRole | None:
-        """What the controller has this broker be; None without a master, or if it is not told."""
+        """Return the role that the controller assigns to this broker; None without a master or an
+        answer.
+        """
         try:
             reply = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
         except ConnectError:

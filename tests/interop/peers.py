@@ -42,7 +42,7 @@ _START_SECONDS = 90
 def java_command(folder: Path, home: Path, heap: str, main: str, *classes: Path) -> list[str]:
     path = os.pathsep.join([archives.class_path(folder), *map(str, classes)])
     options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={home}", _WITHOUT_TLS]
-    # Where 5.x looks for it before its jars, in which is one that prints pages of notices.
+    # 5.x searches it there before its jars, one of which prints pages of notices.
     options += [f"-Drmq.logback.configurationFile={home}/conf/rmq.logback.xml"]
     if main.endswith("Startup"):  # a daemon that is killed leaves a library of RocksDB, 13 MB
         options += [f"-Djava.io.tmpdir={home}"]
@@ -117,12 +117,12 @@ CALM_5 = {
 
 
 class JavaBroker(Process):
-    """A Java broker of `release` ("4.9.7") registered with `namesrv`, its files below `tmp`.
+    """A Java broker of `release` ("4.9.7") registered with `namesrv`, with its files in `tmp`.
 
-    `config` adds to or replaces the settings; the store is `store` (by default in `tmp`), so
-    that a broker can be started on the directory that another one has written. It has
-    registered with the name server when `start` returns; with an empty `namesrv` it has none. It
-    tells of itself by then, too.
+    `config` adds to or replaces the settings; the store is `store` (by default in `tmp`), so that a
+    broker can be started on a directory that another one has written. When `start` returns, it has
+    registered with the name server (with an empty `namesrv` it has none), and answers queries about
+    its runtime info.
     """
 
     def __init__(
@@ -155,8 +155,8 @@ class JavaBroker(Process):
             "waitTimeMillsInSendQueue": 10_000,
             # Refusals for a full disk have tests of their own.
             "diskMaxUsedSpaceRatio": 95,
-            # It tells name servers once of a topic that it makes. What fails then is made good when
-            # it tells them of everything, by default each half minute.
+            # It registers a topic that it creates only once with name servers. A failure is
+            # repaired when it registers everything, by default every half minute.
             "registerNameServerPeriod": 10_000,
             **(CALM_5 if release.startswith("5") else {}),
         }
@@ -170,10 +170,11 @@ class JavaBroker(Process):
         super().start()
         socket.create_connection(("127.0.0.1", self.port), 30).close()
         begin = time.monotonic()
-        # For a second it has no figures, and fails who asks for them (StoreStatsService.getPutTps).
+        # For its first second it has no figures, and fails queries for them
+        # (StoreStatsService.getPutTps).
         while b"NoSuchElementException" in _ask(self.address, _GET_BROKER_RUNTIME_INFO):
             if time.monotonic() - begin > _START_SECONDS:
-                raise TimeoutError(f"{self.name} does not tell of itself")
+                raise TimeoutError(f"{self.name} does not report its runtime info")
             time.sleep(0.05)
         # "boot success" is printed before a 5.x name server has worked off the registration.
         urged = False

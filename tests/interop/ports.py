@@ -1,4 +1,4 @@
-"""Ports for peers that have to be told theirs before they start."""
+"""Ports for peers that need them before they start."""
 
 import random
 from collections.abc import Iterator

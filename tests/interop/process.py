@@ -91,7 +91,7 @@ class Process:
         stand_still(self._process.pid, os.killpg)
 
     def go_on(self) -> None:
-        """Let it go on where it stood."""
+        """Let it continue where it was suspended."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

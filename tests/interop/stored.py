@@ -1,4 +1,4 @@
-"""What a queue of our broker has, beside Java's clients."""
+"""The contents of a queue of our broker, for comparison with Java's clients."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Our client against the Java name server and broker, and beside Java's consumers."""
+"""Our client with the Java name server and broker, and together with Java's consumers."""
 
 import asyncio
 import time

@@ -156,7 +156,7 @@ def test_sending_prints_what_java_prints_but_for_the_id(cluster: Cluster) -> Non
     java, ours = cluster.theirs(*arguments), cluster.ours(*arguments)
     assert identity.sub("<id>", ours.out) == identity.sub("<id>", java)
     assert len(identity.findall(ours.out)) == 1
-    # Java's broker puts them into queues behind its answer.
+    # Java's broker adds them to queues after its response.
     mine, other = once(lambda: found if len(found := _sent_messages(cluster)) == 2 else [])
     assert mine.keys() == other.keys()
     for name in ("body", "keys", "tags", "sysFlag", "queueId", "bodyCrc"):
@@ -195,7 +195,7 @@ def test_lines_are_produced_and_a_topic_is_moved_through_a_pipe(both_tools: Clus
     assert (sent.status, sent.err) == (0, ""), sent.err
 
     def all_of(topic: str) -> str:
-        """Its lines, once Java's broker has put them into queues: it does so behind its answer."""
+        """Return its lines, once Java's broker has added them to queues, after its response."""
 
         def all_there() -> str:
             text = both_tools.ours("message", "export", topic, "-").out

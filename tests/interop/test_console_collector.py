@@ -1,4 +1,4 @@
-"""The console's collector at Java brokers: the same figures as what the commands tell."""
+"""The console's collector with Java brokers: the same figures as those of the commands."""
 
 import asyncio
 

@@ -34,7 +34,7 @@ GROUP = "console-messages"
 
 @asynccontextmanager
 async def opened(java_cluster: JavaCluster, folder: Path) -> AsyncIterator[Filled]:
-    """A console beside Java's name server and broker."""
+    """A console with Java's name server and broker."""
     pair: Any = SimpleNamespace(
         name_server_address=java_cluster.namesrv,
         broker=SimpleNamespace(address=java_cluster.broker),

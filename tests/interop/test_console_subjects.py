@@ -48,7 +48,7 @@ def states(answer: Answer) -> list[str]:
 
 
 async def until(browser: Browser, path: str, condition: Any) -> Any:
-    """What a page answers programs, once it is so."""
+    """Return a page's answer for programs, once the condition holds."""
     async with asyncio.timeout(90):
         while True:
             answer = await browser.api(path)

@@ -103,7 +103,7 @@ def exported(mq: Mq, topic: str, *options: str) -> list[dict[str, Any]]:
 
 
 def own(line: dict[str, Any]) -> tuple[Any, ...]:
-    """What a message is wherever it lies."""
+    """Return the parts of a message that do not depend on its position."""
     names = ("TAGS", "KEYS", "number", "UNIQ_KEY")
     return (
         line["body"],
@@ -114,7 +114,9 @@ def own(line: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def wait_for(mq: Mq, topic: str, count: int) -> list[dict[str, Any]]:
-    """What a topic has, once it is that many: Java's queues follow the log a moment later."""
+    """Return the messages of a topic, once there are enough: Java's queues follow the log a moment
+    later.
+    """
     deadline = time.monotonic() + 60
     while True:
         found = exported(mq, topic)

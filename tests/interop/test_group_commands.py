@@ -130,7 +130,7 @@ def test_the_oldest_message_that_waits_is_found(both_tools: Cluster) -> None:
     stored = json.loads(exported[1])["storeTimestamp"]
     oldest = datetime.fromisoformat(queue["oldest"])
     assert round(oldest.timestamp() * 1000) == stored
-    # Who looks for the readers of a message of this topic would find it.
+    # A search for the readers of a message of this topic would find it.
     delete = ("deleteSubGroup", "-c", "DefaultCluster", "-g", group, "-r", "true", "--yes")
     assert both_tools.ours(*delete).status == 0
     with BlockingSession(both_tools.namesrv) as session:

@@ -1,4 +1,6 @@
-"""Both Java mqadmins against our daemons, and what they print beside the same state of Java's."""
+"""Both Java mqadmins with our daemons, and their output compared with that for the same state of
+Java's.
+"""
 
 import re
 from collections.abc import Iterator
@@ -180,7 +182,7 @@ SAME_OF_5 = [
 
 
 def test_the_tool_prints_for_ours_what_it_prints_for_java(pair: Pair) -> None:
-    # Before anything else is sent: a consumer tells how far it has come each five seconds only.
+    # Before any other request: a consumer commits only every five seconds.
     pair.same("4.9.7", "statsAll", ordered=False)
     for command in SAME:
         pair.same("4.9.7", command)
@@ -195,7 +197,7 @@ def test_the_tool_of_5_5_prints_for_ours_what_it_prints_for_java(pair: Pair) -> 
 
 
 def test_the_tool_of_5_5_asks_us_what_a_java_broker_of_4_9_does_not_know(pair: Pair) -> None:
-    """GET_TOPIC_CONFIG (351), with which 5.x looks for queues that are mapped elsewhere."""
+    """GET_TOPIC_CONFIG (351), with which 5.x searches for queues that are mapped elsewhere."""
     rows = pair.at_ours("5.5.0", "topicStatus", "-t", TOPIC).splitlines()
     rows = [row for row in rows if row.startswith(BROKER)]
     assert [row.split()[1:3] for row in rows] == [[str(queue), "0"] for queue in range(QUEUES)]

@@ -217,7 +217,7 @@ def test_orderly_consumers_hold_locks_and_keep_the_order(
     java.consume(first, group, topic, "*", "orderly")
     java.wait_for_queues([{0, 1, 2, 3}], first)
     java.consume(second, group, topic, "*", "orderly")
-    # Whoever finds a queue still locked by the other tries again after 20 s; here at once.
+    # A member that finds a queue locked by the other one retries after 20 s; here at once.
     java.wait_for_queues([{0, 1}, {2, 3}], first, second, rebalance=True)
     for queue in range(QUEUES):
         java.send(topic, queue, f"queue{queue}", 10)

@@ -57,7 +57,7 @@ def make_topic(namesrv: str, topic: str, *brokers: str) -> None:
 
 def our_broker(tmp: Path, namesrv: str) -> BrokerProcess:
     settings = {"brokerName": OURS, "namesrvAddr": namesrv, "diskMaxUsedSpaceRatio": "95"}
-    # A port of its own, so that it comes back to the same one.
+    # A fixed port, so that it restarts on the same one.
     return BrokerProcess(tmp / "our-store", {**settings, "listenPort": str(free_port())})
 
 
@@ -123,7 +123,7 @@ def mqadmin() -> JavaTool:
 
 
 def consumed(mixed: Mixed, topic: str, group: str, count: int) -> list[Got]:
-    """What a group gets of a topic; it has told both brokers so when this returns."""
+    """Return what a group receives of a topic; both brokers have its commits when this returns."""
     reader = f"reader-{group}"
     mixed.java.consume(reader, group, topic)
     got = mixed.java.got(reader, count)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.java
 
 
 class Listener:
-    """Remembers what it got; fails as often as it is told to with a body."""
+    """Records its messages; fails as often as the test demands for a body."""
 
     def __init__(self, error: Exception | None = None, **failures: int) -> None:
         self.got: list[StoredMessage] = []

@@ -40,7 +40,7 @@ APPLICATION = AccessKey("application", "application_secret")
 
 
 def write_accounts(home: Path) -> None:
-    """Java's broker looks for the file below its home, and for the folder, too."""
+    """Java's broker searches for the file in its home, and for the folder, too."""
     (home / "conf" / "acl").mkdir(parents=True, exist_ok=True)
     (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
 

@@ -77,8 +77,8 @@ def test_top_shows_rates_and_lag_of_java_brokers(mq: Mq, java_cluster: JavaClust
         return sent
 
     def top(show: str) -> dict[str, Any]:
-        # The rates are of a second in which a thread sends. Java's brokers refuse to tell of
-        # themselves in their first second (StoreStatsService), so it is the second result.
+        # The rates are of a second in which a thread sends. Java's brokers refuse to report them in
+        # their first second (StoreStatsService), so it is the second result.
         enough = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             sent = pool.submit(asyncio.run, send(enough))

@@ -66,7 +66,7 @@ def test_a_push_consumer_gets_what_its_filter_matches(java: Peers) -> None:
     java.java.consume(topic, group, topic, "sql:number >= 5 AND number < 9 AND TAGS = 'tag'")
     got = java.java.got(topic, 4)
     assert sorted(message.body for message in got) == ["tag-5", "tag-6", "tag-7", "tag-8"]
-    # What comes while it waits is filtered, too: the last of these is the first that matches.
+    # Messages that arrive while it waits are filtered, too: the last of these is the first match.
     java.java.send(topic, tag="other", count=20)
     java.java.send(topic, tag="tag", count=6)
     got = java.java.got(topic, 5)

@@ -1,5 +1,6 @@
-"""Static topics of two Java brokers of 5.5.0: both tools print the same, and each goes on with what
-the other has made. Masked is the time in the names of files."""
+"""Static topics of two Java brokers of 5.5.0: both tools print the same, and each continues with
+the state that the other has written. The time in the names of files is masked.
+"""
 
 import re
 import tempfile
@@ -66,7 +67,7 @@ def test_both_tools_print_the_same_and_go_on_with_each_other_s_topics(pair: Pair
     ours = pair.ours(*grow, "4", "-t", "StaticOurs")
     assert (masked(ours.out), ours.err, ours.status) == (masked(java), "", 0)
     assert java.count("mapping data is written to file") == 2
-    # Each tool checks all that the other has written before it goes on.
+    # Each tool checks everything that the other has written before it continues.
     assert sorted(pair.leaders(*grow, "6", "-t", "StaticJava")) == 3 * ["broker-a"] + 3 * [
         "broker-b"
     ]

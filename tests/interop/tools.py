@@ -42,8 +42,9 @@ T = TypeVar("T")
 
 
 def once(found: Callable[[], T], seconds: float = 60) -> T:
-    """What `found` returns once that is true, or in the end: for what Java's brokers do behind
-    their answers, which nothing tells."""
+    """Return what `found` returns once that is true, or its last result: for work of Java's brokers
+    after their responses, which has no notification.
+    """
     deadline = time.monotonic() + seconds
     while not (result := found()) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -95,9 +96,9 @@ def warm_tool(version: str = "4.9.7") -> JavaTool:
 
 
 class Cluster:
-    """A cluster with a topic, messages and groups; the tools that look at it.
+    """A cluster with a topic, messages and groups; the tools that query it.
 
-    The Java tool is that of 4.9.7; that of 5.5.0 is started when it is asked for.
+    The Java tool is that of 4.9.7; that of 5.5.0 is started on demand.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """What a driver gets as --master."""
+        """The value of a driver's --master."""
         return f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -128,7 +128,7 @@ class Driver(Process):
         super().__init__(command, folder, "the session is open")
 
     def result(self, timeout: float) -> Any:
-        """What it has returned. Raises TimeoutError with its output if it has failed."""
+        """Return its result. Raises TimeoutError with its output if it has failed."""
         line = self.wait_for_line("result: ", timeout)[0]
         return json.loads(line.partition("result: ")[2])
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 # Seconds: a JVM and its Python workers start slowly on a machine that is busy with other tests.
 PATIENCE = 200
-# What Spark says when a Python process that it has started does not call back within ten seconds
-# (PythonWorkerFactory.createSimpleWorker). No setting gives it more on a machine that is busy.
+# Spark's message if a Python process that it has started does not connect within ten seconds
+# (PythonWorkerFactory.createSimpleWorker). No setting extends the time for a busy machine.
 SPARK_IMPATIENT = "Python worker failed to connect back"
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A test that Spark ended for nothing but its own ten seconds is run again, twice at most.
+    """Rerun a test that failed only because of Spark's ten seconds, at most twice.
 
-    pytest-rerunfailures asks the first process over a socket before and behind every test of the
-    suite, a byte at a time, which took as long as a thousand tests.
+    pytest-rerunfailures queries the first process over a socket before and after every test of the
+    suite, byte by byte, which took as long as a thousand tests.
     """
     if not item.path.is_relative_to(Path(__file__).parent):
         return None
@@ -88,7 +88,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
     import mq.pipeline
 
-    # It tells of each connection that ends, also when this process does and all logs are closed.
+    # It logs the end of each connection, also when this process ends and all logs are closed.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -122,7 +122,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
-    """Where a streaming query keeps its checkpoint."""
+    """The checkpoint folder of a streaming query."""
     return str(tmp_path / "checkpoint")
 
 

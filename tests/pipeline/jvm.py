@@ -1,4 +1,4 @@
-"""What Spark's JVMs are run with in tests: they live for seconds, or wait most of the time."""
+"""Options of Spark's JVMs in tests: they live for seconds, or mostly wait."""
 
 import functools
 import hashlib
@@ -15,8 +15,8 @@ from tests.interop.jvm import jdk, locked
 
 _ROOT = Path(__file__).parents[2]
 _CACHE = _ROOT / ".cache" / "spark"
-# An archive takes 33 s of a core, and a test that waits for it may take 120 s. What a busy machine
-# has not made by then it makes another time.
+# An archive takes 33 s of a core, and a test that waits for it may take 120 s. A busy machine that
+# does not finish by then tries again later.
 _MAKING_SECONDS = 100
 _NEXT_TRY_SECONDS = 1800
 # Compiling well does not pay, nor does a collector with threads.
@@ -25,10 +25,10 @@ _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 @functools.cache
 def spark_home() -> Path:
-    """What pip has installed, without the Python in it: links to the rest.
+    """Return the Spark that pip has installed, without its Python: links to the rest.
 
-    Spark has its Python processes import pyspark from a zip before all else, where nothing compiled
-    is kept: each of them takes 0.6 s longer. Without the zip it is what pip has put beside it.
+    Spark makes its Python processes import pyspark from a zip first, in which no compiled files are
+    kept: each of them takes 0.6 s longer. Without the zip they import the package installed by pip.
     """
     import pyspark
 
@@ -104,7 +104,7 @@ def _make(archive: Path) -> None:
 
 
 def _archive() -> Path:
-    """Its name tells the Spark and the JDK: no other reads it."""
+    """The name contains the versions of Spark and the JDK, so no other version reads it."""
     import pyspark
 
     queries = Path(__file__).with_name("first_queries.py").read_text(encoding="utf-8")

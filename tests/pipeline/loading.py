@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def load(spark: "SparkSession", broker: RunningBroker, **options: str) -> "DataFrame":
-    """What the source reads with these options; `schema` is no option of its."""
+    """Return what the source reads with these options; `schema` is not one of its options."""
     reader = spark.read.format("rocketmq").option("nameServer", broker.name_server)
     if "schema" in options:
         reader = reader.schema(options.pop("schema"))

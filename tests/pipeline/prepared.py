@@ -1,4 +1,4 @@
-"""What tasks of a write that is exactly once have prepared."""
+"""Messages prepared by the tasks of an exactly-once write."""
 
 from collections.abc import Sequence
 

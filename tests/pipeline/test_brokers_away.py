@@ -1,4 +1,4 @@
-"""Streams of two brokers of which one dies, and comes back."""
+"""Streams of two brokers, one of which dies and returns."""
 
 from collections.abc import Iterator
 from pathlib import Path

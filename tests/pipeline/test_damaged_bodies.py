@@ -1,4 +1,4 @@
-"""A body that cannot be decompressed fails a query, or is a row as it is stored; jobs go on."""
+"""A body that cannot be decompressed fails a query, or is a row as it is stored; jobs continue."""
 
 import asyncio
 import zlib

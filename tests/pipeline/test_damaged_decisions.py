@@ -73,7 +73,7 @@ def test_a_batch_whose_decision_is_damaged_is_not_committed_again(
 def test_a_decision_counts_whose_tag_or_the_name_of_that_is_damaged(
     at: int, tmp_path: Path
 ) -> None:
-    """What decides is its body, of which there is a checksum."""
+    """The body decides, and it has a checksum."""
     with RunningBroker(tmp_path) as broker:
         broker.create_topic("T", 1)
         query, options = str(uuid.uuid4()), options_for(broker, "T")

@@ -1,4 +1,4 @@
-"""What a decision about a micro-batch says, and whom it is for."""
+"""The contents of a decision about a micro-batch, and its writer."""
 
 import os
 import uuid
@@ -98,7 +98,7 @@ def test_of_two_writers_that_decide_at_once_the_second_one_fails(
     find = DecisionLog.find
 
     def late(log: DecisionLog, query: str, batch: int) -> object:
-        """The first look of the second writer, while the first one decides."""
+        """The first search of the second writer, while the first one decides."""
         monkeypatch.setattr(DecisionLog, "find", find)
         with Transactions(one) as transactions:
             transactions.commit_once(query, batch, prepare(one, ["a"]))
@@ -195,7 +195,7 @@ def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
             raise RequestTimeout("broker", 3.0, 10)
 
         async def behind(self: Admin, address: str, topic: str, queue_id: int) -> int:
-            """The queue of the log is behind what is stored."""
+            """The queue of the log lags behind the stored records."""
             is_log = topic == options.commit_topic
             return end if is_log else await max_offset(self, address, topic, queue_id)
 
@@ -283,7 +283,7 @@ def test_the_checkpoint_of_a_writer_is_among_its_options(tmp_path: Path) -> None
 def test_a_batch_that_has_other_rows_than_were_committed_is_told(
     mq_session_broker: RunningBroker, mq_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a checkpoint was put back from a backup: Spark plans the batch anew, and larger."""
+    """As after a checkpoint was restored from a backup: Spark plans the batch again, and larger."""
     mq_session_broker.create_topic(mq_topic)
     query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
     with Transactions(options) as transactions:
@@ -320,5 +320,5 @@ def test_a_query_whose_decisions_were_deleted_is_told_that_it_may_write_twice(
             transactions.commit_once(query, 1, prepare(options, ["b"]))
         assert f"no decision of query {query} is left in mq-spark-commits" in caplog.text
         assert "if batch 1 was committed before, it will be there twice" in caplog.text
-        # What was visible before went with the log here, and "b" was committed again.
+        # The messages visible before were lost with the log here, and "b" was committed again.
         assert bodies_of(broker, "Results") == ["b", "c"]

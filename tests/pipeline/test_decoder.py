@@ -72,7 +72,7 @@ def decode(
     tags: tuple[str, ...] = (),
     fail_on_damage: bool = True,
 ) -> list[Any]:
-    """The rows, from a buffer that has other bytes before, between and behind the records."""
+    """Return the rows of a buffer that has other bytes before, between and after the records."""
     buffer = bytearray(b"header")
     positions: list[int] = []
     for each in messages:

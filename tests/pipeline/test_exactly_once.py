@@ -115,7 +115,7 @@ def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
 def test_a_commit_that_meets_a_slave_is_not_taken_for_one(
     mq_broker: RunningBroker, mq_topic: str
 ) -> None:
-    """A master that came back as a slave, while the driver's route still says what it was."""
+    """A master that returned as a slave, while the driver's route still has its old role."""
     mq_broker.create_topic(mq_topic)
     options = options_for(mq_broker, mq_topic)
     prepared = prepare(options, TEXTS)
@@ -134,8 +134,9 @@ PREPARED = [Prepared("T", "a", -1, bytes(32))]
 
 
 def ask(question: Callable[[Transactions], T], *replicas: dict[str, int], **options: str) -> T:
-    """What is answered about topic T, with 9 messages, where each look at its route shows other
-    brokers: their ids in their set, by name."""
+    """Return the answer about topic T, with 9 messages, if each query of its route returns other
+    brokers: their ids in their set, by name.
+    """
     stats = TopicStatsTable()
     for name in "ab":
         stats.offset_table[MessageQueue("T", name, 0)] = TopicOffset(max_offset=9)

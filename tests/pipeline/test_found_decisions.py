@@ -1,4 +1,4 @@
-"""Which record of its log is taken for the decision about a batch, and when there is none."""
+"""Which record of the log counts as the decision about a batch, and when there is none."""
 
 import asyncio
 import time
@@ -92,7 +92,7 @@ def found_at(
 
 
 def test_the_master_alone_is_asked_for_a_decision() -> None:
-    """One that does not have it, or begins behind it, would have the batch committed twice."""
+    """A replica that does not have it, or begins after it, would have the batch committed twice."""
     query = str(uuid.uuid4())
     record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
     others = {**record, "query": "other"}

@@ -225,7 +225,7 @@ def test_delayed_rows_come_when_they_are_due(brokers: Brokers, topic: str) -> No
 def test_a_commit_that_was_cut_off_is_finished_once(
     brokers: Brokers, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Java's brokers commit a half as often as they are asked: nobody may ask twice."""
+    """Java's brokers commit a half message at every request, so it must not be requested twice."""
     monkeypatch.setattr(exactly_once, "_SETTLE_SECONDS", 1.0)
     given = {"nameServer": brokers.name_server, "topic": topic, "exactlyOnce": "true"}
     options = parse_write_options({**given, "commitTopic": "commits"})

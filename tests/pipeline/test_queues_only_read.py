@@ -22,7 +22,7 @@ def drained(broker: RunningBroker, topic: str) -> None:
 
 
 def test_a_query_reads_them(mq_session_broker: RunningBroker, mq_topic: str) -> None:
-    """Brokers do not tell of them when they are asked for the ends of a topic's queues."""
+    """Brokers omit them when they are queried for the ends of a topic's queues."""
     drained(mq_session_broker, mq_topic)
     options = parse_options({"nameServer": mq_session_broker.name_server, "topic": mq_topic})
     with Cluster(options) as cluster:

@@ -74,7 +74,7 @@ def test_a_stream_of_files_is_written_to_a_topic(
     tmp_path: Path,
     exactly_once: str,
 ) -> None:
-    """Of every type that a message is made of: Spark 4.0 hands rows to writers of streams."""
+    """With every type of a message's columns: Spark 4.0 passes rows to writers of streams."""
     kinds = "body binary, keys array<string>, properties map<string,string>, deliverAt timestamp"
     kinds = kinds.removesuffix(", deliverAt timestamp") if exactly_once == "true" else kinds
     files = tmp_path / "files"

@@ -106,7 +106,7 @@ def test_a_query_from_latest_gets_what_comes_and_queues_that_appear(
             queue = MessageQueue(mq_topic, "broker-a", queue_id)
             fill(mq_session_broker.name_server, mq_topic, [b"queue %d" % queue_id], queue)
         expected = {mq_topic: {"broker-a": {"0": 3, "1": 1, "2": 1}}}
-        # Spark tells of a batch after it has run.
+        # Spark reports a batch after it has run.
         until(query, lambda: ended(query) == expected)
     finally:
         query.stop()
@@ -118,7 +118,7 @@ def test_a_query_from_latest_gets_what_comes_and_queues_that_appear(
 
 
 def ended(query: "StreamingQuery") -> Any:
-    """Where the last batch that Spark has told of ended; None before the first."""
+    """Return the end of the last batch that Spark has reported; None before the first."""
     return nested(progress(query)["endOffset"]) if query.recentProgress else None
 
 
@@ -127,7 +127,7 @@ def nested(checkpoint: str) -> Nested:
 
 
 def progress(query: "StreamingQuery") -> Any:
-    """What Spark has told last of the source."""
+    """Return Spark's last report about the source."""
     return query.recentProgress[-1]["sources"][0]
 
 
@@ -144,7 +144,7 @@ def test_a_restarted_query_goes_on_where_it_ended_and_tells_a_group(
     query = start(spark, mq_session_broker, checkpoint, seen, now="yes", **options)
     assert query.awaitTermination(PATIENCE)
     assert bodies(seen) == [b"away", b"it", b"was", b"while"]
-    # Spark tells of a batch when the next one is made: the group may be one batch behind.
+    # Spark reports a batch when the next one is planned: the group may be one batch behind.
     fill(mq_session_broker.name_server, mq_topic, [b"more"])
     query = start(spark, mq_session_broker, checkpoint, seen, now="yes", **options)
     assert query.awaitTermination(PATIENCE)

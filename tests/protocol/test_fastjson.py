@@ -220,8 +220,9 @@ _SHORTER = 8
 def test_what_is_not_standard_takes_time_that_grows_with_its_length_only(
     make: Callable[[int], str], count: int
 ) -> None:
-    """Eight times the text takes eight to eleven times as long, on any machine; where each part is
-    looked at again for each other, it takes 64 times as long."""
+    """Eight times the text takes eight to eleven times as long, on any machine; if each part were
+    checked again for each other, it would take 64 times as long.
+    """
     shorter = min(_time_to_read(make(count // _SHORTER)) for _ in range(3))
     whole = make(count)
     # Once more where another process has taken the caches, or the core its speed.

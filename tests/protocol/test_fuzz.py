@@ -1,6 +1,7 @@
-"""200,000 damaged inputs for everything that reads bytes of a peer.
+"""200,000 damaged inputs for all readers of a peer's bytes.
 
-None may raise anything but what its reader declares. The seed is fixed: a failure comes again.
+No reader may raise anything but its declared errors. The seed is fixed, so failures are
+reproducible.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Which library is taken for the native path, and how one takes the place of another."""
+"""Which library becomes the native path, and how a new one replaces another."""
 
 import os
 import shutil

@@ -29,9 +29,10 @@ def plan_for(broker: RunningBroker, role: str, **more: object) -> Plan:
 
 
 def run(plan: Plan, cut: Callable[[int], bool] = lambda _: False) -> tuple[LoadResult, list[int]]:
-    """What a worker has measured, and what it said on the way.
+    """Return the measurements of a worker, and its output.
 
-    Its standard input is closed when `cut` says so, which is told how many messages there were.
+    Its standard input is closed when `cut` returns True, which is called with the number of
+    messages so far.
     """
     progress: list[int] = []
     last = b""

@@ -143,7 +143,7 @@ def test_what_a_disk_cannot_give_is_not_copied_as_a_hole(
         files.copy_data(source, 0, 10_000, target, 0)
 
 
-# A system that has not all of these calls; everything else may go on taking it for Linux.
+# A system that lacks some of these calls; all other code may still take it for Linux.
 ELSEWHERE = """
 import os, sys
 for name in ("fdatasync", "posix_fallocate", "posix_fadvise"):

@@ -10,7 +10,7 @@ from mq.client.machine.threads import LoopThread
 
 
 def test_nothing_is_taken_by_a_loop_that_ends_while_it_waits_for_work_that_blocks() -> None:
-    """It was begun and never ended: whoever waited for it did for ever."""
+    """A regression: the work was started and never ended, so its caller waited forever."""
     thread = LoopThread("test")
     begun, goes_on = threading.Event(), threading.Event()
 

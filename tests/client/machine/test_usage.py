@@ -1,4 +1,4 @@
-"""What a process has taken of its machine."""
+"""The resources that a process has used."""
 
 from mq.client.machine.usage import usage
 

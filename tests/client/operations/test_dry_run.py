@@ -1,4 +1,4 @@
-"""Sessions that change nothing: what is no read is recorded, answered and not sent."""
+"""Dry-run sessions: requests other than reads are recorded and answered, but not sent."""
 
 import asyncio
 

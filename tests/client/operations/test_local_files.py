@@ -92,7 +92,7 @@ def test_ctrl_c_in_the_middle_leaves_the_file_that_was_there_and_nothing_beside_
     assert path.read_bytes() == b"old"
 
 
-# Dies, or waits to be told, when all is written and nothing has its name.
+# Dies, or waits for a signal, when all is written but the file has no name yet.
 AMID = """
 import os, signal, sys
 from pathlib import Path

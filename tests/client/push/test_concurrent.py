@@ -1,4 +1,4 @@
-"""Who sends a message back, when both its listener and the watch over slow listeners want to."""
+"""Which of the listener and the watch over slow listeners sends a message back when both try."""
 
 import asyncio
 

@@ -85,7 +85,7 @@ def test_a_batch_listener_gets_lists_and_finishes_what_it_says() -> None:
         async with cluster(queues=1) as there:
             await there.send(*numbers(10))
             async with there.consumer(batch_listener=listen, batch=4, concurrency=1):
-                # The fourth comes again from the retry topic.
+                # The fourth is redelivered from the retry topic.
                 await until(lambda: sum(map(len, calls)) == 11)
             assert await there.lag() == 0
 

@@ -28,7 +28,7 @@ QUEUE = MessageQueue(TOPIC, BROKER, 0)
 
 
 class Queues:
-    """What the broker behind all snodes has."""
+    """The state of the broker that all snodes forward to."""
 
     def __init__(self) -> None:
         self.messages: dict[MessageQueue, list[StoredMessage]] = defaultdict(list)
@@ -181,7 +181,7 @@ class ScriptedSnode:
 
 
 class Stage:
-    """Snodes, and the name server that tells of them. `broker` is an address where nobody is."""
+    """Snodes, and their name server. No broker listens at the address `broker`."""
 
     def __init__(self, queues: Queues, snodes: list[ScriptedSnode], namesrv: str) -> None:
         self.queues = queues

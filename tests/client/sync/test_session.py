@@ -328,7 +328,8 @@ def test_a_client_does_not_outlive_a_fork(name_server: str, tmp_path: Path) -> N
                     producer.send(Message("Sync", b"x"))
                 with pytest.raises(ClientError, match="cannot be used after a fork"):
                     later.open()
-                # Of those only who forked is here: nobody would end the thread of such a loop.
+                # After a fork only the forking thread exists: no code would end the thread of such
+                # a loop.
                 told.write_text(f"{threading.active_count()} thread")
             finally:
                 os._exit(0)

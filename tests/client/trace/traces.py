@@ -15,7 +15,7 @@ from mq.protocol.names import TRACE_TOPIC
 
 
 async def traced(session: Session, enough: Callable[[list[TraceEntry]], bool]) -> list[TraceEntry]:
-    """What is in the trace topic, once it is enough."""
+    """Return the entries of the trace topic, once there are enough."""
     puller = PullConsumer(session)
     async with asyncio.timeout(20):
         while True:

@@ -1,4 +1,4 @@
-"""A master and two brokers for producers, which do as they are told."""
+"""A scripted master and two scripted brokers for producers."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,7 +25,7 @@ QUICK = TubeProducerOptions(heartbeat_interval=0.05, heartbeat_interval_after_fa
 
 
 class Cluster:
-    """A master and two brokers that do as they are told; what they have seen."""
+    """A scripted master and two scripted brokers; records their requests."""
 
     def __init__(self, master_host: str = "127.0.0.1") -> None:
         self.registered: list[RegisterRequestP2M] = []

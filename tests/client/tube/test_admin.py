@@ -1,4 +1,4 @@
-"""What administrators are told of masters that cannot answer."""
+"""Errors of administrative requests when masters cannot answer."""
 
 import threading
 from collections.abc import Callable, Iterator

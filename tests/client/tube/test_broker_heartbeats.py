@@ -138,7 +138,7 @@ def test_each_broker_has_its_own_heartbeats() -> None:
             await broker.heard(BEAT, 4)
             times = broker.asked_at(BEAT)
             assert [time - times[0] for time in times] == [0, 10, 20, 30]
-            # 15 s of time-out, and the interval behind it
+            # 15 s of timeout, and the interval after it
             times = silent.asked_at(BEAT)
             assert [time - times[0] for time in times] == [0, 25]
 

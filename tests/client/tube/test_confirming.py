@@ -1,4 +1,4 @@
-"""Confirming messages, or not: what is committed, and what comes again."""
+"""Confirming messages, or not: which are committed, and which are redelivered."""
 
 import asyncio
 from typing import Any

@@ -245,7 +245,7 @@ def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
 
 def test_what_may_have_been_sent_does_not_fail_as_what_was_not() -> None:
     class GivenUp(TubeConnection):
-        """Given up when it has been made, before asyncio has told who waits for it."""
+        """Cancelled after it was established, before asyncio has notified its waiter."""
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)

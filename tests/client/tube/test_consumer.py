@@ -307,7 +307,7 @@ def test_a_consumer_that_never_started_can_be_closed() -> None:
 
 
 class _Complaints:
-    """What a loop complains of: exceptions that nobody has had."""
+    """The complaints of a loop: exceptions that were never retrieved."""
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What a consumer of TubeMQ is a member of, and what it wants there."""
+"""The group and the subscriptions of a TubeMQ consumer."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What masters ask for: partitions taken and given back, in whatever order that comes."""
+"""Requests of masters: partitions assigned and revoked, in any order."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,6 @@
-"""The clock of tests goes on when nothing is left to do, and not while bytes are under way."""
+"""The clock of tests advances when there is nothing left to do, but not while bytes are in
+flight.
+"""
 
 import asyncio
 import socket
@@ -18,7 +20,7 @@ def test_waiting_takes_no_time() -> None:
 
 
 def test_the_clock_stands_still_for_bytes_that_come_late() -> None:
-    """A system that is busy may deliver late; here it is told to keep some for 0.2 s."""
+    """A busy system may deliver late; here it is made to hold some bytes back for 0.2 s."""
     ended: asyncio.Future[None]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

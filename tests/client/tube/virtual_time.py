@@ -1,8 +1,8 @@
-"""A loop whose clock goes on as soon as nothing is left to do, over real sockets.
+"""A loop whose clock advances as soon as there is nothing left to do, over real sockets.
 
-Bytes between two sockets of this machine are there when they have been written, so that a loop with
-nothing that is ready waits for a timer only: the clock jumps to it. Where the system says that some
-are still under way it waits for them, and for work of other threads as it comes.
+Bytes between two sockets of this machine arrive when they have been written, so a loop without
+ready work only waits for a timer: the clock jumps to it. If the system reports bytes in flight, the
+loop waits for them, and for work of other threads until it arrives.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# The end of a connection may be under way for a moment on a machine that is busy, and nothing tells
-# of it: who sent it is closed. Not long: each jump waits for it.
+# The end of a connection may be in flight for a moment on a busy machine, and the system does not
+# report it, because the sender is closed. The time is short, because each jump waits for it.
 GRACE_SECONDS = 0.005
 # Bytes that are under way for so long are not taken: their reader does not read.
 MOST_UNDER_WAY = 2.0

@@ -1,5 +1,6 @@
-"""A slave acts for a master that was killed, and lets it go on when it is back: ours for one of
-Java 5.5.0, and the reverse."""
+"""A slave acts for a killed master, and steps back when it returns: ours for one of Java 5.5.0, and
+the reverse.
+"""
 
 import asyncio
 import time
@@ -78,7 +79,7 @@ def names_and_other(folder: Path) -> Iterator[tuple[str, BrokerProcess]]:
 
 
 def of_java(folder: Path, names: str, **settings: str | int) -> peers.JavaBroker:
-    """A broker of the set; a slave looks for a connection from the address that is registered."""
+    """A broker of the set; a slave expects a connection from the registered address."""
     own: dict[str, str | int] = {"brokerName": NAME, "haListenPort": free_port()}
     own |= {"brokerIP2": "127.0.0.1", **ACTS, **LEVELS, **settings}
     return peers.JavaBroker("5.5.0", folder, names, own, store=folder / "store-java")

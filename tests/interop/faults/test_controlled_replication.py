@@ -1,4 +1,6 @@
-"""Sets with a Java controller, of a broker of ours and one of Java: who replicates from whom."""
+"""Sets with a Java controller, of one of our brokers and one of Java's: which replicates from
+which.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -145,7 +147,7 @@ async def first_send(address: str) -> None:
 
 
 async def ends(address: str) -> list[int]:
-    """Where the queues of the topic end, as far as consumers see."""
+    """Return the ends of the topic's queues, as consumers see them."""
     async with Session("127.0.0.1:1", timeout=15) as session:
         asked = [
             Command(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue_id)})

@@ -204,7 +204,7 @@ def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: C
                 assert time.monotonic() < deadline, missing
                 time.sleep(0.05)
         caught_up(killed.address, other.address)
-        # What Java's tool says of the same is compared in test_controller_commands.py.
+        # test_controller_commands.py compares the output of Java's tool.
         epochs = common.mq("getBrokerEpoch", "-b", one.name, "-n", common.namesrv)
         assert epochs.out.count("EpochEntry{epoch=2, startOffset=") == 2, epochs.out
         assert (first.stop(), second.stop()) == (0, 0)

@@ -77,7 +77,9 @@ class Reader:
         assert reply.code == ResponseCode.SUCCESS, reply
 
     async def entries(self, count: int) -> list[ConsumeQueueData]:
-        """Of the queue, once it has so many (Java writes it behind the log)."""
+        """Return the entries of the queue, once there are enough (Java writes them after the
+        log).
+        """
         fields = {"topic": TOPIC, "queueId": "0", "index": "0", "count": str(count)}
         deadline = time.monotonic() + 20
         while True:
@@ -132,7 +134,7 @@ def test_filters_and_maps_of_one_broker_serve_the_other(
     for number, kind in enumerate(order):
         with broker(kind, tmp_path) as process:
             entries = asyncio.run(turn(process.address, 10 * number, 10 * number + 10))
-        # What either shows of an entry that the other wrote is what that one showed.
+        # Both show an entry of the other in the same way as its writer does.
         for old, new in zip(seen, entries, strict=False):
             assert (new.tags_code, new.bit_map) == (old.tags_code, old.bit_map)
             assert (new.extend_data_json, new.eval) == (old.extend_data_json, old.eval)

@@ -16,7 +16,7 @@ from tests.system.pairs import assert_equal, caught_up, max_offset
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
-# What begins and is killed takes minutes with both; test_slave_roles has a slave of each.
+# Starts and kills take minutes with both; test_slave_roles has a slave of each.
 RELEASES = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)]
 
 
@@ -112,7 +112,7 @@ async def until_connected(address: str) -> None:
 @pytest.mark.parametrize("release", SERVER_RELEASES)
 def test_a_java_sync_master_answers_when_our_slave_has_it(release: str, tmp_path: Path) -> None:
     require_java()
-    # Without the second of 5.x nobody waits (inSyncReplicas is 1 there).
+    # Without the second setting of 5.x brokers do not wait (inSyncReplicas is 1 there).
     sync = {"brokerRole": "SYNC_MASTER"} | ({"inSyncReplicas": 2} if release[0] == "5" else {})
     with (
         namesrv(tmp_path) as names,

@@ -1,4 +1,6 @@
-"""Slaves of ours and of Java's beside the log: what they copy, and consumers that read there."""
+"""Slaves of ours and of Java's: what they copy in addition to the log, and consumers that read
+there.
+"""
 
 import asyncio
 import time

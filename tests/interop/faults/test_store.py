@@ -157,7 +157,7 @@ def test_java_serves_a_store_of_ours_that_was_damaged_and_repaired(tmp_path: Pat
     names.remove("ours-0100")
     with java("4.9.7", tmp_path) as broker:
         found = asyncio.run(read_all(broker.address))
-        # Java mostly hands the message behind the lost one of its queue out twice.
+        # Java usually delivers the message after the lost one of its queue twice.
         assert found.pop("ours-0104") in (1, 2)
         assert found == dict.fromkeys(set(names) - {"ours-0104"}, 1)
         names += (more := [f"java-{number:04d}" for number in range(300)])

@@ -52,7 +52,7 @@ def broker(
 
 
 async def seen(peer: TransactionPeer, count: int) -> list[bytes]:
-    """What consumers see, once it is so much: Java fills its queues behind the log."""
+    """Return what consumers see, once it is enough: Java fills its queues after the log."""
     deadline = time.monotonic() + 60
     while len(bodies := await peer.consumed()) < count:
         assert time.monotonic() < deadline, bodies

@@ -70,7 +70,7 @@ class TubeClient(Process):
         return int(words[1]), numbers
 
     def partitions(self, name: str) -> set[str]:
-        """What a consumer has now: `broker:topic:partition`."""
+        """Return the current partitions of a consumer: `broker:topic:partition`."""
         return {words[1] for words in self("parts", name) if words[0] == "PART"}
 
     def _ends(self, begin: int) -> list[str]:

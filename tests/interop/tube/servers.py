@@ -35,7 +35,7 @@ class TubeMaster(Process):
         super().__init__(command, tmp / "master", "The TubeMQ master serves at")
 
     def ask(self, method: str, **parameters: object) -> dict[str, Any]:
-        """What an administrator is answered."""
+        """Return the response to an administrator."""
         given = {"confModAuthToken": TOKEN, "createUser": "me", "modifyUser": "me", **parameters}
         query = urllib.parse.urlencode({"method": method, **given})
         url = f"http://127.0.0.1:{self.web_port}/webapi.htm?{query}"

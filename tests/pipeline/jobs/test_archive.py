@@ -66,7 +66,7 @@ def test_each_run_adds_what_has_come(
 def test_the_schema_and_the_folders_of_an_archive_stay_as_they_are(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
-    """A contract: who reads an archive relies on these columns."""
+    """A contract: readers of an archive rely on these columns."""
     sent = mq_session_broker.send(
         mq_topic, b"\x00\xff", tags="A", keys=("k1", "k2"), properties={"of": "mine"}
     )

@@ -1,4 +1,4 @@
-"""What an archive knows of a topic is missed when it is not there, or another one in its place."""
+"""Parts of a topic that an archive expects: absent ones and recreated ones are reported."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -95,7 +95,7 @@ def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> JobResult
 def test_a_topic_is_compacted_to_parquet(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
-    """Also a contract: who reads the result relies on its columns."""
+    """Also a contract: readers of the result rely on its columns."""
     for n in range(6):
         mq_session_broker.send(mq_topic, b"%d" % n, keys=(f"k{n % 2}",))
     mq_session_broker.send(mq_topic, b"-")

@@ -1,4 +1,4 @@
-"""What dead letters tell."""
+"""The report about dead letters."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

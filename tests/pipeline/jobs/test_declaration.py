@@ -1,4 +1,4 @@
-"""What jobs declare, and what is said about arguments that are wrong."""
+"""Declarations of jobs, and the errors for wrong arguments."""
 
 import re
 import shlex

@@ -60,7 +60,7 @@ def history(spark: "SparkSession") -> "DataFrame":
 def test_rates_tell_when_a_group_will_have_caught_up(spark: "SparkSession") -> None:
     table = lag_report.GROUPS.collect(lag_report.rates(history(spark), 3600))
     assert {row[0]: row[2:] for row in table.rows} == {
-        # 3600 behind, gains 10 a second
+        # lag 3600, decreasing by 10 a second
         "fast": (3600, 6000, 20.0, 10.0, milliseconds(4 + 6), 5, milliseconds(4)),
         "stuck": (2408, 2408, 0.0, 10.0, None, 5, milliseconds(4)),
         "slow": (1200, 1200, 5.0, 10.0, None, 5, milliseconds(4)),

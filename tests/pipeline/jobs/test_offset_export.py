@@ -88,7 +88,7 @@ def test_each_run_adds_a_snapshot(
 def test_the_schema_of_snapshots_stays_as_it_is(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """A contract: who reads snapshots relies on these columns."""
+    """A contract: readers of snapshots rely on these columns."""
     export(spark, broker, folder=str(tmp_path))
     written = spark.read.parquet(str(tmp_path)).schema
     assert {field.name: field.dataType.simpleString() for field in written} == {

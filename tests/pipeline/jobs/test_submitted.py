@@ -1,4 +1,4 @@
-"""`mq spark submit` with a real Spark that is installed elsewhere, beside a Python without mq."""
+"""`mq spark submit` with a real Spark that is installed elsewhere, with a Python without mq."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker that lets nobody in without a key, with three messages in topic Orders."""
+    """A broker that requires a key, with three messages in topic Orders."""
     home(tmp_path, ACCOUNTS)
     settings = {"aclEnable": "true", "rocketmqHome": str(tmp_path)}
 

@@ -1,4 +1,4 @@
-"""What traces tell of latencies, failures and retries."""
+"""The report about latencies, failures and retries in traces."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a task does when a broker answers otherwise than it is to: against scripted peers."""
+"""The behaviour of a task if a broker gives unusual answers: with scripted peers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -59,7 +59,9 @@ def usual(broker: Broker, method: Method) -> Callable[[Any], Any]:
 
 
 def by_turns(broker: Broker, method: Method, *steps: Any) -> None:
-    """Answer with these, and then as usual; None is as usual. What is asked for is done anyway."""
+    """Answer with these steps, and then as usual; None means as usual. The request is executed in
+    any case.
+    """
 
     def turn(step: Any) -> Callable[[Any], Any]:
         def answer(request: Any) -> Any:

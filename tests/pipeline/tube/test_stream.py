@@ -109,7 +109,7 @@ def test_a_stream_from_latest_has_what_came_since_and_partitions_that_appear(
 
 
 def wait_for(reader: TubeStreamReader, begin: dict[str, int], key: str, end: int) -> dict[str, int]:
-    """What was just asked is given again for a moment."""
+    """A recent answer is reused for a moment."""
     while True:
         found = reader.latestOffset(begin, ReadAllAvailable())
         if found.get(key) == end:

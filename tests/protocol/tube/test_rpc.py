@@ -46,7 +46,7 @@ def payload_of(frame: bytes) -> bytes:
 
 
 def envelope(*parts: messages.RpcConnHeader | messages.RequestHeader | bytes) -> bytes:
-    """Three messages as protobuf writes them, each behind its length."""
+    """Three messages as protobuf writes them, each after its length."""
     raw = [part if isinstance(part, bytes) else part.SerializeToString() for part in parts]
     return b"".join(varint(len(part)) + part for part in raw)
 

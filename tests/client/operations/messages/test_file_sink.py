@@ -15,7 +15,9 @@ OLD = b'{"body":"old"}\n'
 
 
 def leave_cut(folder: Path) -> Path:
-    """What a cut export of one message leaves in a folder; returns its FILE, which is not there."""
+    """Leave what an interrupted export of one message leaves in a folder; returns the absent
+    FILE.
+    """
     folder.mkdir()
     file = folder / "orders.jsonl"
     part_of(file).write_bytes(OLD)

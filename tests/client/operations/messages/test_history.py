@@ -27,7 +27,7 @@ def busy(request: Command, channel: Channel) -> Command:
 
 
 def knows(**limits: int) -> Handler:
-    """A broker that tells how often groups retry."""
+    """A broker that reports how often groups retry."""
     table = {
         name: SubscriptionGroupConfig(group_name=name, retry_max_times=limit)
         for name, limit in limits.items()

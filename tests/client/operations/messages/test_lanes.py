@@ -11,7 +11,7 @@ MESSAGE = Message("T", b"x")
 
 
 class Sending:
-    """Sends a batch when it is told to."""
+    """Sends a batch when the test releases it."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -26,7 +26,7 @@ class Sending:
 
 
 def hurried() -> tuple[Sending, Lane[int]]:
-    """A lane with 1 on its way, and 2 that hurries behind it."""
+    """A lane with 1 in flight, and 2 waiting after it."""
     sending = Sending()
     lane: Lane[int] = Lane(sending)
     for mark in (1, 2):

@@ -95,7 +95,7 @@ def usual(broker: Broker) -> Any:
 def test_a_partition_whose_broker_is_slow_is_not_taken_for_one_that_was_read() -> None:
     async def scenario() -> None:
         broker = stocked()
-        # The first partition shares its index with others: it ends behind its last message.
+        # The first partition shares its index with others: it ends after its last message.
         broker.plays(TAKE, lambda request: longer(broker, request))
 
         def slow(request: Any) -> Any:
@@ -297,7 +297,7 @@ def test_a_partition_whose_end_is_not_known_is_not_taken_for_an_empty_one() -> N
 
 
 def sending(made: Cluster, answer: Any) -> list[bytes]:
-    """What is stored of what is sent, in order."""
+    """Return the stored bodies of the sent messages, in order."""
     kept: list[bytes] = []
 
     def answered(request: SendMessageRequestP2B) -> SendMessageResponseB2P:

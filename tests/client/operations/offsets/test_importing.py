@@ -17,7 +17,7 @@ TOPIC = "Orders"
 
 
 def test_a_group_is_running_that_one_broker_knows_and_another_has_not_heard_of_yet() -> None:
-    """Members come back to a broker that has just started after some seconds."""
+    """Members return to a restarted broker only after some seconds."""
     moved: list[Command] = []
     online = ConsumerConnection(connection_set=[Connection(client_id="c", client_addr="a:1")])
 

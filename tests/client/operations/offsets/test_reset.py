@@ -1,4 +1,4 @@
-"""What a reset will do is what it does."""
+"""The preview of a reset matches its effect."""
 
 import asyncio
 
@@ -127,7 +127,7 @@ def test_one_queue_is_foreseen_and_moved_alone() -> None:
 
 @pytest.mark.parametrize("consumed", [1, None])
 def test_a_queue_that_is_only_read_is_foreseen_and_moved(consumed: int | None) -> None:
-    """Brokers do not tell of it when they are asked for the ends of a topic's queues."""
+    """Brokers omit it when they are queried for the ends of a topic's queues."""
 
     async def scenario() -> None:
         async with cluster(queues=2) as c:
@@ -175,9 +175,10 @@ def test_what_is_foreseen_while_a_member_is_online_is_what_its_broker_tells_it()
 def test_what_a_broker_of_5_2_resets_is_foreseen_also_where_it_does_so_by_itself(
     config: str, foreseen: list[tuple[int, int, int]]
 ) -> None:
-    """AdminBrokerProcessor.resetOffsetInner: all queues that are read, forward, too. Else as
-    before: Broker2Client.resetOffset has those that are written to, and without force goes back
-    only. GET_TOPIC_STATS_INFO tells of these alone before 5.3."""
+    """AdminBrokerProcessor.resetOffsetInner resets all readable queues, also forward. Before that,
+    Broker2Client.resetOffset resets the writable ones, and without force only backward. Before
+    5.3 GET_TOPIC_STATS_INFO reports only the writable ones.
+    """
     runtime = b'{"table":{"brokerVersionDesc":"V5_2_0"}}'
     queues = [MessageQueue(TOPIC, "a", number) for number in range(2)]
     stats = TopicStatsTable(offset_table={queues[0]: TopicOffset(max_offset=9)}).encode()
