@@ -1,9 +1,8 @@
-"""What pyproject.toml cannot say: TubeMQ's messages are compiled, and the native path is built
-where a Rust compiler is.
+"""The build steps that pyproject.toml cannot express: TubeMQ's messages and the native path.
 
-MQ_NATIVE=0 leaves the native path out, as it turns it off in a broker. What of it cannot be
-compiled is left out too, and everything works without it (docs/decisions/0047). Without the
-messages TubeMQ does not work: the build fails where they cannot be compiled (docs/decisions/0062).
+The native path is built if there is a Rust compiler and MQ_NATIVE is not 0. A failed build of it is
+not an error, because everything works without it (docs/decisions/0047). TubeMQ does not work
+without its messages, so the build fails if they cannot be compiled (docs/decisions/0062).
 """
 
 import os
@@ -19,14 +18,14 @@ ROOT = Path(__file__).resolve().parent
 def compile_messages() -> None:
     """Write the modules and stubs of the .proto files, unless those there are newer.
 
-    A file is compiled under the path that it is imported by, so that its name is its own among all
-    descriptors of a process.
+    A file is compiled under its import path, so that its name is unique among the descriptors of a
+    process.
     """
     sources = sorted((ROOT / "mq/protocol/tube").glob("*.proto"))
     stale = [source for source in sources if _is_stale(source)]
     if not stale:
         return
-    from grpc_tools import protoc  # only what has to be compiled needs it
+    from grpc_tools import protoc  # a build dependency, not needed if all are newer
 
     names = [str(source.relative_to(ROOT)) for source in stale]
     out = [f"--{kind}_out={ROOT}" for kind in ("python", "pyi")]
@@ -47,7 +46,7 @@ native = RustExtension(
     "protocol/native/Cargo.toml",
     args=["--locked"],
     binding=Binding.PyO3,
-    debug=False,  # an editable installation would otherwise have it so
+    debug=False,  # editable installations build with debug by default
     optional=True,
     py_limited_api=True,
 )
