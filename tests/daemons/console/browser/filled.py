@@ -1,6 +1,6 @@
 """A cluster with data of every kind, hostile texts among it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -47,18 +47,26 @@ class Seen(Protocol):
 
 
 @asynccontextmanager
-async def filled(pair: Standalone) -> AsyncIterator[Session]:
+async def filled(
+    pair: Standalone, instance: str = HOSTILE[0], notes: Sequence[str] = HOSTILE
+) -> AsyncIterator[Session]:
     """The cluster of a name server and a broker of ours, filled: see `filled_at`."""
     name = pair.broker.settings.broker.broker_name
-    async with filled_at(pair.name_server_address, pair.broker.address, name) as session:
+    async with filled_at(
+        pair.name_server_address, pair.broker.address, name, instance, notes
+    ) as session:
         yield session
 
 
 @asynccontextmanager
 async def filled_at(
-    name_server: str, broker: str, broker_name: str, instance: str = HOSTILE[0]
+    name_server: str,
+    broker: str,
+    broker_name: str,
+    instance: str = HOSTILE[0],
+    notes: Sequence[str] = HOSTILE,
 ) -> AsyncIterator[Session]:
-    """Send messages with tags, keys, properties and hostile texts; create a group with a lag and a
+    """Send messages with tags, keys, properties and notes; create a group with a lag and a
     connected member; dead letters; a delayed message and an open transaction.
     """
 
@@ -78,7 +86,7 @@ async def filled_at(
             await admin.update_subscription_group(broker, group)
         async with TransactionProducer(session, "shop", unknown) as producer:
             for number in range(COUNT):
-                await producer.send(_message(number))
+                await producer.send(_message(number, notes[number % len(notes)]))
             await producer.send(Message(DELAYED, b"in an hour", delay_level=17))
             await producer.send_in_transaction(Message(OPEN, b"nobody knows"), undecided)
             await _give_up(session, broker_name, 3)
@@ -92,14 +100,13 @@ async def filled_at(
                 yield session
 
 
-def _message(number: int) -> Message:
-    hostile = HOSTILE[number % len(HOSTILE)]
+def _message(number: int, note: str) -> Message:
     return Message(
         TOPIC,
-        f'{{"order": {number}, "note": "{hostile}"}}'.encode(),
+        f'{{"order": {number}, "note": "{note}"}}'.encode(),
         "book" if number % 2 else "chair",
         [f"order-{number}"],
-        {"note": hostile},
+        {"note": note},
     )
 
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 WRITES = bool(os.environ.get("MQ_PICTURES"))
+NOTES = ("gift wrapped", "leave it at the door", "call first")
 PICTURES = {
     "console-overview": "/",
     "console-messages": f"/messages/{TOPIC}",
@@ -41,7 +42,7 @@ def test_pictures_can_be_taken(console: Consoles, chromium: Chromium, tmp_path: 
 
     async def scenario() -> None:
         folder.mkdir(exist_ok=True)
-        async with console(clusters=["prod"]) as site, filled(site.pair):
+        async with console(clusters=["prod"]) as site, filled(site.pair, "billing-1", NOTES):
             await all_seen(site)
             _make_a_past(site)
             for name, path in PICTURES.items():
