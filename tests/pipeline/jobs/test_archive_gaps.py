@@ -91,7 +91,7 @@ def test_where_two_runs_cannot_be_told_apart_only_one_that_says_it_is_alone_arch
     folder = views(spark, mq_topic.lower(), tmp_path / "viewed")
     options = {"topic": mq_topic, "folder": folder}
     cluster = ClusterAccess(mq_session_broker.name_server)
-    with pytest.raises(JobError, match=r"viewfs: two runs .* cannot be told apart .* --alone"):
+    with pytest.raises(JobError, match=r"viewfs: two runs .* cannot be told apart, .* --alone"):
         archive.run(spark, archive.Options(topic=(mq_topic,), folder=folder), cluster)
     assert list((tmp_path / "viewed").iterdir()) == []
     alone = archive.Options(topic=(mq_topic,), folder=options["folder"], alone=True)

@@ -76,7 +76,7 @@ def test_each_queue_keeps_its_order_and_number(
         ("Old", "broker-a", 0, 30, 120, noon, noon + 29_000, mq_topic, "broker-a", 0),
         ("Old", "broker-a", 3, 20, 80, noon, noon + 20_000, mq_topic, "broker-a", 3),
     ]
-    assert outcome.failures == ["1 messages have an empty body, which no broker takes"]
+    assert outcome.failures == ["1 messages have an empty body, which brokers refuse"]
 
 
 def test_queues_are_mapped_where_the_topic_has_others(
@@ -204,7 +204,7 @@ def test_a_mistake_is_told_in_one_line(
     spark.range(1).write.parquet(str(tmp_path / "other"))
     with pytest.raises(JobError, match="has no column topic; a replay needs topic, brokerName"):
         run(spark, mq_session_broker, tmp_path / "other")
-    with pytest.raises(JobError, match="there is no topic Old: create it first"):
+    with pytest.raises(JobError, match="topic Old does not exist: create it first"):
         run(spark, mq_session_broker, folder)
     with pytest.raises(JobError, match="has no messages that --topic, --only-queues"):
         run(spark, mq_session_broker, folder, topic="Nothing")
