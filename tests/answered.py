@@ -34,7 +34,7 @@ by_broker_of_snodes = _shows  # a broker on a connection opened by a snode
 
 @cache
 def tables() -> Mapping[str, Mapping[AnyCode, str]]:
-    """The file and name of each code's test, by marker; files are relative to tests/.
+    """Return the file and name of each code's test, by marker; files are relative to tests/.
 
     Raises ValueError for a code with two tests.
     """
@@ -85,11 +85,11 @@ def _lines() -> Iterator[str]:
 
 
 def write(path: Path = PATH) -> None:
-    """Put the tables in the document at `path`, between START and END."""
+    """Write the tables to the document at `path`, between START and END."""
     before, start, rest = path.read_text(encoding="utf-8").partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:
-        raise SystemExit(f"{path} has not both lines {START!r} and {END!r}")
+        raise SystemExit(f"{path} lacks one of the lines {START!r} and {END!r}")
     path.write_text(before + START + text() + "\n" + END + after, encoding="utf-8")
 
 

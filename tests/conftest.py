@@ -1,4 +1,4 @@
-"""The distribution of the suite: groups of test files, the longest first, and the long tests."""
+"""The distribution of the suite: groups of test files, the longest first; the long tests."""
 
 import functools
 import gc
@@ -66,7 +66,7 @@ def group(file: str) -> str:
     if "spark" in names:  # all of them in sequence take as long as the whole suite
         # A start of Spark takes ten seconds of a core: too much for the few tests of TubeMQ alone.
         return f"spark of {file.rpartition('/')[0].removesuffix('/tube')}"
-    if names == "java_cluster" and "console" in file:  # all of these take as long as those of Java
+    if names == "java_cluster" and "console" in file:  # together they take as long as those of Java
         return f"{names} of the console"
     return names or file
 
@@ -74,8 +74,8 @@ def group(file: str) -> str:
 class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no types
     """Like --dist=loadfile, but files with the same shared fixture go to the same process.
 
-    Every other process begins with the shortest groups: the longest start JVMs, which use all
-    cores, the shortest wait for timers, and neither kind is left for the end alone.
+    Every other process starts with the shortest groups. The longest groups start JVMs, which use
+    all cores; the shortest wait for timers. So neither kind is left to run alone at the end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -88,12 +88,12 @@ class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    config.option.loadscopereorder = False  # by the number of tests: those with Spark came last
+    config.option.loadscopereorder = False  # sorts by the number of tests, which puts Spark last
     return BySharedFixture(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests; order the rest by time: no process works alone at the end."""
+    """Leave out the long tests; sort the others by time, so that all processes end together."""
     if not IS_LONG:
         left_out = [item for item in items if item.get_closest_marker("long")]
         if left_out:

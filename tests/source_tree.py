@@ -10,7 +10,7 @@ ALLOWED = {
     "daemons": {"client", "protocol"},
     "pipeline": {"client", "protocol"},
     "cli": {"client", "daemons", "pipeline", "protocol"},
-    "mq": {"cli", "client", "daemons", "protocol"},  # the last three for mq.testing
+    "mq": {"cli", "client", "daemons", "protocol"},  # only mq.testing needs the last three
 }
 
 

@@ -52,7 +52,7 @@ def rows(role: Role) -> set[int]:
     return set(map(int, answered_by(role)))
 
 
-def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path) -> None:
+def test_a_broker_answers_the_codes_of_its_rows_and_each_has_a_test(tmp_path: Path) -> None:
     async def ask() -> set[int]:
         fixed = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(tmp_path)}
         async with Broker(BrokerSettings.load(None, fixed)) as broker:
@@ -65,7 +65,7 @@ def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path
     assert asyncio.run(ask()) == rows(BROKER) == set(SHOWN["by_broker"])
 
 
-def test_a_name_server_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path) -> None:
+def test_a_name_server_answers_the_codes_of_its_rows_and_each_has_a_test(tmp_path: Path) -> None:
     async def ask() -> set[int]:
         fixed = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kvConfig.json")}
         async with NameServer(NamesrvSettings.load(None, fixed)) as name_server:
@@ -74,7 +74,7 @@ def test_a_name_server_answers_what_the_rows_say_and_each_has_its_test(tmp_path:
     assert asyncio.run(ask()) == rows(NAME_SERVER) == set(SHOWN["by_name_server"])
 
 
-def test_a_controller_answers_what_the_rows_say_and_each_has_its_test() -> None:
+def test_a_controller_answers_the_codes_of_its_rows_and_each_has_a_test() -> None:
     async def ask() -> set[int]:
         fixed = {"listenPort": "0", "etcdEndpoints": "http://127.0.0.1:1"}
         async with Controller(ControllerSettings.load(None, fixed)) as controller:
@@ -83,7 +83,7 @@ def test_a_controller_answers_what_the_rows_say_and_each_has_its_test() -> None:
     assert asyncio.run(ask()) == rows(CONTROLLER) == set(SHOWN["by_controller"])
 
 
-def test_a_filter_server_answers_what_the_rows_say_and_each_has_its_test() -> None:
+def test_a_filter_server_answers_the_codes_of_its_rows_and_each_has_a_test() -> None:
     async def ask() -> set[int]:
         nowhere = {"connectWhichBroker": "127.0.0.1:1"}
         async with FilterServer(FiltersrvSettings.load(None, nowhere)) as server:
@@ -92,7 +92,7 @@ def test_a_filter_server_answers_what_the_rows_say_and_each_has_its_test() -> No
     assert asyncio.run(ask()) == rows(FILTER_SERVER) == set(SHOWN["by_filter_server"])
 
 
-def test_a_snode_answers_what_the_rows_say_and_each_has_its_test() -> None:
+def test_a_snode_answers_the_codes_of_its_rows_and_each_has_a_test() -> None:
     async def ask() -> set[int]:
         async with Snode(snode_settings("127.0.0.1:1")) as snode:
             return codes(snode.listener)
@@ -100,7 +100,7 @@ def test_a_snode_answers_what_the_rows_say_and_each_has_its_test() -> None:
     assert asyncio.run(ask()) == rows(SNODE) == set(SHOWN["by_snode"])
 
 
-def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:
+def test_clients_answer_the_codes_of_their_rows(tmp_path: Path) -> None:
     async def unknown(question: TransactionCheck) -> TransactionState:
         return TransactionState.UNKNOWN
 
@@ -113,12 +113,12 @@ def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:
             ):
                 return set(session._handlers)
 
-    # A pushed client answers 352, too: see tests/client/push.
+    # A client with a push session also answers 352: see tests/client/push.
     assert asyncio.run(ask()) == set(map(int, answered_by(CLIENT, Dialect.ORDINARY)))
 
 
 @pytest.mark.parametrize(("code", "test"), NAMED)
-def test_a_test_that_says_so_asks_for_the_request(code: AnyCode, test: str) -> None:
+def test_a_declared_test_sends_its_request(code: AnyCode, test: str) -> None:
     path, _, _ = test.partition("::")
     source = (ROOT / "tests" / path).read_text()
     beside = re.sub(r"^@answered\.\w+\([^)]*\)", "", source, flags=re.M)
@@ -128,7 +128,7 @@ def test_a_test_that_says_so_asks_for_the_request(code: AnyCode, test: str) -> N
 
 @cache
 def helpers(path: Path) -> list[str]:
-    """The sources that a test imports from this project's tests and its client."""
+    """The sources of the test modules and client modules that a test imports."""
     modules = re.findall(r"^from (tests[\w.]*|mq\.client[\w.]*) import", path.read_text(), re.M)
     found = []
     for module in modules:
@@ -140,7 +140,7 @@ def helpers(path: Path) -> list[str]:
     return found
 
 
-def test_the_document_has_the_lists() -> None:
+def test_the_document_has_the_generated_tables() -> None:
     document = (ROOT / answered.PATH).read_text(encoding="utf-8")
     _, _, rest = document.partition(answered.START)
     part, end, _ = rest.partition(answered.END)

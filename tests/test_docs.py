@@ -21,8 +21,8 @@ from tests.pipeline.conftest import SPARK_IMPATIENT, require_spark
 from tests.pipeline.jvm import jvm_options, spark_home
 from tests.processes import running
 
-# Spark takes at least 20 s of a core for each, and sets of brokers that lose their masters nearly
-# as much. docs/pipeline.md is always run; other tests cover the others.
+# Each needs at least 20 s of a core for Spark; replica sets that lose their masters need nearly as
+# much. docs/pipeline.md always runs; other tests cover the others.
 LONG = (
     "docs/jobs/change-a-pair.md",
     "docs/jobs/elect-masters.md",
@@ -77,7 +77,7 @@ def spark_setup(page: str) -> SparkSetup:
     return SparkSetup()
 
 
-@pytest.mark.timeout(480)  # one of them starts Spark, and waits for the others' processes
+@pytest.mark.timeout(480)  # one page starts Spark, and waits for the processes of others
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_shows_what_its_commands_print(
     page: str, plays: dict[str, "Future[Play]"], forker: Forker, tmp_path: Path
@@ -120,9 +120,7 @@ $ false
 """
 
 
-def test_a_page_that_is_not_true_any_more_is_told_and_rewritten(
-    tmp_path: Path, forker: Forker
-) -> None:
+def test_an_outdated_page_is_reported_and_rewritten(tmp_path: Path, forker: Forker) -> None:
     path = tmp_path / "page.md"
     path.write_text(PAGE)
     play = Play(read(path), tmp_path / "run", forker)
@@ -136,9 +134,7 @@ def test_a_page_that_is_not_true_any_more_is_told_and_rewritten(
     )
 
 
-def test_an_id_of_the_page_is_that_of_the_run_in_later_commands(
-    tmp_path: Path, forker: Forker
-) -> None:
+def test_later_commands_get_the_ids_of_the_run(tmp_path: Path, forker: Forker) -> None:
     old, new = "0" * 31 + "A", "0" * 31 + "B"
     path = tmp_path / "page.md"
     path.write_text(
@@ -149,7 +145,7 @@ def test_an_id_of_the_page_is_that_of_the_run_in_later_commands(
     assert play.rewritten() == path.read_text().replace("\nx\n", f"\n{new}\n").replace(old, new)
 
 
-def test_cells_run_in_one_python_and_what_they_print_is_compared(
+def test_cells_run_in_one_python_and_their_output_is_compared(
     tmp_path: Path, forker: Forker
 ) -> None:
     path = tmp_path / "page.md"
@@ -166,7 +162,7 @@ def test_cells_run_in_one_python_and_what_they_print_is_compared(
     assert play.rewritten() == path.read_text().replace("found 3", "found 2")
 
 
-def test_a_status_is_compared_where_other_figures_vary(tmp_path: Path, forker: Forker) -> None:
+def test_a_status_is_compared_even_if_other_figures_vary(tmp_path: Path, forker: Forker) -> None:
     path = tmp_path / "page.md"
     commands = "$ echo 12\n34\n$ echo $?\n1\n"
     path.write_text(f"<!-- cluster: -->\n<!-- figures vary -->\n```console\n{commands}```\n")
@@ -186,7 +182,7 @@ def name_server(forker: Forker, folder: Path) -> Iterator["subprocess.Popen[str]
         yield process
 
 
-def test_a_command_of_a_page_is_told_to_end_and_ends_with_its_own_status(
+def test_a_command_of_a_page_can_be_terminated_and_returns_its_own_status(
     tmp_path: Path, forker: Forker
 ) -> None:
     with name_server(forker, tmp_path) as process:
@@ -197,9 +193,7 @@ def test_a_command_of_a_page_is_told_to_end_and_ends_with_its_own_status(
     assert "no command 'topicLis'" in refused.stderr
 
 
-def test_a_command_of_a_page_is_no_more_when_nobody_waits_for_it(
-    tmp_path: Path, forker: Forker
-) -> None:
+def test_a_killed_command_of_a_page_leaves_no_process(tmp_path: Path, forker: Forker) -> None:
     with name_server(forker, tmp_path) as process:
         process.kill()
         assert process.stdout is not None
@@ -226,7 +220,7 @@ def test_a_command_of_a_page_is_no_more_when_nobody_waits_for_it(
         (["V4_9_8"], ["V4_9_7"], {}, False),
     ],
 )
-def test_only_what_moves_is_not_compared(
+def test_only_variable_figures_are_not_compared(
     shown: list[str], printed: list[str], options: dict[str, bool], same: bool
 ) -> None:
     chosen = {"figures_vary": False, "order_varies": False, **options}

@@ -46,7 +46,7 @@ MODULES = sorted(module_name(source) for part in ALLOWED for source in sources(p
 
 
 @pytest.mark.parametrize("part", ALLOWED)
-def test_a_part_imports_only_what_it_may(part: str) -> None:
+def test_a_part_imports_only_allowed_parts(part: str) -> None:
     wrong = []
     for source in sources(part):
         for line, name in imported(source):
@@ -65,7 +65,7 @@ def test_only_the_pipeline_needs_spark(part: str) -> None:
         assert SPARK.isdisjoint(name.split(".")[0] for _, name in imported(source)), source
 
 
-def test_only_the_console_needs_what_serves_pages() -> None:
+def test_only_the_console_needs_the_libraries_that_serve_pages() -> None:
     for part in ALLOWED:
         for source in sources(part):
             if source.is_relative_to(ROOT / "daemons" / "console"):
@@ -73,7 +73,7 @@ def test_only_the_console_needs_what_serves_pages() -> None:
             assert WEB.isdisjoint(name.split(".")[0] for _, name in imported(source)), source
 
 
-def test_the_console_is_imported_by_its_command_and_by_nothing_else() -> None:
+def test_only_its_command_imports_the_console() -> None:
     users = {
         str(source.relative_to(ROOT))
         for part in ALLOWED
@@ -138,7 +138,7 @@ def test_every_module_can_be_imported_first() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_nothing_waits_in_a_way_that_loses_cancellations() -> None:
+def test_no_wait_can_lose_a_cancellation() -> None:
     # Before Python 3.12 asyncio.wait_for returns the result if it is cancelled when the result
     # arrives.
     parts = ("cli", "client", "daemons", "mq", "pipeline", "protocol")
@@ -181,12 +181,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(graph) == []
 
 
-def test_what_tests_share_stands_in_modules_of_its_own() -> None:
-    """So a test can be moved, split or deleted without affecting another one."""
+def test_code_shared_by_tests_is_in_separate_modules() -> None:
+    """So a test can be moved, split or deleted without affecting others."""
     shared = [
         f"{source.relative_to(ROOT)}:{line}: {name}"
         for source in sorted((ROOT / "tests").rglob("*.py"))
-        if ".test_" in source.read_text("utf-8")  # the few of a thousand that are worth parsing
+        if ".test_" in source.read_text("utf-8")  # only a few of a thousand are worth parsing
         for line, name in imported(source)
         if name.startswith("tests.") and "test_" in name.rpartition(".")[0]
     ]

@@ -1,4 +1,4 @@
-"""Layouts are written once: records, field keys of a header, options."""
+"""A layout is defined once: records, field keys of a header, options."""
 
 import re
 from pathlib import Path
@@ -9,13 +9,13 @@ from tests.source_tree import ALLOWED, ROOT, sources
 
 LAID_OUT = {
     # mq.protocol.headers.send.Letter
-    "a field of a send by its bare letter": re.compile(r"(?:\.get\(|fields\[)\"[a-p]\"[\]),]"),
+    "a field of a send by its bare key": re.compile(r"(?:\.get\(|fields\[)\"[a-p]\"[\]),]"),
     # mq.protocol.record.AT
-    "a place in a record as a bare number": re.compile(r"\bpositions \+ \d|buffer, at \+ \d"),
+    "a position in a record as a bare number": re.compile(r"\bpositions \+ \d|buffer, at \+ \d"),
     # mq.protocol.host.pack_address and unpack_address
-    "the port behind a packed address": re.compile(r"\[-4:\]"),
+    "the port of a packed address": re.compile(r"\[-4:\]"),
     # mq.protocol.frame.header_start
-    "the begin of a header": re.compile(re.escape('{"code":')),
+    "the start of a header": re.compile(re.escape('{"code":')),
     # mq.cli.parameters
     "an option that is declared there": re.compile(
         r"Option\(\s*\"-[tgbc]\",\s*\"--(?:topic|group|brokerAddr|clusterName)\",\s*metavar="
@@ -36,7 +36,7 @@ def texts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("what", LAID_OUT)
-def test_it_is_taken_from_where_it_is_laid_out(what: str) -> None:
+def test_a_layout_is_not_repeated_elsewhere(what: str) -> None:
     pattern = LAID_OUT[what]
     again = {
         Path(name): text.count("\n", 0, found.start()) + 1
@@ -50,16 +50,16 @@ def test_it_is_taken_from_where_it_is_laid_out(what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "text"),
     [
-        ("a field of a send by its bare letter", 'fields.get("b", "")'),
-        ("a field of a send by its bare letter", 'fields["e"]'),
-        ("a place in a record as a bare number", "records.positions + 48"),
-        ("the port behind a packed address", 'int.from_bytes(raw[-4:], "big")'),
-        ("the begin of a header", "b'{\"code\":%d,'"),
+        ("a field of a send by its bare key", 'fields.get("b", "")'),
+        ("a field of a send by its bare key", 'fields["e"]'),
+        ("a position in a record as a bare number", "records.positions + 48"),
+        ("the port of a packed address", 'int.from_bytes(raw[-4:], "big")'),
+        ("the start of a header", "b'{\"code\":%d,'"),
         (
             "an option that is declared there",
             'typer.Option(\n"-c", "--clusterName", metavar="CLUSTER", help="Only there.")',
         ),
     ],
 )
-def test_what_is_written_out_is_found(what: str, text: str) -> None:
+def test_a_repeated_layout_is_found(what: str, text: str) -> None:
     assert LAID_OUT[what].search(text)

@@ -111,7 +111,7 @@ def test_every_metric_of_the_dashboard_exists_and_has_the_labels_that_are_shown(
             assert shown <= has, panel["title"]
 
 
-def test_the_dashboard_shows_how_replicas_do(dashboard: dict[str, Any]) -> None:
+def test_the_dashboard_shows_the_state_of_replicas(dashboard: dict[str, Any]) -> None:
     shown = {
         name
         for panel in dashboard["panels"]
@@ -129,7 +129,7 @@ def test_the_dashboard_can_be_imported(dashboard: dict[str, Any]) -> None:
     (source,) = dashboard["__inputs"]
     assert (source["type"], source["pluginId"]) == ("datasource", "prometheus")
     uses = re.findall(r"\$\{(\w+)\}", json.dumps(dashboard))
-    assert set(uses) == {source["name"]}  # asked for at the import; no other place needs a change
+    assert set(uses) == {source["name"]}  # asked for at the import; other places need no change
     assert dashboard["id"] is None
     required = {part["id"] for part in dashboard["__requires"] if part["type"] == "panel"}
     panels = dashboard["panels"]
@@ -156,7 +156,7 @@ def test_the_dashboard_can_be_imported(dashboard: dict[str, Any]) -> None:
         ("sum(up)", "no metric in sum(up)"),
     ],
 )
-def test_what_there_is_not_is_found(
+def test_unknown_metrics_and_labels_are_found(
     expression: str, told: str, labels: dict[str, set[str]]
 ) -> None:
     assert list(wrong(expression, labels)) == [told]

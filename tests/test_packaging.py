@@ -40,7 +40,7 @@ def files_on_disk() -> set[str]:
     }
 
 
-def test_every_link_of_the_package_names_the_folder_beside_it() -> None:
+def test_every_link_of_the_package_points_to_the_sibling_folder() -> None:
     assert {str(link.readlink()) for link in LINKS} == {f"../{link.name}" for link in LINKS}
     parts = {init.parent.name for init in ROOT.glob("*/__init__.py")}
     assert {link.name for link in LINKS} == parts - {"mq", "bench", "docs", "tests"}
@@ -124,7 +124,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert bare == set()
 
 
-def test_the_wheel_has_every_module_and_what_lies_beside_it(wheel: Path) -> None:
+def test_the_wheel_has_every_module_and_its_data_files(wheel: Path) -> None:
     in_wheel = {name for name in names_in(wheel) if name.startswith("mq/")}
     assert "mq/protocol/frame.py" in in_wheel
     assert in_wheel == files_on_disk()
@@ -151,11 +151,11 @@ def test_the_messages_of_tubemq_are_compiled_when_a_wheel_is_built(
     assert written == "0a0163120167"
 
 
-def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
+def test_the_wheel_is_marked_as_typed(wheel: Path) -> None:
     assert "mq/py.typed" in names_in(wheel)
 
 
-def test_the_wheel_has_nothing_beside_the_package_and_what_spark_looks_for(wheel: Path) -> None:
+def test_the_wheel_has_only_the_package_and_the_modules_for_spark(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names_in(wheel)} == {
         "mq",
         "pyspark_rocketmq.py",
@@ -166,7 +166,7 @@ def test_the_wheel_has_nothing_beside_the_package_and_what_spark_looks_for(wheel
     }
 
 
-def test_the_wheel_has_the_man_pages_and_completions_where_systems_look(wheel: Path) -> None:
+def test_the_wheel_has_man_pages_and_completions_in_standard_folders(wheel: Path) -> None:
     prefix = f"mq-{__version__}.data/data/share/"
     shared = {name.removeprefix(prefix) for name in names_in(wheel) if name.startswith(prefix)}
     assert shared == {
@@ -186,7 +186,7 @@ def test_the_wheel_and_the_source_archive_have_the_units(wheel: Path, sources: P
     assert {f"mq-{__version__}/mq/systemd/{name}" for name in units} <= set(names)
 
 
-def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_mq_installs_units_with_its_own_path(wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "mq-1"
     venv.create(place, with_pip=False, symlinks=True)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
@@ -209,7 +209,7 @@ def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path)
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="no Rust compiler (cargo)")
-def test_a_compiler_puts_the_native_path_into_the_wheel(sources: Path, tmp_path: Path) -> None:
+def test_with_a_compiler_the_wheel_has_the_native_path(sources: Path, tmp_path: Path) -> None:
     compiled = {"MQ_NATIVE": "1", "CARGO_TARGET_DIR": str(ROOT / "protocol/native/target")}
     run(["-c", BUILD, tmp_path], unpacked(sources, tmp_path), **compiled)
     (built,) = tmp_path.glob("*.whl")

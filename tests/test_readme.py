@@ -56,7 +56,7 @@ def test_the_daemons_start_with_the_properties_shown(tmp_path: Path) -> None:
         assert (tmp_path / "store" / "checkpoint").stat().st_size == 4096
 
 
-def test_every_folder_and_document_named_is_there() -> None:
+def test_every_named_folder_and_document_exists() -> None:
     folders = re.findall(r"^\| `(\w+)/` \|", TEXT, re.MULTILINE)
     links = re.findall(r"\]\(([^)#]+)#?([^)]*)\)", TEXT)
     assert folders and links

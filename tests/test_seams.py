@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("protocol", "client", "daemons")
-# Modules about this very machine or process.
+# Modules that concern this machine or process itself.
 EXEMPT = {
     "client/machine": "the seams",
     "protocol/document.py": "makes the documentation",
@@ -16,12 +16,12 @@ EXEMPT = {
     "daemons/tube/standalone.py": "likewise",
     "client/operations": "what commands write and read where they run: exports, plans",
     "client/load": "mq bench measures this machine",
-    "client/log_sender.py": "a loop of its own in a thread of its own, for programs that have none",
+    "client/log_sender.py": "its own event loop and thread, for programs without a loop",
     "client/log_handler.py": "its other half",
     "client/blocking.py": "blocks on a socket, in commands",
     "daemons/instances": "processes of this machine, and how they end",
-    "daemons/filtersrv/sandbox": "a process of this machine that keeps nothing of it",
-    "daemons/log_output.py": "the log of this process, written in a thread of its own",
+    "daemons/filtersrv/sandbox": "a process of this machine without access to it",
+    "daemons/log_output.py": "the log of this process, written by its own thread",
     "daemons/service.py": "signals, the watchdog and the end of this process",
     "daemons/self_signed.py": "certificates are read by the ssl module, which opens files itself",
     "daemons/tls.py": "likewise",
@@ -36,7 +36,7 @@ CLOCKS = {
     "perf_counter_ns",
     "thread_time",
 }
-# Names that are not an access to a file: texts and the process in os, texts in Path.
+# Names that do not access a file: texts and the process in os, texts in Path.
 OS_ALLOWED = {
     *("environ", "getpid", "geteuid", "getegid", "cpu_count", "sysconf", "fspath", "strerror"),
     *("PathLike", "linesep", "sched_getaffinity", "stat_result"),
@@ -82,7 +82,7 @@ def sources() -> list[Path]:
     ]
 
 
-def test_nothing_goes_past_the_seams() -> None:
+def test_the_product_bypasses_no_seam() -> None:
     wrong = []
     for path in sources():
         name = str(path.relative_to(ROOT))
@@ -93,7 +93,7 @@ def test_nothing_goes_past_the_seams() -> None:
 
 
 @pytest.mark.parametrize("exempt", EXEMPT)
-def test_what_is_exempt_is_there(exempt: str) -> None:
+def test_every_exempt_module_exists(exempt: str) -> None:
     assert (ROOT / exempt).exists()
 
 
@@ -106,6 +106,6 @@ def test_what_is_exempt_is_there(exempt: str) -> None:
         *("from time import time", "os.urandom(8)"),
     ],
 )
-def test_what_goes_past_them_is_seen(code: str) -> None:
+def test_direct_use_of_the_machine_is_found(code: str) -> None:
     seen = list(past_the_seams(ast.parse(code)))
     assert len(seen) == (code != "mmap.mmap(1, 2).x")

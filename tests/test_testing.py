@@ -101,20 +101,20 @@ def test_a_project_gets_brokers_from_fixtures(tmp_path: Path) -> None:
     assert "7 passed" in done.stdout
 
 
-def test_a_setting_that_is_none_is_named(tmp_path: Path) -> None:
+def test_an_invalid_setting_is_named(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, "mq_broker_settings = fast", "-k", "comes_through")
     assert done.returncode != 0
     assert "mq_broker_settings: 'fast' is not name=value" in done.stdout + done.stderr
 
 
-def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_reports_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="defaultTopicQueueNums"):
         RunningBroker(tmp_path, {"defaultTopicQueueNums": "many"}).start()
     with RunningBroker(tmp_path) as broker, BlockingSession(broker.name_server) as session:
         assert broker.name_server in session.name_servers
 
 
-def test_a_restart_needs_no_port_that_the_system_may_give_away(tmp_path: Path) -> None:
+def test_a_restart_needs_no_ephemeral_port(tmp_path: Path) -> None:
     ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     with RunningBroker(tmp_path) as broker:
         addresses = (broker.name_server, broker.address)
@@ -131,7 +131,7 @@ sys.stdin.read()
 """
 
 
-def test_processes_side_by_side_are_given_other_ports() -> None:
+def test_concurrent_processes_get_different_ports() -> None:
     with ExitStack() as until:
         found: list[set[str]] = []
         for _ in range(4):  # of two test runs with two workers each, for example
@@ -143,12 +143,12 @@ def test_processes_side_by_side_are_given_other_ports() -> None:
     assert min(map(len, found)) > 10  # and not the same each time
 
 
-def test_ports_that_were_given_are_not_given_again_before_all_others() -> None:
+def test_ports_are_not_reused_before_all_others() -> None:
     given = [free_ports() for _ in range(20)]  # for threads whose daemons do not listen yet
     assert len(set(given)) == 20
 
 
-def test_a_broker_whose_port_was_taken_meanwhile_says_so_once(tmp_path: Path) -> None:
+def test_a_broker_whose_port_was_taken_reports_it_once(tmp_path: Path) -> None:
     with RunningBroker(tmp_path) as broker:
         port = int(broker.address.rpartition(":")[2])
         broker.stop()
@@ -160,7 +160,7 @@ def test_a_broker_whose_port_was_taken_meanwhile_says_so_once(tmp_path: Path) ->
         broker.stop()
 
 
-def test_it_starts_in_a_fraction_of_a_second(tmp_path: Path) -> None:
+def test_a_broker_starts_in_a_fraction_of_a_second(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "first"):  # imports cost time once per test run
         pass
     began = time.process_time()  # CPU time, because a machine may be busy

@@ -1,7 +1,7 @@
-"""A Spark cluster of real processes: a master and two workers; and drivers that can be killed.
+"""A Spark cluster of real processes (a master and two workers), and drivers that can be killed.
 
 Executors are children of their workers and run the interpreter of the tests, in which mq is
-installed. A test session starts one cluster, in some four seconds.
+installed. A test session starts one cluster, in about four seconds.
 """
 
 import json
@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class _Daemon(Process):
-    """A daemon of Spark's; it logs to its standard error, which is read."""
+    """A Spark daemon; it logs to its standard error, which is read."""
 
     def __init__(self, kind: str, home: Path, ready: str, *arguments: str) -> None:
         spark_class = str(spark_home() / "bin" / "spark-class")
@@ -51,7 +51,7 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """The value of a driver's --master."""
+        """The value of a driver's --master option."""
         return f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -82,7 +82,7 @@ class SparkCluster:
         self._stack.close()
 
     def executors(self) -> list[int]:
-        """The process ids of the executors that run."""
+        """The process ids of the running executors."""
         workers = {worker.pid for worker in self._workers}
         return [
             child
@@ -91,7 +91,7 @@ class SparkCluster:
         ]
 
     def kill_an_executor(self) -> None:
-        """SIGKILL, as the system does to one that takes too much memory."""
+        """SIGKILL, as the system sends it to a process that takes too much memory."""
         os.kill(self.executors()[0], signal.SIGKILL)
 
 
@@ -114,9 +114,9 @@ def _command_line(process: int) -> bytes:
 
 
 class Driver(Process):
-    """A Spark driver in a process of its own: tests.pipeline.driver_program says what it can do.
+    """A Spark driver in its own process; tests.pipeline.driver_program lists its tasks.
 
-    `kill` ends it as kill -9 does, its JVM included.
+    `kill` ends it as kill -9 does, including its JVM.
     """
 
     def __init__(self, folder: Path, master: str, what: str, **task: Any) -> None:
@@ -128,12 +128,12 @@ class Driver(Process):
         super().__init__(command, folder, "the session is open")
 
     def result(self, timeout: float) -> Any:
-        """Return its result. Raises TimeoutError with its output if it has failed."""
+        """Return its result. Raises TimeoutError with its output if it failed."""
         line = self.wait_for_line("result: ", timeout)[0]
         return json.loads(line.partition("result: ")[2])
 
     def wait_until(self, condition: Callable[[], Any], timeout: float) -> None:
-        """Wait for something that is not in its output."""
+        """Wait for a condition that is not visible in its output."""
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end or any("Traceback" in line for line in self.lines):

@@ -1,4 +1,4 @@
-"""A Spark session for all tests of a worker. Starting one takes ten seconds."""
+"""A Spark session for all tests of a worker; starting one takes ten seconds."""
 
 import logging
 import os
@@ -74,7 +74,7 @@ def require_streams() -> None:
 
 
 def require_filters() -> None:
-    """Skip the test with a Spark that hands no filters to sources: one before 4.1."""
+    """Skip the test with a Spark that passes no filters to sources: one before 4.1."""
     require_spark()
     if not hasattr(import_module("pyspark.sql.datasource"), "Filter"):
         pytest.skip("filters need Spark 4.1", allow_module_level=True)
@@ -88,7 +88,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
     import mq.pipeline
 
-    # It logs the end of each connection, also when this process ends and all logs are closed.
+    # It logs the end of each connection, even when this process ends and all logs are closed.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -97,7 +97,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.driver.extraJavaOptions": jvm_options(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Compiling the code of a query costs more than a test's few rows take without.
+        # For the few rows of a test, compiling a query costs more than it saves.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.ui.enabled": "false",

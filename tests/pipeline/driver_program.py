@@ -1,7 +1,7 @@
-"""What drivers of tests do that run in processes of their own. The task is JSON, the argument.
+"""The tasks of test drivers that run in their own processes.
 
-Prints "tasks N" when more tasks have ended, N in all, "batch N" when a micro-batch has, and
-"result: JSON" at the end.
+The argument is the task, as JSON. Prints "tasks N" when more tasks have ended, N in total; "batch
+N" when a micro-batch has ended; and "result: JSON" at the end.
 """
 
 import json
@@ -18,7 +18,7 @@ import mq.pipeline
 from mq.pipeline.jobs import driver, load
 from tests.pipeline.jvm import jvm_options
 
-# A row takes a millisecond, so that a job is not over before an executor can be killed.
+# Each row takes a millisecond, so that a job is still running when an executor is killed.
 _SLEEP = "reflect('java.lang.Thread', 'sleep', {})"
 
 
@@ -47,7 +47,7 @@ def open_session(task: dict[str, Any]) -> SparkSession:
 
 
 def slow(frame: DataFrame, task: dict[str, Any]) -> DataFrame:
-    """The same rows, each one later by a millisecond or what the task says."""
+    """The same rows, each delayed by a millisecond or by the time in the task."""
     pause = _SLEEP.format(f"{task.get('pause', 1)}L")
     return frame.where(f"coalesce({pause}, '') != 'never'")
 
@@ -66,7 +66,7 @@ def read_table(spark: SparkSession, task: dict[str, Any]) -> list[list[int]]:
 
 
 def stream(spark: SparkSession, task: dict[str, Any]) -> None:
-    """From a topic to Parquet or, with `to`, to a topic, until all that is there now is read."""
+    """Copy a topic to Parquet or, with `to`, to a topic, until all current messages are read."""
     reader = spark.readStream.format("rocketmq").options(**task["options"])
     frame = reader.load().select("body", "queueId", "queueOffset")
     checkpoint = str(Path(task["folder"], "checkpoint"))
@@ -87,7 +87,7 @@ def stream(spark: SparkSession, task: dict[str, Any]) -> None:
 
 
 def do_job(spark: SparkSession, task: dict[str, Any]) -> list[list[Any]]:
-    """Do a job of mq.pipeline.jobs; returns the rows of its first table."""
+    """Run a job of mq.pipeline.jobs; returns the rows of its first table."""
     job = load(task["job"])
     given = {"cluster": {"nameServer": task["name_server"]}, "answer": None}
     outcome = driver.run_in(spark, job, job.read(task["arguments"]), given)
@@ -95,7 +95,7 @@ def do_job(spark: SparkSession, task: dict[str, Any]) -> list[list[Any]]:
 
 
 def tell_tasks(spark: SparkSession) -> None:
-    """Print how many tasks have ended, whenever that changes."""
+    """Print the number of ended tasks whenever it changes."""
     tracker = spark.sparkContext.statusTracker()
     told = 0
     while True:

@@ -1,4 +1,4 @@
-"""Messages for the tests, sent in batches: one by one takes too long for thousands."""
+"""Messages for tests, sent in batches: sending thousands one by one takes too long."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def fill(
     tags: str | None = None,
     per_batch: int = 100,
 ) -> None:
-    """Send bodies in their order, to one queue if that is given."""
+    """Send bodies in order, to one queue if it is given."""
 
     async def work() -> None:
         async with Producer(name_server) as producer:

@@ -1,4 +1,4 @@
-"""Queries as tests have them, run once: the classes that they load are kept in an archive.
+"""Queries like those of tests, run once to archive the classes that they load.
 
 The arguments are settings of the session, NAME=VALUE.
 """

@@ -1,4 +1,4 @@
-"""Options of Spark's JVMs in tests: they live for seconds, or mostly wait."""
+"""Options of Spark's JVMs in tests: they live for seconds, or wait most of the time."""
 
 import functools
 import hashlib
@@ -15,20 +15,20 @@ from tests.interop.jvm import jdk, locked
 
 _ROOT = Path(__file__).parents[2]
 _CACHE = _ROOT / ".cache" / "spark"
-# An archive takes 33 s of a core, and a test that waits for it may take 120 s. A busy machine that
-# does not finish by then tries again later.
+# Making an archive takes 33 s of a core, and a test that waits for it may take 120 s. If a busy
+# machine does not finish by then, a later run tries again.
 _MAKING_SECONDS = 100
 _NEXT_TRY_SECONDS = 1800
-# Compiling well does not pay, nor does a collector with threads.
+# Neither thorough compilation nor a multithreaded collector pays off.
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @functools.cache
 def spark_home() -> Path:
-    """Return the Spark that pip has installed, without its Python: links to the rest.
+    """Return the Spark that pip installed, as links, without its Python.
 
-    Spark makes its Python processes import pyspark from a zip first, in which no compiled files are
-    kept: each of them takes 0.6 s longer. Without the zip they import the package installed by pip.
+    Spark makes its Python processes import pyspark from a zip first, which keeps no compiled files,
+    so each process takes 0.6 s longer. Without the zip they import the package installed by pip.
     """
     import pyspark
 
@@ -47,7 +47,7 @@ def spark_home() -> Path:
 
 @contextmanager
 def starting_spark() -> Iterator[None]:
-    """A JVM that starts meanwhile, for a session of this process, takes Spark from there."""
+    """While this is open, a JVM started for a session of this process takes Spark from there."""
     before = os.environ.get("SPARK_HOME")
     os.environ["SPARK_HOME"] = str(spark_home())
     try:
@@ -60,8 +60,11 @@ def starting_spark() -> Iterator[None]:
 
 @functools.cache
 def jvm_options() -> str:
-    """Options for drivers, executors and daemons: an archive of loaded classes (class data
-    sharing) halves what a start costs. It is made once for each Spark and JDK."""
+    """Options for drivers, executors and daemons.
+
+    An archive of loaded classes (class data sharing) halves the cost of a start. It is made once
+    for each Spark and JDK.
+    """
     archive = _archive()
     with locked(archive.with_suffix(".lock")):
         if not archive.exists() or _is_to_be_tried_again(archive):
@@ -77,7 +80,7 @@ def _is_to_be_tried_again(archive: Path) -> bool:
 
 
 def _make(archive: Path) -> None:
-    """Leave an empty file if it cannot be made, so that all do not try it one after the other."""
+    """Leave an empty file on failure, so that processes do not try it one after the other."""
     partial = archive.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={partial} -Xlog:disable"
@@ -88,7 +91,7 @@ def _make(archive: Path) -> None:
         "spark.local.dir": f"{archive.parent}/local",
     }
     arguments = [f"{name}={value}" for name, value in settings.items()]
-    # The JVM writes it when it ends, and holds what it prints to until then.
+    # The JVM writes it when it ends, and buffers its output until then.
     with starting_spark(), suppress(subprocess.TimeoutExpired):
         subprocess.run(
             [sys.executable, "-m", "tests.pipeline.first_queries", *arguments],
@@ -104,7 +107,7 @@ def _make(archive: Path) -> None:
 
 
 def _archive() -> Path:
-    """The name contains the versions of Spark and the JDK, so no other version reads it."""
+    """The name contains the versions of Spark and the JDK, because no other version can read it."""
     import pyspark
 
     queries = Path(__file__).with_name("first_queries.py").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The source as Spark loads it."""
+"""The data source, loaded as Spark loads it."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def load(spark: "SparkSession", broker: RunningBroker, **options: str) -> "DataFrame":
-    """Return what the source reads with these options; `schema` is not one of its options."""
+    """Return the frame of the source with these options; `schema` is not one of its options."""
     reader = spark.read.format("rocketmq").option("nameServer", broker.name_server)
     if "schema" in options:
         reader = reader.schema(options.pop("schema"))

@@ -1,4 +1,4 @@
-"""Commit logs made by hand, of small files."""
+"""Hand-made commit logs with small files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ TIME = 1_700_000_000_000
 
 
 def record(physical: int, body: bytes, **other: Any) -> bytes:
-    """A record of the queue 0 of the topic Orders, that lies at an offset of the log."""
+    """A record of queue 0 of topic Orders at a physical offset."""
     values = {
         "properties": {"TAGS": "A"},
         "physical_offset": physical,
@@ -35,7 +35,7 @@ class Log:
             self.add(body, **other)
 
     def add(self, body: bytes, **other: Any) -> int:
-        """Append a message, in a new file where it does not fit; returns its place in the log."""
+        """Append a message, in a new file if it does not fit; returns its physical offset."""
         start, file = self._last()
         size = len(record(0, body, **other))
         if size + 8 > FILE_SIZE - len(file):
@@ -53,7 +53,7 @@ class Log:
         return start, self.files[start]
 
     def write(self, folder: Path, whole: bool = True) -> Path:
-        """Write the files, the last one with zeros up to its size if it is to be `whole`."""
+        """Write the files; with `whole`, pad the last one with zeros to its full size."""
         folder.mkdir(parents=True, exist_ok=True)
         for start, data in self.files.items():
             path = folder / f"{start:020d}"

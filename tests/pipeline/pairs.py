@@ -1,4 +1,4 @@
-"""Two brokers of which one goes away, and what a reader of both finds."""
+"""Two brokers, one of which stops, and the messages that a reader of both finds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ BODY = StructType().add("body", BinaryType())
 
 
 class Pair:
-    """broker-a, which stays, and broker-b, a process that can be killed."""
+    """broker-a, which keeps running, and broker-b, a process that can be killed."""
 
     def __init__(self, first: RunningBroker, second: BrokerProcess) -> None:
         self.first = first
@@ -61,12 +61,12 @@ class Pair:
 
 @contextmanager
 def pair_in(folder: Path) -> Iterator[Pair]:
-    """Both are there, and each has a queue of the topic."""
+    """Both brokers run, and each has a queue of the topic."""
     with RunningBroker(folder / "first") as first:
         settings = {
             "brokerName": "broker-b",
             "namesrvAddr": first.name_server,
-            "listenPort": str(free_port()),  # its own, so that it comes back there
+            "listenPort": str(free_port()),  # a fixed port, so that it restarts at the same address
             "diskMaxUsedSpaceRatio": "95",
         }
         with BrokerProcess(folder / "second", settings) as second:
@@ -77,7 +77,7 @@ def pair_in(folder: Path) -> Iterator[Pair]:
 
 
 def read(reader: StreamReader | BatchReader, *batch: Nested) -> list[bytes]:
-    """The bodies that a reader finds, of a micro-batch if it is a stream's, sorted."""
+    """Return the sorted bodies that a reader finds, in a micro-batch if it is a stream's."""
     partitions = reader.partitions(*batch)
     return sorted(
         body

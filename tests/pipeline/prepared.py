@@ -17,7 +17,7 @@ COLUMNS = "body string, shardingKey string"
 
 
 def settle_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a dead driver has left be settled without a long wait."""
+    """Settle the messages that a dead driver left without a long wait."""
     monkeypatch.setattr(exactly_once, "_SETTLE_SECONDS", 0.2)
 
 
@@ -28,7 +28,7 @@ def options_for(broker: RunningBroker, topic: str) -> WriteOptions:
 
 
 def prepare(options: WriteOptions, bodies: Sequence[str]) -> list[Prepared]:
-    """As a task does."""
+    """Prepare messages as a task does."""
     schema, arrow = schema_of(COLUMNS)
     keys = [f"key-{len(body)}" for body in bodies]
     batch = pa.RecordBatch.from_arrays([pa.array(bodies), pa.array(keys)], schema=arrow)
@@ -36,7 +36,7 @@ def prepare(options: WriteOptions, bodies: Sequence[str]) -> list[Prepared]:
 
 
 def some(prepared: Sequence[Prepared], start: int, stop: int) -> list[Prepared]:
-    """Those from one place to another, counted over all queues."""
+    """The messages between two positions, counted over all queues."""
     found = []
     for each in prepared:
         if start < len(each) and stop > 0:
@@ -46,5 +46,5 @@ def some(prepared: Sequence[Prepared], start: int, stop: int) -> list[Prepared]:
 
 
 def bodies_of(broker: RunningBroker, topic: str) -> list[str]:
-    """What consumers see of a topic, sorted."""
+    """The messages of a topic that consumers see, sorted."""
     return sorted(message.body.decode() for message in broker.messages(topic))

@@ -1,4 +1,4 @@
-"""Columns as Spark and as Arrow call them."""
+"""Columns in the notations of Spark and Arrow."""
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[DataType, pa.DataType]] = {
 
 
 def schema_of(columns: str) -> tuple[StructType, pa.Schema]:
-    """Of "body binary, tags string" and the like."""
+    """The schemas of a text such as "body binary, tags string"."""
     spark, arrow = StructType(), []
     for column in columns.split(", "):
         name, kind = column.split()

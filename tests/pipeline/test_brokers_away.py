@@ -24,7 +24,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield pair
 
 
-def test_offsets_of_a_broker_that_is_away_stay_and_its_messages_come_later(pair: Pair) -> None:
+def test_offsets_of_an_absent_broker_stay_and_its_messages_are_read_later(pair: Pair) -> None:
     first = sorted(pair.send("broker-a", 5) + pair.send("broker-b", 5))
     reader = pair.stream(failOnDataLoss="false")
     begin = reader.initialOffset()
@@ -46,7 +46,7 @@ def test_offsets_of_a_broker_that_is_away_stay_and_its_messages_come_later(pair:
     assert offsets_in(whole) == {TOPIC: {"broker-a": {"0": 9}, "broker-b": {"0": 8}}}
 
 
-def test_a_batch_whose_broker_dies_under_it_fails_and_is_whole_when_it_is_repeated(
+def test_a_batch_whose_broker_dies_fails_and_is_complete_when_repeated(
     pair: Pair,
 ) -> None:
     sent = pair.send("broker-a", 2) + pair.send("broker-b", 2)
@@ -56,17 +56,17 @@ def test_a_batch_whose_broker_dies_under_it_fails_and_is_whole_when_it_is_repeat
     pair.second.kill()
     with pytest.raises(BrokerAway, match="Nothing is lost: start the broker"):
         read(reader, begin, end)
-    # A batch that is repeated after a restart, from a beginning that did not know the queue.
+    # A batch that is repeated after a restart, from a start that did not include the queue.
     with pytest.raises(BrokerAway, match="Nothing is lost: start the broker"):
         read(pair.stream(failOnDataLoss="false"), {}, end)
-    # A table has no second time: what cannot be read is left out, if that is allowed.
+    # A table is read only once: unreadable messages are skipped if that is allowed.
     table = BatchReader(pair.options(failOnDataLoss="false"), BODY)
     assert read(table) == [b"broker-a 0", b"broker-a 1"]
     pair.second.start()
     assert read(pair.stream(failOnDataLoss="false"), begin, end) == sorted(sent)
 
 
-def test_queues_of_a_broker_that_appears_are_read_from_their_beginning(pair: Pair) -> None:
+def test_queues_of_a_new_broker_are_read_from_the_start(pair: Pair) -> None:
     pair.second.kill()
     pair.second = BrokerProcess(
         pair.second.store.parent / "third",
@@ -81,11 +81,11 @@ def test_queues_of_a_broker_that_appears_are_read_from_their_beginning(pair: Pai
         sent = pair.send("broker-c", 3)
         end = reader.latestOffset(begin, ReadAllAvailable())
         assert read(reader, begin, end) == sent
-        # Spark takes the beginning from the checkpoint after a restart.
+        # After a restart Spark takes the start from the checkpoint.
         assert read(pair.stream(), begin, end) == sent
 
 
-def test_a_queue_that_no_route_has_is_a_loss_unless_that_is_allowed(pair: Pair) -> None:
+def test_a_queue_without_a_route_is_data_loss_unless_allowed(pair: Pair) -> None:
     start = {TOPIC: {"broker-a": {"0": 0}, "broker-x": {"0": 7}}}
     sent = pair.send("broker-a", 2)
     with pytest.raises(

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(3 * PATIENCE)
 
 
 def offsets(broker: RunningBroker, topic: str, per_queue: int) -> list[list[int]]:
-    """Fill two queues; returns what is in them."""
+    """Fill two queues; returns their contents."""
     broker.create_topic(topic, 2)
     for queue_id in range(2):
         bodies = [b"%d-%d" % (queue_id, n) for n in range(per_queue)]
@@ -24,7 +24,7 @@ def offsets(broker: RunningBroker, topic: str, per_queue: int) -> list[list[int]
 
 
 @pytest.mark.long
-def test_a_read_is_whole_though_an_executor_is_killed(
+def test_a_read_is_complete_although_an_executor_is_killed(
     spark_cluster: SparkCluster, mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     expected = offsets(mq_session_broker, mq_topic, 1500)
@@ -41,7 +41,7 @@ def test_a_read_is_whole_though_an_executor_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("exactly_once", ["false", "true"])
-def test_a_write_is_whole_though_an_executor_is_killed(
+def test_a_write_is_complete_although_an_executor_is_killed(
     spark_cluster: SparkCluster,
     mq_session_broker: RunningBroker,
     mq_topic: str,
@@ -67,7 +67,7 @@ def test_a_write_is_whole_though_an_executor_is_killed(
 
 
 @pytest.mark.long
-def test_a_stream_reads_each_offset_once_though_its_driver_is_killed(
+def test_a_stream_reads_each_offset_once_although_its_driver_is_killed(
     mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
@@ -84,7 +84,7 @@ def test_a_stream_reads_each_offset_once_though_its_driver_is_killed(
         driver.kill()
     with Driver(tmp_path, "local[2]", "stream", **what) as driver:
         driver.result(PATIENCE)
-    # Spark's sink lists the files that count; there may be others, of batches that were cut off.
+    # Spark's sink lists the files that count; there may be others, of interrupted batches.
     listed = {
         part.partition('"path":"')[2].partition('"')[0].rpartition("/")[2]
         for log in (tmp_path / "parquet" / "_spark_metadata").iterdir()
@@ -101,7 +101,7 @@ def test_a_stream_reads_each_offset_once_though_its_driver_is_killed(
 
 
 @pytest.mark.long
-def test_a_stream_writes_each_row_once_though_its_driver_is_killed_while_it_commits(
+def test_a_stream_writes_each_row_once_although_its_driver_is_killed_in_a_commit(
     mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     offsets(mq_session_broker, mq_topic, 2000)

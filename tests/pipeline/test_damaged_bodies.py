@@ -1,4 +1,4 @@
-"""A body that cannot be decompressed fails a query, or is a row as it is stored; jobs continue."""
+"""A body that cannot be decompressed fails a query, or is returned as stored; jobs continue."""
 
 import asyncio
 import zlib
@@ -30,7 +30,7 @@ PROPERTIES = "KEYS\x01key"
 
 @pytest.fixture(scope="module")
 def damaged(mq_session_broker: RunningBroker) -> RunningBroker:
-    """A broker whose topic Poisoned has a whole body at offset 0 of queue 0, a damaged one at 1."""
+    """A broker with topic Poisoned: queue 0 has an intact body at offset 0, a damaged one at 1."""
 
     async def work() -> None:
         async with Session(mq_session_broker.name_server) as session:
@@ -57,7 +57,7 @@ AS_THEY_ARE = [(0, b"whole" * 100, False), (1, DAMAGED, True)]
 TOLD = r"queue 0 of topic Poisoned at broker broker-a: the message at offset 1: the zlib body is "
 
 
-def test_a_table_fails_at_one_or_has_it_as_it_is_stored(
+def test_a_table_fails_at_a_damaged_body_or_returns_it_as_stored(
     spark: "SparkSession", damaged: RunningBroker
 ) -> None:
     from pyspark.errors import PySparkException
@@ -69,7 +69,7 @@ def test_a_table_fails_at_one_or_has_it_as_it_is_stored(
     assert rows(reader.option("failOnDamage", "false").load()) == AS_THEY_ARE
 
 
-def test_a_stream_fails_at_one_or_has_it_as_it_is_stored(
+def test_a_stream_fails_at_a_damaged_body_or_returns_it_as_stored(
     spark: "SparkSession", damaged: RunningBroker
 ) -> None:
     require_streams()
@@ -84,7 +84,7 @@ def test_a_stream_fails_at_one_or_has_it_as_it_is_stored(
     assert rows(spark.table("going_on")) == AS_THEY_ARE
 
 
-def test_files_of_a_store_fail_at_one_or_have_it_as_it_is_stored(
+def test_a_store_source_fails_at_a_damaged_body_or_returns_it_as_stored(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException
@@ -103,13 +103,13 @@ def test_files_of_a_store_fail_at_one_or_have_it_as_it_is_stored(
 def run(
     spark: "SparkSession", damaged: RunningBroker, name: str, **options: Any
 ) -> tuple[JobResult, list[Any]]:
-    """What a job says, and its rows."""
+    """Return the notes and the rows of a job."""
     job = load(name)
     outcome = job.run(spark, job.read(options), ClusterAccess(damaged.name_server))
     return outcome, [tuple(row) for table in outcome.tables for row in table.rows]
 
 
-def test_jobs_go_on_and_report_it(
+def test_jobs_continue_and_report_a_damaged_body(
     spark: "SparkSession", damaged: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     told = "1 bodies cannot be decompressed, and are "

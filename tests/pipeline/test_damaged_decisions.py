@@ -1,4 +1,4 @@
-"""A decision that is damaged where it is stored, wherever: its batch is not committed again."""
+"""A batch whose decision is damaged in the store, in any field, is not committed again."""
 
 import struct
 import uuid
@@ -62,7 +62,8 @@ def test_a_batch_whose_decision_is_damaged_is_not_committed_again(
             transactions.commit_once(query, 0, prepare(options, ["a"]))
         damage(tmp_path, query, PLACES[where])
         prepared = prepare(options, ["a"])
-        patient = replace(options, timeout_ms=2000)  # it is looked whether it is deleted by then
+        # the search then checks whether the record has been deleted
+        patient = replace(options, timeout_ms=2000)
         with Transactions(patient) as transactions:
             with pytest.raises(CommitFailed, match=r"a record from offset \d on is damaged"):
                 transactions.commit_once(query, 0, prepared)
@@ -70,10 +71,8 @@ def test_a_batch_whose_decision_is_damaged_is_not_committed_again(
 
 
 @pytest.mark.parametrize("at", [0, -6])
-def test_a_decision_counts_whose_tag_or_the_name_of_that_is_damaged(
-    at: int, tmp_path: Path
-) -> None:
-    """The body decides, and it has a checksum."""
+def test_a_decision_with_a_damaged_tag_property_counts(at: int, tmp_path: Path) -> None:
+    """Only the body decides, and it has a checksum."""
     with RunningBroker(tmp_path) as broker:
         broker.create_topic("T", 1)
         query, options = str(uuid.uuid4()), options_for(broker, "T")

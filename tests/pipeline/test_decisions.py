@@ -1,4 +1,4 @@
-"""The contents of a decision about a micro-batch, and its writer."""
+"""The contents of the decision about a micro-batch, and its writer."""
 
 import os
 import uuid
@@ -32,7 +32,7 @@ from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa:
 from tests.pipeline.prepared import TEXTS, bodies_of, options_for, prepare, settle_quickly  # noqa: E402
 from tests.pipeline.schemas import schema_of  # noqa: E402
 
-PART = 16 + 16  # bytes of a half: two offsets and a unique id
+PART = 16 + 16  # bytes of a half message: two offsets and a unique id
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_writer_to_another_topic_with_the_same_checkpoint_fails(
     assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
 
 
-def test_a_copied_checkpoint_fails_and_the_same_one_in_other_words_does_not(
+def test_a_copied_checkpoint_fails_and_another_spelling_of_its_path_does_not(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -89,7 +89,7 @@ def test_a_copied_checkpoint_fails_and_the_same_one_in_other_words_does_not(
     assert bodies_of(mq_session_broker, mq_topic) == ["a"]
 
 
-def test_of_two_writers_that_decide_at_once_the_second_one_fails(
+def test_the_second_of_two_simultaneous_writers_fails(
     mq_session_broker: RunningBroker, mq_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -98,7 +98,7 @@ def test_of_two_writers_that_decide_at_once_the_second_one_fails(
     find = DecisionLog.find
 
     def late(log: DecisionLog, query: str, batch: int) -> object:
-        """The first search of the second writer, while the first one decides."""
+        """The first search of the second writer, during which the first one decides."""
         monkeypatch.setattr(DecisionLog, "find", find)
         with Transactions(one) as transactions:
             transactions.commit_once(query, batch, prepare(one, ["a"]))
@@ -113,7 +113,7 @@ def test_of_two_writers_that_decide_at_once_the_second_one_fails(
     assert bodies_of(mq_session_broker, mq_topic) == ["a"]
 
 
-def test_a_decision_of_an_earlier_release_is_finished(
+def test_a_commit_decided_by_an_earlier_release_is_finished(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -128,7 +128,7 @@ def test_a_decision_of_an_earlier_release_is_finished(
     assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
 
 
-def test_a_decision_of_a_driver_that_had_stood_still_hides_no_later_one(
+def test_the_late_decision_of_a_suspended_driver_hides_no_later_decision(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -142,7 +142,7 @@ def test_a_decision_of_a_driver_that_had_stood_still_hides_no_later_one(
 
         commit(0)
         late = DecisionLog(other, options, 1)
-        assert late.find(query, 1) is None  # and it stands still
+        assert late.find(query, 1) is None  # and then its driver is suspended
         commit(1)
         commit(2)
         late.decide(query, 1, {}, prepare(options, ["1"]))
@@ -153,10 +153,12 @@ def test_a_decision_of_a_driver_that_had_stood_still_hides_no_later_one(
         assert log.find(query, 2) is not None
 
 
-def test_a_late_decision_about_a_batch_that_had_no_rows_at_first_hides_no_later_one(
+def test_a_late_decision_about_an_initially_empty_batch_hides_no_later_one(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
-    """Its number was passed over; whoever repeats it with rows stores what comes behind."""
+    """Its number was skipped; a driver that repeats it with rows stores its decision after later
+    ones.
+    """
     mq_session_broker.create_topic(mq_topic)
     query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
     with options.open_session(5) as session:
@@ -171,11 +173,11 @@ def test_a_late_decision_about_a_batch_that_had_no_rows_at_first_hides_no_later_
             assert DecisionLog(session, options, batch).find(query, batch) is not None
 
 
-@pytest.mark.parametrize("when", ["behind its queue", "behind the abort"])
-def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
+@pytest.mark.parametrize("when", ["before its queue entry", "after the abort"])
+def test_a_batch_with_a_late_decision_becomes_visible_when_repeated(
     mq_session_broker: RunningBroker, mq_topic: str, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The commit has failed, and Spark aborts: what was rolled back then could never be seen."""
+    """The commit fails, and Spark aborts: messages rolled back then could never become visible."""
     mq_session_broker.create_topic(mq_topic)
     options = replace(options_for(mq_session_broker, mq_topic), timeout_ms=500)
     query = str(uuid.uuid4())
@@ -188,7 +190,7 @@ def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
         end = run(max_offset(log._admin, log._address(), options.commit_topic, 0))
 
         def put_late(self: DecisionLog, tag: str, body: bytes) -> int:
-            """No answer to a decision in time."""
+            """A decision gets no reply in time."""
             if not tag.startswith("D"):
                 return put(tag, body)
             late.append((tag, body))
@@ -199,7 +201,7 @@ def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
             is_log = topic == options.commit_topic
             return end if is_log else await max_offset(self, address, topic, queue_id)
 
-        if when == "behind the abort":
+        if when == "after the abort":
             patched.setattr(DecisionLog, "_put", put_late)
         else:
             patched.setattr(Admin, "max_offset", behind)
@@ -212,7 +214,7 @@ def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
     assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
 
 
-def test_a_batch_of_which_a_task_has_failed_is_rolled_back(
+def test_a_batch_with_a_failed_task_is_rolled_back(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -229,7 +231,7 @@ def many_topics(count: int) -> list[Prepared]:
     return [Prepared(f"{n:0127}", "b" * 100, 0, n.to_bytes(PART, "big")) for n in range(count)]
 
 
-def test_a_decision_about_any_number_of_topics_can_be_read_again(
+def test_a_decision_about_very_many_topics_can_be_read_back(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -242,7 +244,7 @@ def test_a_decision_about_any_number_of_topics_can_be_read_again(
         assert found is not None and found.prepared == prepared
 
 
-def test_parts_are_bounded_and_larger_ones_of_earlier_releases_are_read() -> None:
+def test_parts_have_a_limit_and_larger_ones_of_earlier_releases_are_read() -> None:
     prepared = many_topics(30_000)
     parts = list(to_parts(prepared))
     assert all(len(zlib.decompress(part)) <= 2 * 1024 * 1024 for part in parts)
@@ -273,17 +275,19 @@ def test_a_stream_without_the_id_of_its_query_fails_and_leaves_nothing(
     assert bodies_of(mq_session_broker, mq_topic) == []
 
 
-def test_the_checkpoint_of_a_writer_is_among_its_options(tmp_path: Path) -> None:
+def test_a_writer_finds_its_checkpoint_in_its_options(tmp_path: Path) -> None:
     given = {"nameServer": "127.0.0.1:9876", "topic": "T", "checkpointLocation": str(tmp_path)}
     assert parse_write_options(given).checkpoint == str(tmp_path)
     del given["checkpointLocation"]
     assert parse_write_options(given).checkpoint is None
 
 
-def test_a_batch_that_has_other_rows_than_were_committed_is_told(
+def test_a_batch_that_differs_from_the_committed_rows_is_reported(
     mq_session_broker: RunningBroker, mq_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a checkpoint was restored from a backup: Spark plans the batch again, and larger."""
+    """As after a checkpoint was restored from a backup: Spark plans the batch again, with more
+    rows.
+    """
     mq_session_broker.create_topic(mq_topic)
     query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
     with Transactions(options) as transactions:
@@ -296,7 +300,7 @@ def test_a_batch_that_has_other_rows_than_were_committed_is_told(
     assert bodies_of(mq_session_broker, mq_topic) == ["a", "b"]
 
 
-def test_a_query_whose_decisions_were_deleted_is_told_that_it_may_write_twice(
+def test_a_query_whose_decisions_were_deleted_warns_of_duplicates(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with RunningBroker(tmp_path, {"mappedFileSizeCommitLog": "65536"}) as broker:
@@ -308,17 +312,17 @@ def test_a_query_whose_decisions_were_deleted_is_told_that_it_may_write_twice(
             transactions.commit_once(query, 1, prepare(options, ["b"]))
             assert "no decision" not in caplog.text
             fill(broker.name_server, "Other", [b"x" * 10_000] * 20, per_batch=1)
-            broker.restart()  # all is flushed
+            broker.restart()  # all messages are flushed
             for file in sorted(tmp_path.rglob("commitlog/*"))[:-1]:
                 os.utime(file, (1_000_000_000, 1_000_000_000))
             with BlockingSession(broker.name_server) as session:
                 run(Admin(session).delete_expired_commit_log(broker.address))
                 assert run(Admin(session).min_offset(broker.address, "mq-spark-commits", 0)) > 0
-            # A query that begins now has none either, and misses nothing.
+            # A query that starts now has no decisions either, and lacks none.
             transactions.commit_once(str(uuid.uuid4()), 0, prepare(options, ["c"]))
             assert "no decision" not in caplog.text
             transactions.commit_once(query, 1, prepare(options, ["b"]))
         assert f"no decision of query {query} is left in mq-spark-commits" in caplog.text
         assert "if batch 1 was committed before, it will be there twice" in caplog.text
-        # The messages visible before were lost with the log here, and "b" was committed again.
+        # Here the visible messages were lost with the log, and "b" was committed again.
         assert bodies_of(broker, "Results") == ["b", "c"]

@@ -1,4 +1,4 @@
-"""Decisions about batches while the broker of a topic, or of their log, is away."""
+"""Decisions about batches while the broker of a topic, or of the decision log, is down."""
 
 import uuid
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     settle_quickly(monkeypatch)
 
 
-AT_FIRST = "Payments"  # a topic that only broker-a has
+AT_FIRST = "Payments"  # a topic at broker-a only
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield pair
 
 
-def test_messages_of_a_broker_that_is_away_are_not_taken_for_missing(pair: Pair) -> None:
+def test_messages_of_an_absent_broker_do_not_count_as_missing(pair: Pair) -> None:
     options = parse_write_options(
         {
             "nameServer": pair.first.name_server,
@@ -55,10 +55,12 @@ def test_messages_of_a_broker_that_is_away_are_not_taken_for_missing(pair: Pair)
             transactions._missing(prepared, {})
 
 
-def test_a_batch_is_not_committed_again_while_the_broker_of_the_log_is_away(
+def test_a_batch_is_not_committed_again_while_the_broker_of_the_log_is_down(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No name server knows the log then. A new one was made at another broker, and empty."""
+    """No name server knows the log then. A new one would be created at another broker, and be
+    empty.
+    """
     log = "mq-spark-commits"
     pair.create(pair.first.address, AT_FIRST)
     pair.create(pair.second.address, log)
@@ -88,7 +90,7 @@ def test_a_batch_is_not_committed_again_while_the_broker_of_the_log_is_away(
     assert bodies_of(pair.first, AT_FIRST) == ["0", "1"]
 
 
-def test_a_log_that_name_servers_do_not_know_yet_is_not_made_at_another_broker(
+def test_a_log_without_a_route_is_not_created_at_another_broker(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.pipeline.decisions._START_SECONDS", 0.3)

@@ -43,7 +43,7 @@ BORN = 1_700_000_000_123
 
 
 def schema_of(ddl: str) -> StructType:
-    """StructType.fromDDL without a JVM."""
+    """Like StructType.fromDDL, without a JVM."""
     schema = StructType()
     for column in ddl.split(", "):
         name, kind = column.split()
@@ -72,7 +72,7 @@ def decode(
     tags: tuple[str, ...] = (),
     fail_on_damage: bool = True,
 ) -> list[Any]:
-    """Return the rows of a buffer that has other bytes before, between and after the records."""
+    """Return the rows of a buffer with other bytes before, between and after the records."""
     buffer = bytearray(b"header")
     positions: list[int] = []
     for each in messages:
@@ -85,7 +85,7 @@ def decode(
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 
-def test_every_column_of_a_message_is_as_it_was_stored() -> None:
+def test_every_column_of_a_message_has_its_stored_value() -> None:
     (row,) = decode(default_schema(properties_as_map=False), message(5, b"\x00\xffbytes"))
     properties = json.loads(row.pop("properties"))
     assert properties == {"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "ID5"}
@@ -105,7 +105,7 @@ def test_every_column_of_a_message_is_as_it_was_stored() -> None:
     }
 
 
-def test_only_the_columns_of_the_schema_are_made_in_its_order_and_spelling() -> None:
+def test_columns_have_the_order_and_spelling_of_the_schema() -> None:
     rows = decode("QUEUEOFFSET bigint, body binary", message(1), message(2, b""))
     assert rows == [{"QUEUEOFFSET": 1, "body": b"body"}, {"QUEUEOFFSET": 2, "body": b""}]
     assert [list(row) for row in rows] == [["QUEUEOFFSET", "body"]] * 2
@@ -119,7 +119,7 @@ def test_properties_can_be_a_map_and_times_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, *CompressionType])
-def test_compressed_bodies_come_as_they_were_sent(kind: CompressionType | None) -> None:
+def test_compressed_bodies_are_returned_as_sent(kind: CompressionType | None) -> None:
     body = b"again and " * 1000
     flag = 1 if kind is None else kind.sys_flag
     packed = compression.compress(body, kind or CompressionType.ZLIB)
@@ -133,7 +133,7 @@ DAMAGED = (
 )
 
 
-def test_a_body_that_cannot_be_decompressed_is_named_with_the_option_that_takes_it() -> None:
+def test_a_damaged_body_is_reported_with_the_option_that_accepts_it() -> None:
     for schema in ("body binary", "bodyError string"):
         with pytest.raises(DamagedBody) as raised:
             decode(schema, message(1), message(2, DAMAGED[0], sys_flag=1))
@@ -143,7 +143,7 @@ def test_a_body_that_cannot_be_decompressed_is_named_with_the_option_that_takes_
     assert decode("queueOffset bigint", message(2, DAMAGED[0], sys_flag=1)) == [{"queueOffset": 2}]
 
 
-def test_a_body_that_cannot_be_decompressed_comes_as_it_is_stored_where_that_is_wanted(
+def test_a_damaged_body_is_returned_as_stored_if_wanted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     messages = [
@@ -159,7 +159,7 @@ def test_a_body_that_cannot_be_decompressed_comes_as_it_is_stored_where_that_is_
     assert logged.startswith(DAMAGED[1]) and logged.endswith("as stored: 1 of 3")
 
 
-def test_a_body_that_there_is_no_memory_for_is_not_taken_for_damaged(
+def test_a_lack_of_memory_is_not_reported_as_a_damaged_body(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Exhausted:
@@ -172,11 +172,11 @@ def test_a_body_that_there_is_no_memory_for_is_not_taken_for_damaged(
         decode("body binary", message(1, packed, sys_flag=1), fail_on_damage=False)
 
 
-def test_whole_bodies_have_no_error() -> None:
+def test_intact_bodies_have_no_error() -> None:
     assert decode("bodyError string", message(1)) == [{"bodyError": None}]
 
 
-def test_bodies_that_grow_large_come_in_several_batches() -> None:
+def test_bodies_that_decompress_to_many_bytes_are_split_into_batches() -> None:
     packed = compression.compress(bytes(20 << 20))
     messages = [message(n, packed, sys_flag=0x301) for n in range(4)]
     buffer = bytearray(b"".join(map(encode_record, messages)))
@@ -186,7 +186,7 @@ def test_bodies_that_grow_large_come_in_several_batches() -> None:
     assert pa.Table.from_batches(batches)["queueOffset"].to_pylist() == [0, 1, 2, 3]
 
 
-def test_ipv6_hosts_move_the_fields_behind_them() -> None:
+def test_ipv6_hosts_shift_the_following_fields() -> None:
     schema = "bornHost string, storeTimestamp bigint, body binary, msgId string"
     ipv6 = ("2001:db8::1", 10911)
     rows = decode(
@@ -205,14 +205,14 @@ def test_ipv6_hosts_move_the_fields_behind_them() -> None:
     assert rows[1]["msgId"] == "20010DB8000000000000000000000001" + "00002A9F" + "00000000000003EA"
 
 
-def test_records_of_the_second_form_may_have_long_topics() -> None:
+def test_records_of_version_2_may_have_long_topics() -> None:
     long = message(1, version=2)
     long.topic = "%RETRY%" + "g" * 200
     rows = decode("topic string, body binary", long, message(2))
     assert [row["topic"] for row in rows] == [long.topic, "Orders"]
 
 
-def test_the_id_of_a_message_without_one_says_where_it_is_stored() -> None:
+def test_a_message_without_a_unique_id_gets_the_id_of_its_position() -> None:
     (row,) = decode("msgId string", message(0, physical_offset=1234, properties={}))
     assert row["msgId"] == "7F00000100002A9F00000000000004D2"
 
@@ -228,19 +228,19 @@ def test_the_id_of_a_message_without_one_says_where_it_is_stored() -> None:
         ({}, None),
     ],
 )
-def test_a_tag_is_found_among_properties(stored: dict[str, str], tag: str | None) -> None:
+def test_a_tag_is_found_in_the_properties(stored: dict[str, str], tag: str | None) -> None:
     (row,) = decode("tags string", message(1, properties=stored))
     assert row["tags"] == tag
 
 
-def test_messages_with_other_tags_are_left_out() -> None:
+def test_messages_with_other_tags_are_skipped() -> None:
     messages = [message(n, properties={"TAGS": tag}) for n, tag in enumerate("ABAC")]
     rows = decode("queueOffset bigint", *messages, message(9, properties={}), tags=("A", "C"))
     assert [row["queueOffset"] for row in rows] == [0, 2, 3]
     assert decode("queueOffset bigint", *messages, tags=("D",)) == []
 
 
-def test_a_schema_may_be_empty_for_a_count() -> None:
+def test_a_count_may_have_an_empty_schema() -> None:
     buffer = bytearray(encode_record(message(1)) * 3)
     decoder = Decoder(StructType([]))
     (batch,) = decoder.batches(buffer, walk(buffer, 0, len(buffer)), "broker-a")
@@ -263,14 +263,14 @@ def test_damaged_records_are_refused(position: int) -> None:
         list(Decoder(schema_of("body binary")).batches(buffer, positions, "broker-a"))
 
 
-def test_cut_records_are_refused() -> None:
+def test_truncated_records_are_refused() -> None:
     record = encode_record(message(1))
     for length in (1, 90, len(record) - 1):
         with pytest.raises(RemoteProtocolError, match="does not begin a message record"):
             walk(bytearray(record), 0, length)
 
 
-def test_columns_that_a_schema_has_to_ask_for() -> None:
+def test_some_columns_are_not_in_the_default_schema() -> None:
     messages = [
         message(0, b"four", reconsume_times=3),
         message(1, b"", born_host=("::1", 1), store_host=("::1", 2), reconsume_times=16),
@@ -282,7 +282,7 @@ def test_columns_that_a_schema_has_to_ask_for() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[5, 5, 5], [5, 6, 4], [5, 5, 4], [0], []])
-def test_records_are_found_one_behind_the_other_whatever_their_lengths(lengths: list[int]) -> None:
+def test_consecutive_records_of_any_length_are_found(lengths: list[int]) -> None:
     buffer, expected = bytearray(b"header"), []
     for length in lengths:
         expected.append(len(buffer))
@@ -290,8 +290,8 @@ def test_records_are_found_one_behind_the_other_whatever_their_lengths(lengths: 
     assert walk(buffer, 6, len(buffer)).tolist() == expected
 
 
-def test_records_whose_lengths_lead_nowhere_are_refused() -> None:
-    """The second says that it is as long as the first, and is longer: so the third is none."""
+def test_records_with_wrong_lengths_are_refused() -> None:
+    """The second record states the length of the first, and is longer: no third record is found."""
     first, second = (encode_record(message(0, b"x" * length)) for length in (5, 10))
     third = b"\0" * (len(first) - 5)
     buffer = bytearray(first + first[:4] + second[4:] + third)

@@ -1,4 +1,4 @@
-"""docs/pipeline.md and docs/pipeline-tubemq.md say what the declarations say."""
+"""docs/pipeline.md and docs/pipeline-tubemq.md agree with the declarations."""
 
 import re
 from dataclasses import fields
@@ -26,7 +26,7 @@ ROW = re.compile(r"^\| `([^`]+)` \| (?:`([^`]*)`)? ?\| (?:`(.*?)`)? ?\| (.*) \|$
 
 
 def table(name: str) -> dict[str, tuple[str, str]]:
-    """Default and example of each option in a table."""
+    """Return the default and the example of each option in a table."""
     found = re.search(rf"<!-- options: {name} -->\n(.*?)<!-- end -->", PAGE + TUBE_PAGE, re.DOTALL)
     assert found is not None
     lines = found[1].strip().splitlines()[2:]
@@ -44,7 +44,7 @@ def table(name: str) -> dict[str, tuple[str, str]]:
         ("tubemq", TubeReadOptions),
     ],
 )
-def test_every_option_stands_there_with_its_default_and_example(name: str, kind: Any) -> None:
+def test_every_option_is_documented_with_its_default_and_example(name: str, kind: Any) -> None:
     declared = {item.metadata["name"]: item for item in fields(kind) if "name" in item.metadata}
     shown = table(name)
     assert shown.keys() == declared.keys()
@@ -66,7 +66,7 @@ def test_every_option_stands_there_with_its_default_and_example(name: str, kind:
     ],
     ids=["read", "write", "tubemq"],
 )
-def test_every_column_stands_there_with_its_types(page: str, heading: str, there: Any) -> None:
+def test_every_column_is_documented_with_its_types(page: str, heading: str, there: Any) -> None:
     section = f"\n{page}".partition(f"\n{heading}\n")[2].partition("<!-- options")[0]
     shown = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE))
     assert shown.keys() == there.keys()
@@ -75,11 +75,11 @@ def test_every_column_stands_there_with_its_types(page: str, heading: str, there
         assert first in shown[name], name
 
 
-def test_further_columns_are_named() -> None:
+def test_further_columns_are_documented() -> None:
     for name in columns.FURTHER_COLUMNS:
         assert f"`{name} " in PAGE
 
 
-def test_every_job_stands_in_the_table_of_jobs() -> None:
+def test_every_job_is_in_the_table_of_jobs() -> None:
     section = PAGE.partition("\n## Jobs\n")[2].partition("\n### ")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(JOBS)

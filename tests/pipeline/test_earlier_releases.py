@@ -1,7 +1,7 @@
 """Tables, writes, stores and jobs with earlier releases of Spark.
 
-MQ_SPARK_PYTHONS names interpreters, with colons between them, in whose environments such a release,
-mq and pytest are installed. `make test-spark` makes these environments and runs this.
+MQ_SPARK_PYTHONS lists interpreters, separated by colons, in whose environments such a release, mq
+and pytest are installed. `make test-spark` creates these environments and runs this.
 """
 
 import os
@@ -23,7 +23,8 @@ FILES = (
     "test_store_source.py",
     "jobs",
 )
-#: Python sockets that pyspark 4.0 leaves to the collector; clusters of processes, which take long.
+# Ignores Python sockets that pyspark 4.0 leaves to the collector; leaves out clusters of processes,
+# which take long.
 OPTIONS = (
     *("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"),
     *("-k", "not executors and not killed", "-p", "no:cacheprovider", "--quiet"),
@@ -33,7 +34,7 @@ OPTIONS = (
 @pytest.mark.skipif(not PYTHONS, reason="MQ_SPARK_PYTHONS names no interpreter: make test-spark")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("python", PYTHONS)
-def test_what_needs_no_later_release_works(python: str) -> None:
+def test_earlier_releases_pass_the_tests_of_their_features(python: str) -> None:
     files = [str(ROOT / "tests" / "pipeline" / name) for name in FILES]
     ended = subprocess.run(
         [python, "-m", "pytest", *OPTIONS, *files],

@@ -1,4 +1,4 @@
-"""Commits of what tasks have prepared, with drivers that die in the middle, without Spark."""
+"""Commits of messages prepared by tasks, without Spark, with drivers that die during a commit."""
 
 import asyncio
 import dataclasses
@@ -70,7 +70,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     settle_quickly(monkeypatch)
 
 
-def test_a_batch_is_seen_once_however_often_it_is_committed(
+def test_a_batch_is_visible_once_however_often_it_is_committed(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -89,7 +89,7 @@ def test_a_batch_is_seen_once_however_often_it_is_committed(
 
 
 @pytest.mark.parametrize("committed", [0, 1, 77, 150])
-def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
+def test_the_commit_of_a_dead_driver_is_finished_by_the_next_one(
     mq_session_broker: RunningBroker, mq_topic: str, committed: int
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -102,7 +102,7 @@ def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
         transactions._end(some(first, 0, committed), SysFlag.TRANSACTION_COMMIT)
     assert len(bodies_of(mq_session_broker, mq_topic)) == committed
 
-    again = prepare(options, TEXTS)  # what Spark does when it is started again
+    again = prepare(options, TEXTS)  # as Spark does when it is restarted
     with Transactions(options) as transactions:
         transactions.commit_once(query, 7, again)
         transactions.commit_once(query, 8, prepare(options, ["next"]))
@@ -112,10 +112,10 @@ def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
         assert sum(map(len, failed)) == len(TEXTS)  # they were rolled back
 
 
-def test_a_commit_that_meets_a_slave_is_not_taken_for_one(
+def test_a_commit_that_reaches_a_slave_fails_and_can_be_repeated(
     mq_broker: RunningBroker, mq_topic: str
 ) -> None:
-    """A master that returned as a slave, while the driver's route still has its old role."""
+    """A master returned as a slave, while the driver's route still has its old role."""
     mq_broker.create_topic(mq_topic)
     options = options_for(mq_broker, mq_topic)
     prepared = prepare(options, TEXTS)
@@ -134,8 +134,9 @@ PREPARED = [Prepared("T", "a", -1, bytes(32))]
 
 
 def ask(question: Callable[[Transactions], T], *replicas: dict[str, int], **options: str) -> T:
-    """Return the answer about topic T, with 9 messages, if each query of its route returns other
-    brokers: their ids in their set, by name.
+    """Return the answer about topic T, which has 9 messages.
+
+    Each query of its route returns the next of `replicas`: broker ids by broker name.
     """
     stats = TopicStatsTable()
     for name in "ab":
@@ -173,26 +174,28 @@ def ask(question: Callable[[Transactions], T], *replicas: dict[str, int], **opti
     return asyncio.run(script())
 
 
-def test_what_a_replica_has_not_got_yet_is_not_taken_for_missing() -> None:
-    """It was committed once more when the master was back: a Java broker makes it visible twice."""
+def test_messages_that_a_replica_lacks_do_not_count_as_missing() -> None:
+    """Otherwise it is committed once more when the master is back: a Java broker makes it visible
+    twice.
+    """
     with pytest.raises(CommitFailed, match="is unavailable: unknown what is visible"):
         ask(lambda of: of._missing(PREPARED, {Queue("T", "a", 0): 9}), {"a": 1}, numRetries="0")
 
 
-def test_a_master_that_is_back_soon_is_waited_for_though_its_replica_answers_meanwhile() -> None:
-    """The query failed at once, where one without a replica is asked again."""
+def test_a_master_that_returns_soon_is_awaited_although_its_replica_answers() -> None:
+    """The query must not fail at once: a broker without a replica is queried again, too."""
     routes = {"a": 1}, {"a": 1}, {"a": 0}
     found = ask(lambda of: of._ends(PREPARED), *routes, retryIntervalMs="50")
     assert found == {Queue("T", "a", 0): 9}
 
 
-def test_a_broker_whose_master_is_away_does_not_hold_up_what_is_prepared_at_others() -> None:
-    """Its replica was asked, too, and refused for."""
+def test_a_broker_without_its_master_does_not_delay_commits_at_others() -> None:
+    """The replica of b is not queried, because its refusal would fail the query."""
     found = ask(lambda of: of._ends(PREPARED), {"a": 0, "b": 1})
     assert found == {Queue("T", "a", 0): 9}
 
 
-def test_of_two_drivers_the_first_decision_counts(
+def test_the_first_decision_of_two_drivers_counts(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -203,7 +206,7 @@ def test_of_two_drivers_the_first_decision_counts(
         log = DecisionLog(session, options, 0)
         assert log.find(query, 0) is None
         first = log.decide(query, 0, ends, one)
-        second = log.decide(query, 0, ends, other)  # it had looked before the first decided
+        second = log.decide(query, 0, ends, other)  # it searched before the first one decided
         assert second.token == first.token and second.prepared == one
         assert second.ends == ends
     with Transactions(options) as transactions:
@@ -212,7 +215,7 @@ def test_of_two_drivers_the_first_decision_counts(
     assert bodies_of(mq_session_broker, mq_topic) == ["same"]
 
 
-def test_an_old_decision_is_found_behind_many_of_others(
+def test_an_old_decision_is_found_among_many_of_other_queries(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
@@ -238,20 +241,20 @@ def test_order_is_kept_within_a_key(mq_session_broker: RunningBroker, mq_topic: 
     assert {m.queue_id for m in messages} == {messages[0].queue_id}
 
 
-def test_what_a_broker_has_given_up_is_told(
+def test_messages_rolled_back_by_a_broker_are_reported(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
     options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
     prepared = prepare(options, TEXTS)
     with Transactions(options) as transactions:
-        transactions.roll_back(prepare(options, ["nobody sees this"]))
+        transactions.roll_back(prepare(options, ["never visible"]))
         transactions._end(some(prepared, 0, 3), SysFlag.TRANSACTION_ROLLBACK)
         with pytest.raises(CommitFailed, match="messages could not be made visible"):
             transactions.commit_once(query, 0, prepared)
 
 
-def test_prepared_messages_survive_being_written_down() -> None:
+def test_prepared_messages_survive_serialization() -> None:
     halves = [Half("T", "broker-a", 3, 2**40 + n, n, f"{n:032X}") for n in range(10)]
     packed = b"".join(
         half.physical.to_bytes(8, "big")
@@ -272,7 +275,7 @@ def test_prepared_messages_survive_being_written_down() -> None:
             from_part(damaged)
 
 
-def test_the_log_is_at_one_broker_and_made_where_it_is_missing(tmp_path: Path) -> None:
+def test_the_log_is_at_one_broker_and_created_if_missing(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "store", {"autoCreateTopicEnable": "false"}) as broker:
         options = options_for(broker, "T")
         with options.open_session(5) as session:
@@ -281,10 +284,10 @@ def test_the_log_is_at_one_broker_and_made_where_it_is_missing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, "body string"])
-def test_where_no_batch_is_taken_rows_are_prepared_one_by_one_in_their_order(
+def test_rows_are_prepared_one_by_one_in_order_if_batches_are_refused(
     mq_session_broker: RunningBroker, mq_topic: str, columns: str
 ) -> None:
-    """Brokers of ours take no batch with a property that may be for the timer, Java's none."""
+    """Our brokers refuse batches with a property that may concern the timer; Java's refuse all."""
     options = options_for(mq_session_broker, mq_topic)
     options = dataclasses.replace(options, batch_bytes=2000)  # several batches for each queue
     spark, arrow = schema_of(f"{columns}, properties map<string,string>")
@@ -307,7 +310,7 @@ def test_where_no_batch_is_taken_rows_are_prepared_one_by_one_in_their_order(
             assert seen == sorted(seen)
 
 
-def test_a_row_that_cannot_end_does_not_hold_up_those_of_its_request(
+def test_a_row_that_cannot_be_committed_does_not_block_its_request(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     options = options_for(mq_session_broker, mq_topic)
@@ -327,14 +330,14 @@ ID = "7F00000100002A9F0000000000000001"
 
 
 @pytest.mark.parametrize("text", ["", ID[:8], ID, f"{ID},", f"{ID},{'0' * 33}", f"{ID};{ID}"])
-def test_an_answer_that_does_not_say_where_halves_are_fails_the_task(text: str) -> None:
+def test_a_reply_without_the_positions_of_half_messages_fails_the_task(text: str) -> None:
     fields: dict[str, object] = {"msgId": text, "queueOffset": "5"}
     outgoing = Outgoing("T", None, 2, RequestCode.SEND_BATCH_MESSAGE, {}, b"", "", bytes(32))
     with pytest.raises(CommitFailed, match="the broker's reply lacks the position of a message"):
         Halves().add(outgoing, MessageQueue("T", "broker-a", 1), fields)
 
 
-def test_halves_are_remembered_as_an_answer_tells_of_them() -> None:
+def test_half_messages_are_recorded_from_the_reply() -> None:
     halves = Halves()
     for host in ("7F00000100002A9F", "20010DB800000000000000000000000100002A9F"):
         ids = bytes(range(48))

@@ -1,4 +1,4 @@
-"""Which record of the log counts as the decision about a batch, and when there is none."""
+"""The record of the log that counts as the decision about a batch, and when there is none."""
 
 import asyncio
 import time
@@ -28,14 +28,14 @@ from mq.pipeline.write_options import parse_write_options  # noqa: E402
 
 
 def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
-    """What the answer to a pull says of a queue that begins at 0."""
+    """Return the offsets in the reply to a pull of a queue that starts at 0."""
     numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
     numbers["suggestWhichBrokerId"] = suggested
     return {name: str(number) for name, number in numbers.items()}
 
 
 class Clock:
-    """`time`, of which as much has passed as is said."""
+    """A `time` module with an offset that the test controls."""
 
     def __init__(self) -> None:
         self.passed = 0.0
@@ -53,7 +53,7 @@ class Clock:
 def found_at(
     query: str, pull: Handler, pull_of_replica: Handler, least: Callable[[], int] = lambda: 0
 ) -> object:
-    """The decision about batch 3 in a log of two records, of which the first is there as said."""
+    """Search the decision about batch 3 in a log of two records that starts at offset `least()`."""
 
     def offset(of: Callable[[], int]) -> Handler:
         return lambda request, channel: request.reply(0, {"offset": str(of())})
@@ -91,8 +91,10 @@ def found_at(
     return asyncio.run(script())
 
 
-def test_the_master_alone_is_asked_for_a_decision() -> None:
-    """A replica that does not have it, or begins after it, would have the batch committed twice."""
+def test_only_the_master_is_queried_for_a_decision() -> None:
+    """With the reply of a replica that lacks it, or starts after it, the batch would be committed
+    twice.
+    """
     query = str(uuid.uuid4())
     record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
     others = {**record, "query": "other"}
@@ -100,7 +102,7 @@ def test_the_master_alone_is_asked_for_a_decision() -> None:
     asked: list[str] = []
 
     def pull(request: Command, channel: Channel) -> Command:
-        """One message at a time, the next one from the replica."""
+        """Return one message at a time, and suggest the replica for the next one."""
         number = int(request.fields["queueOffset"])
         asked.append(f"master {number}")
         tag, body = bodies[number]
@@ -115,7 +117,7 @@ def test_the_master_alone_is_asked_for_a_decision() -> None:
     assert asked == ["master 0", "master 1"]
 
 
-def test_a_decision_that_cannot_be_had_yet_is_waited_for_after_long_reading_too(
+def test_an_unreadable_decision_is_awaited_even_after_long_reading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
@@ -125,7 +127,9 @@ def test_a_decision_that_cannot_be_had_yet_is_waited_for_after_long_reading_too(
     asked: list[int] = []
 
     def pull(request: Command, channel: Channel) -> Command:
-        """One message at a time, an hour each, the second at the second asking."""
+        """Return one message at a time, after an hour each; the second one only at the second
+        request.
+        """
         clock.passed += 3600.0
         number = int(request.fields["queueOffset"])
         asked.append(number)
@@ -141,7 +145,7 @@ def test_a_decision_that_cannot_be_had_yet_is_waited_for_after_long_reading_too(
 
 
 @pytest.mark.parametrize("missing", ["the first", "the last", "both"])
-def test_a_record_that_is_passed_over_may_be_the_decision(missing: str) -> None:
+def test_a_skipped_record_may_be_the_decision(missing: str) -> None:
     query = str(uuid.uuid4())
 
     def pull(request: Command, channel: Channel) -> Command:
@@ -158,7 +162,7 @@ def test_a_record_that_is_passed_over_may_be_the_decision(missing: str) -> None:
 
 
 @pytest.mark.parametrize(("batch", "there"), [(2, 1), (3, 0)])
-def test_a_record_that_is_passed_over_is_no_decision_before_an_earlier_batch_or_behind_the_first(
+def test_skipped_records_before_an_earlier_batch_or_after_the_decision_do_not_matter(
     batch: int, there: int
 ) -> None:
     query = str(uuid.uuid4())
@@ -172,10 +176,10 @@ def test_a_record_that_is_passed_over_is_no_decision_before_an_earlier_batch_or_
     assert (found_at(query, pull, pull) is not None) == (batch == 3)
 
 
-def test_records_whose_queue_is_corrected_after_their_log_was_deleted_by_age_are_not_missing() -> (
-    None
-):
-    """A Java broker deletes the log's file first (DefaultMessageStore.cleanFilesPeriodically)."""
+def test_expired_records_that_their_queue_still_lists_are_not_missing() -> None:
+    """A Java broker deletes the log's file before the queue
+    (DefaultMessageStore.cleanFilesPeriodically).
+    """
     asked: list[int] = []
 
     def pull(request: Command, channel: Channel) -> Command:
@@ -188,7 +192,7 @@ def test_records_whose_queue_is_corrected_after_their_log_was_deleted_by_age_are
     assert found_at(str(uuid.uuid4()), pull, pull, least) is None
 
 
-def test_records_that_were_deleted_by_age_while_they_are_looked_through_are_not_missing() -> None:
+def test_records_that_expire_during_the_search_are_not_missing() -> None:
     query = str(uuid.uuid4())
 
     def pull(request: Command, channel: Channel) -> Command:
@@ -201,7 +205,7 @@ def test_records_that_were_deleted_by_age_while_they_are_looked_through_are_not_
     assert found_at(query, pull, pull) is None
 
 
-def test_a_damaged_decision_is_not_taken_for_none() -> None:
+def test_a_damaged_decision_does_not_count_as_missing() -> None:
     query = str(uuid.uuid4())
     body = orjson.dumps({"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []})
 

@@ -1,4 +1,4 @@
-"""Source, sink and jobs with Java's own brokers: 4.9.7, which asks for access keys, and 5.5.0."""
+"""Source, sink and jobs with Java's brokers: 4.9.7, which requires access keys, and 5.5.0."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ accounts:
   - {accessKey: pipeline, secretKey: pipeline_secret, admin: true}
 """
 MANY = [b"%04d" % n for n in range(1000)]
-LARGE = random.Random(6).randbytes(4_000_000)  # which does not become less when compressed
+LARGE = random.Random(6).randbytes(4_000_000)  # which compression does not shrink
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Java:
         asyncio.run(make())
 
     def fill(self) -> None:
-        """Many small messages, one that is compressed, and a large one, each kind in its queue."""
+        """Many small messages, a compressed one and a large one, each kind in its own queue."""
         many = [Message(TOPIC, body, "Many") for body in MANY]
         compressed = Message(TOPIC, b"large " * 2000, "One", ["k"], {"n": "5"})
         few = [compressed, Message(TOPIC, b"other", "Two", properties={"n": "1"})]
@@ -82,7 +82,7 @@ class Java:
         asyncio.run(work())
 
     def bodies(self, spark: "SparkSession", topic: str) -> list[bytes]:
-        """What a batch read finds, queue by queue."""
+        """The bodies that a batch read finds, queue by queue."""
         frame = self.access.read(spark, "queueId int, queueOffset bigint, body binary", topic=topic)
         rows = frame.orderBy("queueId", "queueOffset").collect()
         return [bytes(row.body) for row in rows]
@@ -138,7 +138,7 @@ def test_the_broker_filters(spark: "SparkSession", java: Java) -> None:
 
 
 @pytest.mark.long
-def test_a_stream_is_copied_and_each_row_seen_once(
+def test_a_stream_is_copied_and_each_row_is_visible_once(
     spark: "SparkSession", java: Java, checkpoint: str
 ) -> None:
     copy = f"{TOPIC}-copy"
@@ -169,7 +169,7 @@ def test_a_stream_is_copied_and_each_row_seen_once(
 
 
 @pytest.mark.long
-def test_an_archive_is_sent_again_and_the_offsets_of_groups_are_exported(
+def test_an_archive_is_replayed_and_group_offsets_are_exported(
     spark: "SparkSession", java: Java, tmp_path: Path
 ) -> None:
     again = f"{TOPIC}-again"

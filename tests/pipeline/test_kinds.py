@@ -1,4 +1,4 @@
-"""Messages of every kind, read and written: this project's broker and both of Java's."""
+"""Messages of every kind, read and written, with this project's broker and both of Java's."""
 
 import asyncio
 import time
@@ -78,7 +78,7 @@ class Brokers:
         raise TimeoutError(f"no name server knows {topic}")
 
     def read(self, topic: str, **options: str) -> list[tuple[int, bytes]]:
-        """Offsets and bodies, as tasks of a batch read decode them."""
+        """Offsets and bodies, as the tasks of a batch read decode them."""
         schema = StructType().add("queueOffset", LongType()).add("body", BinaryType())
         return [tuple(row.values()) for row in self._rows(topic, schema, **options)]
 
@@ -152,19 +152,19 @@ def test_bodies_of_every_size_are_read_as_they_were_sent(brokers: Brokers, topic
 
     asyncio.run(send())
     bodies += [bytes(4 * MEGABYTE - 1000), *(b"in a batch %d" % n for n in range(50))]
-    # Java's broker lets batches be read a moment after it has acknowledged them.
+    # Java's broker makes batches readable a moment after it has acknowledged them.
     assert brokers.until(topic, len(bodies)) == list(enumerate(bodies))
 
 
-def test_a_body_of_no_bytes_is_read_as_one(brokers: Brokers, topic: str) -> None:
-    """No client of ours or Java's sends one; a broker that takes it hands it out."""
+def test_an_empty_body_is_read_as_empty(brokers: Brokers, topic: str) -> None:
+    """Neither our clients nor Java's send one; a broker that accepts it also delivers it."""
     fields = {"a": "G", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
     fields |= {"h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
     with BlockingSession(brokers.name_server) as session:
         run(session.invoke(brokers.address, Command(RequestCode.SEND_MESSAGE_V2, fields, b"")))
         run(session.invoke(brokers.address, Command(RequestCode.SEND_MESSAGE_V2, fields, b"one")))
     found = [body for _, body in brokers.until(topic, 1)]
-    if found == [b""]:  # the other one is on its way
+    if found == [b""]:  # the other message is being stored
         found = [body for _, body in brokers.until(topic, 2)]
     assert found in ([b"", b"one"], [b"one"])
 
@@ -188,7 +188,7 @@ def test_transactions_are_read_once_they_are_committed(brokers: Brokers, topic: 
     assert [body for _, body in brokers.until(topic, 1)] == [b"COMMIT"]
 
 
-def test_rows_come_back_as_they_were_written(brokers: Brokers, topic: str) -> None:
+def test_written_rows_are_read_back_unchanged(brokers: Brokers, topic: str) -> None:
     rows = [[b"%d " % n * (1 + n % 700), f"T{n % 3}", f"k{n}"] for n in range(3000)]
     written = brokers.write(
         topic, "body binary, tags string, keys string", rows, compression="zlib"
@@ -214,7 +214,7 @@ def test_written_rows_keep_the_order_of_their_keys(brokers: Brokers) -> None:
     assert all(bodies == sorted(bodies) for bodies in by_key.values())
 
 
-def test_delayed_rows_come_when_they_are_due(brokers: Brokers, topic: str) -> None:
+def test_delayed_rows_are_delivered_when_due(brokers: Brokers, topic: str) -> None:
     rows: list[list[Any]] = [["now", 0], ["later", 1], ["also now", None]]
     brokers.write(topic, "body string, delayLevel int", rows)
     assert b"later" not in {body for _, body in brokers.until(topic, 2)}
@@ -222,7 +222,7 @@ def test_delayed_rows_come_when_they_are_due(brokers: Brokers, topic: str) -> No
     assert [body for _, body in found][-1] == b"later"
 
 
-def test_a_commit_that_was_cut_off_is_finished_once(
+def test_an_interrupted_commit_is_finished_once(
     brokers: Brokers, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Java's brokers commit a half message at every request, so it must not be requested twice."""

@@ -19,7 +19,7 @@ def test_names_match_in_any_case() -> None:
     assert (options.name_server, options.topics, options.batch) == ("a:1;b:2", ("A", "B"), 7)
 
 
-def test_offsets_are_by_topic_broker_and_queue() -> None:
+def test_offsets_are_given_by_topic_broker_and_queue() -> None:
     options = parsed(startingOffsets='{"Orders": {"broker-a": {"0": 23, "1": -2}}}')
     assert options.starting_offsets == {
         Queue("Orders", "broker-a", 0): 23,
@@ -71,7 +71,7 @@ def test_the_access_key_of_a_file_is_read_and_not_shown(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_option_is_named_with_a_right_example(given: dict[str, str], message: str) -> None:
+def test_a_wrong_option_is_named_with_a_valid_example(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)) as raised:
         parse_options({**GOOD, **given})
     assert "; for example .option(" in str(raised.value)
@@ -82,7 +82,7 @@ def test_an_unknown_option_gets_the_nearest_name() -> None:
         parse_options({"nameServers": "a:1"})
 
 
-def test_the_name_server_is_needed() -> None:
+def test_the_name_server_is_required() -> None:
     with pytest.raises(OptionError, match="option nameServer: it is needed"):
         parse_options({"topic": "T"})
 

@@ -18,13 +18,13 @@ def test_large_queues_are_split_more_often() -> None:
     ]
 
 
-def test_nothing_is_split_into_empty_parts() -> None:
+def test_no_range_is_split_into_empty_parts() -> None:
     assert split([QueueRange(*Q0, 7, 9)], 100) == [QueueRange(*Q0, 7, 8), QueueRange(*Q0, 8, 9)]
     assert split([], 4) == []
     assert split([QueueRange(*Q0, 0, 10)], None) == [QueueRange(*Q0, 0, 10)]
 
 
-def test_a_limit_is_shared_by_what_queues_have() -> None:
+def test_a_limit_is_divided_in_proportion_to_the_messages_of_queues() -> None:
     end = limited({Q0: 10, Q1: 0, Q2: 4}, {Q0: 110, Q1: 100, Q2: 4}, 7)
     assert end == {Q0: 14, Q1: 3, Q2: 4}
     assert sum(end.values()) == 14 + 7

@@ -4,7 +4,7 @@ from mq.pipeline.offsets import Queue
 from mq.pipeline.progress import lag_by_queue
 
 
-def test_lag_is_what_lies_between_the_batch_and_the_end_of_each_queue() -> None:
+def test_lag_is_counted_from_the_batch_to_the_end_of_each_queue() -> None:
     end = {"T": {"broker-a": {"0": 5, "1": 7}}}
     latest = {"T": {"broker-a": {"0": 9, "1": 7, "2": 3}}}
     progress = {

@@ -1,4 +1,4 @@
-"""Properties found by numpy are those that are found one by one."""
+"""Properties found by numpy equal those decoded one by one."""
 
 import json
 import random
@@ -16,7 +16,7 @@ from mq.protocol.properties import decode
 
 
 def table(*texts: bytes) -> PropertyTable:
-    """Of records that have these bytes as their properties."""
+    """Return the table of records that have these bytes as their properties."""
     buffer = bytearray()
     for text in texts:
         empty = encode_record(StoredMessage("Orders", b"body", properties={}))
@@ -34,21 +34,21 @@ def values(array: pa.Array | None) -> list[Any]:
 
 TEXTS = [
     b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01ID",
-    b"TAGS\x01TagB\x02",  # as 5.x ends it
+    b"TAGS\x01TagB\x02",  # with the end that 5.x writes
     b"",
     b"KEYS\x01k\x02XTAGS\x01no\x02TAGSY\x01no",
     b"A\x01b\x02TAGS\x01last",
 ]
 
 
-def test_a_property_is_found_by_its_whole_name_and_null_where_there_is_none() -> None:
+def test_a_property_is_found_by_its_full_name_and_null_if_absent() -> None:
     found = table(*TEXTS)
     assert values(found.find("TAGS")) == ["TagA", "TagB", None, None, "last"]
     assert values(found.find("KEYS")) == ["k1 k2", None, None, "k", None]
     assert values(found.find("NONE")) == [None] * 5
 
 
-def test_all_properties_come_as_json_and_as_a_map() -> None:
+def test_all_properties_are_returned_as_json_and_as_a_map() -> None:
     found = table(*TEXTS)
     expected = [decode(text.decode()) for text in TEXTS]
     assert [json.loads(text) for text in values(found.as_json())] == expected
@@ -59,8 +59,8 @@ def test_all_properties_come_as_json_and_as_a_map() -> None:
     ("text", "is_found", "is_map", "is_json"),
     [
         ("ü\x01ö".encode(), True, True, True),
-        (b"a\x01\xff", False, False, False),  # is no UTF-8
-        (b"a\x01b\x02a\x01c", True, False, False),  # one name twice
+        (b"a\x01\xff", False, False, False),  # not UTF-8
+        (b"a\x01b\x02a\x01c", True, False, False),  # a repeated name
         (b'a\x01say "no"', True, True, False),
         (b"a\x01b\\c", True, True, False),
         (b"a\x01b\nc", True, True, False),
@@ -72,7 +72,7 @@ def test_all_properties_come_as_json_and_as_a_map() -> None:
         (b"a", True, True, False),
     ],
 )
-def test_what_needs_more_care_is_left_to_whoever_asks(
+def test_unusual_properties_are_left_to_the_caller(
     text: bytes, is_found: bool, is_map: bool, is_json: bool
 ) -> None:
     found = table(b"x\x01y", text, b"TAGS\x01z")
@@ -81,7 +81,7 @@ def test_what_needs_more_care_is_left_to_whoever_asks(
     assert (found.as_json() is not None) == is_json
 
 
-def test_no_text_at_all_reads_otherwise_than_one_by_one() -> None:
+def test_any_text_gives_the_result_of_single_decoding() -> None:
     chance = random.Random(11)
     alphabet = [b"\x01", b"\x02", b"a", b"b", b"TAGS", "ü".encode(), b'"', b"\xff"]
     told = np.zeros(3, np.int64)

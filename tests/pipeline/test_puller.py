@@ -54,7 +54,7 @@ def pull(
     return bodies_of(QueuePuller(session, pulled, settings).segments())
 
 
-def test_a_range_comes_whole_and_in_order_whatever_the_sizes(
+def test_a_range_is_complete_and_in_order_whatever_the_sizes(
     mq_session_broker: RunningBroker, mq_topic: str, session: BlockingSession
 ) -> None:
     chance = random.Random(7)
@@ -77,7 +77,7 @@ def test_a_filter_at_the_broker_leaves_gaps_but_loses_nothing(
     assert found == [(n, b"%d" % (n // 60)) for n in range(1200) if n // 60 % 5 == 3]
 
 
-def test_a_refusal_is_told_in_the_words_of_the_broker(
+def test_a_refusal_is_reported_with_the_remark_of_the_broker(
     mq_topic: str, session: BlockingSession
 ) -> None:
     settings = QUICK._replace(expression="a > 1", expression_type="SQL92")
@@ -85,7 +85,7 @@ def test_a_refusal_is_told_in_the_words_of_the_broker(
         pull(session, mq_topic, 0, 10, settings)
 
 
-def test_messages_that_are_not_there_any_more_are_reported(
+def test_deleted_messages_are_reported(
     mq_session_broker: RunningBroker, mq_topic: str, session: BlockingSession
 ) -> None:
     fill(mq_session_broker.name_server, mq_topic, [b"x"] * 5, MessageQueue(mq_topic, "broker-a", 0))
@@ -97,8 +97,12 @@ def test_messages_that_are_not_there_any_more_are_reported(
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_what_a_replica_lacks_is_no_loss_while_its_master_is_away(comes_back: bool) -> None:
-    """With failOnDataLoss off a stream passed over it for good: its batch had ended."""
+def test_messages_that_a_replica_lacks_are_not_lost_while_its_master_is_down(
+    comes_back: bool,
+) -> None:
+    """With failOnDataLoss off, a stream would skip the messages for good: its batch would be
+    complete.
+    """
     settings = QUICK._replace(timeout=0.3, fail_on_data_loss=False, skip_absent=False)
 
     def pull_all(name_server: str) -> list[tuple[int, bytes]]:
@@ -125,8 +129,8 @@ def test_what_a_replica_lacks_is_no_loss_while_its_master_is_away(comes_back: bo
     asyncio.run(script())
 
 
-def test_a_master_that_is_back_has_its_own_time_to_show_what_its_replica_lacked() -> None:
-    """One that shows what its replicas have confirmed shows less at first, and had none left."""
+def test_a_master_that_returns_gets_its_own_timeout() -> None:
+    """A master that shows only what its replicas have confirmed shows fewer messages at first."""
     settings = QUICK._replace(timeout=0.5, fail_on_data_loss=False, skip_absent=False)
     whole, begun = replica(9)[RequestCode.PULL_MESSAGE], replica(5)[RequestCode.PULL_MESSAGE]
     asked = 0
@@ -158,7 +162,7 @@ def test_a_master_that_is_back_has_its_own_time_to_show_what_its_replica_lacked(
     asyncio.run(script())
 
 
-def test_a_broker_that_comes_back_is_pulled_on_and_one_that_does_not_is_an_error(
+def test_pulls_continue_at_a_broker_that_returns_and_fail_at_one_that_does_not(
     tmp_path: Path,
 ) -> None:
     topic, bodies = "T", [b"%d" % n * 3000 for n in range(2000)]
@@ -186,13 +190,13 @@ def test_a_broker_that_comes_back_is_pulled_on_and_one_that_does_not_is_an_error
             assert got[0] == (0, bodies[0])
 
 
-def test_messages_deleted_by_age_are_a_loss_or_left_out(tmp_path: Path) -> None:
-    bodies = [b"%02d" % n * 10_000 for n in range(20)]  # three to a log file
+def test_expired_messages_are_data_loss_or_skipped(tmp_path: Path) -> None:
+    bodies = [b"%02d" % n * 10_000 for n in range(20)]  # three per log file
     store = tmp_path / "store"
     with RunningBroker(store, {"mappedFileSizeCommitLog": "65536"}) as broker:
         broker.create_topic("T", 1)
         fill(broker.name_server, "T", bodies, per_batch=1)
-        broker.restart()  # all is flushed
+        broker.restart()  # all messages are flushed
         for file in sorted(store.rglob("commitlog/*"))[:3]:
             os.utime(file, (1_000_000_000, 1_000_000_000))
         with BlockingSession(broker.name_server) as session:

@@ -1,4 +1,4 @@
-"""Filters of a query that narrow what is pulled."""
+"""Filters of a query that reduce the pulled messages."""
 
 import json
 from datetime import UTC, datetime
@@ -42,7 +42,9 @@ pytestmark = pytest.mark.timeout(2 * PATIENCE)
 def planned(
     broker: RunningBroker, topic: str, *filters: Filter, **options: str
 ) -> tuple[list[QueueRange], list[bytes]]:
-    """The ranges of the tasks and the bodies that they read; all filters are given back."""
+    """Return the ranges of the tasks and the bodies that they read; Spark evaluates all filters,
+    too.
+    """
     given = parse_options({"nameServer": broker.name_server, "topic": topic, **options})
     reader = BatchReader(given, StructType().add("body", BinaryType()))
     assert list(reader.pushFilters(list(filters))) == list(filters)
@@ -94,7 +96,7 @@ def test_filters_narrow_queues_offsets_and_tags(
     assert ranges(LessThan(("storeTimestamp",), later)) == whole
 
 
-def test_offsets_of_topics_that_a_filter_leaves_out_do_no_harm(
+def test_offsets_of_topics_excluded_by_a_filter_are_ignored(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     other = f"{mq_topic}-other"

@@ -1,4 +1,4 @@
-"""Queues that are read and not written to any more: a topic on its way to fewer."""
+"""Queues that are read and no longer written: a topic whose number of queues is being reduced."""
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
@@ -12,7 +12,7 @@ from tests.pipeline.filling import fill
 
 
 def drained(broker: RunningBroker, topic: str) -> None:
-    """Two messages in each of two queues, of which the second is only read from now on."""
+    """Two messages in each of two queues; the second queue becomes read-only."""
     broker.create_topic(topic, 2)
     for queue_id in range(2):
         fill(broker.name_server, topic, [b"1", b"2"], MessageQueue(topic, "broker-a", queue_id))
@@ -21,8 +21,8 @@ def drained(broker: RunningBroker, topic: str) -> None:
         run(Admin(session).create_topic(broker.address, config))
 
 
-def test_a_query_reads_them(mq_session_broker: RunningBroker, mq_topic: str) -> None:
-    """Brokers omit them when they are queried for the ends of a topic's queues."""
+def test_a_query_reads_read_only_queues(mq_session_broker: RunningBroker, mq_topic: str) -> None:
+    """Brokers omit them from the reply about the ends of a topic's queues."""
     drained(mq_session_broker, mq_topic)
     options = parse_options({"nameServer": mq_session_broker.name_server, "topic": mq_topic})
     with Cluster(options) as cluster:
@@ -31,7 +31,9 @@ def test_a_query_reads_them(mq_session_broker: RunningBroker, mq_topic: str) -> 
         }
 
 
-def test_the_lag_in_them_counts(mq_session_broker: RunningBroker, mq_topic: str) -> None:
+def test_the_lag_of_read_only_queues_counts(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
     drained(mq_session_broker, mq_topic)
     options = parse_options({"nameServer": mq_session_broker.name_server, "topic": mq_topic})
     with options.open_session(10) as session:

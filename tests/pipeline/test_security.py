@@ -1,4 +1,4 @@
-"""Reads of a broker with access control and TLS: what a task does, without Spark around it."""
+"""Reads of a broker with access control and TLS: the work of a task, without Spark."""
 
 import asyncio
 from pathlib import Path
@@ -53,7 +53,7 @@ def write(body: str, **options: str) -> int:
     return writer.write(iter([pa.record_batch([pa.array([body])], names=["body"])])).rows
 
 
-def test_a_key_from_a_file_reads_what_it_may(tmp_path: Path) -> None:
+def test_an_access_key_from_a_file_reads_what_it_may(tmp_path: Path) -> None:
     home(tmp_path, ACCOUNTS)
     settings = {"aclEnable": "true", "rocketmqHome": str(tmp_path)}
     key = tmp_path / "tools.yml"
@@ -89,7 +89,7 @@ def test_a_key_from_a_file_reads_what_it_may(tmp_path: Path) -> None:
             assert "secret" not in str(raised.value)
 
 
-def test_tls_encrypts_all_and_verifies_where_asked(tmp_path: Path) -> None:
+def test_tls_encrypts_everything_and_verifies_if_required(tmp_path: Path) -> None:
     authority = trustme.CA()
     trusted, other = tmp_path / "trusted.pem", tmp_path / "other.pem"
     certificate, key = tmp_path / "server.pem", tmp_path / "server.key"

@@ -58,7 +58,7 @@ def test_a_stream_is_copied_to_another_topic(
     assert numbers(mq_session_broker, copy) == list(range(500))
     keys = {int(m.body): m.keys for m in mq_session_broker.messages(copy)}
     assert keys[10] == ("k3",)
-    if exactly_once == "true":  # the decisions say whose they are
+    if exactly_once == "true":  # the decisions name their query
         log = mq_session_broker.messages("mq-spark-commits")
         decisions = [json.loads(each.body) for each in log if (each.tags or "").startswith("D")]
         writers = [each["writer"] for each in decisions if each["query"] == query.id]
@@ -96,7 +96,7 @@ def test_a_stream_of_files_is_written_to_a_topic(
     assert found[10].keys == ("k3", "all") and found[10].properties["n"] == "10"
 
 
-def test_a_job_that_fails_leaves_nothing_where_it_writes_exactly_once(
+def test_a_failed_exactly_once_write_leaves_nothing(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic)
@@ -119,7 +119,7 @@ def test_a_job_that_fails_leaves_nothing_where_it_writes_exactly_once(
         ("'x' as body", {"topic": ""}, "option topic: The specified topic is blank"),
     ],
 )
-def test_a_mistake_is_told_before_any_task_starts(
+def test_a_mistake_is_reported_before_any_task_starts(
     spark: "SparkSession",
     mq_session_broker: RunningBroker,
     columns: str,
@@ -137,7 +137,7 @@ def test_a_mistake_is_told_before_any_task_starts(
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(group) == []
 
 
-def test_a_stream_tells_a_mistake_when_it_starts(
+def test_a_stream_reports_a_mistake_when_it_starts(
     spark: "SparkSession", mq_session_broker: RunningBroker, checkpoint: str
 ) -> None:
     frame = spark.readStream.format("rate").load().selectExpr("cast(value as string) as body")

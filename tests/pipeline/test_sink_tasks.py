@@ -1,4 +1,4 @@
-"""What a task of a write does, without Spark around it: rows become messages of a real broker."""
+"""The work of a write task, without Spark: rows become messages of a real broker."""
 
 import random
 import threading
@@ -39,7 +39,7 @@ def write(
     per_batch: int = 100,
     **options: str,
 ) -> int:
-    """As a task does with all of the rows."""
+    """Write all of the rows as one task does."""
     spark, arrow = schema_of(columns)
     writer = BatchWriter(parse_write_options({"nameServer": name_server, **options}), spark)
     batches = [
@@ -55,7 +55,9 @@ def write(
     return writer.write(iter(batches)).rows
 
 
-def test_every_column_becomes_what_it_says(mq_session_broker: RunningBroker, mq_topic: str) -> None:
+def test_every_column_sets_its_part_of_the_message(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
     columns = (
         "body string, tags string, keys array<string>, properties map<string,string>, flag int"
     )
@@ -94,7 +96,7 @@ def by_queue(messages: Sequence[StoredMessage]) -> dict[int, list[str]]:
     return found
 
 
-def test_keys_and_queues_of_rows_choose_queues_and_keep_order(
+def test_keys_and_queue_ids_of_rows_select_queues_and_keep_the_order(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 4)
@@ -120,7 +122,7 @@ def test_keys_and_queues_of_rows_choose_queues_and_keep_order(
         write(mq_session_broker.name_server, "body string, queueId int", [["x", 4]], topic=other)
 
 
-def test_rows_of_several_topics_are_sorted_out(
+def test_rows_of_several_topics_go_to_their_topics(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     names = [f"{mq_topic}-{n}" for n in range(3)]
@@ -142,7 +144,7 @@ def test_rows_of_several_topics_are_sorted_out(
 
 
 @pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
-def test_large_bodies_are_compressed_where_that_is_wanted(
+def test_large_bodies_are_compressed_if_enabled(
     mq_session_broker: RunningBroker, mq_topic: str, codec: str
 ) -> None:
     chance = random.Random(5)
@@ -164,7 +166,7 @@ def test_a_body_of_four_megabytes_fits_and_more_is_refused(
         write(mq_session_broker.name_server, "body binary", [[b"x" * (most + 1)]], topic=mq_topic)
 
 
-def test_delayed_rows_come_later(tmp_path: Path) -> None:
+def test_delayed_rows_are_delivered_later(tmp_path: Path) -> None:
     settings = {"messageDelayLevel": "1s 2s"}
     with RunningBroker(tmp_path / "store", settings) as broker:
         rows: list[list[Any]] = [["now", None], ["later", 1], ["too", 0]]
@@ -189,7 +191,7 @@ def test_delayed_rows_come_later(tmp_path: Path) -> None:
         ("body string, topic string", [["x", "a b"]], "the topic of a row: .* illegal characters"),
     ],
 )
-def test_a_row_that_is_no_message_is_told(
+def test_an_invalid_row_is_reported(
     mq_session_broker: RunningBroker, mq_topic: str, columns: str, rows: Any, message: str
 ) -> None:
     with pytest.raises(RowError, match=message):
@@ -209,7 +211,7 @@ def test_a_row_that_is_no_message_is_told(
         ("body string, deliverAt timestamp", {"exactlyOnce": "true"}, "cannot be delayed"),
     ],
 )
-def test_columns_that_make_no_message_are_told_before(
+def test_invalid_columns_are_reported_before_the_write(
     columns: str, options: dict[str, str], message: str
 ) -> None:
     given = {"nameServer": "127.0.0.1:1", "topic": "T", **options}
@@ -219,7 +221,7 @@ def test_columns_that_make_no_message_are_told_before(
         BatchWriter(parse_write_options(given), schema_of(columns)[0])
 
 
-def test_a_target_that_is_not_there_is_told_before(tmp_path: Path) -> None:
+def test_a_missing_target_is_reported_before_the_write(tmp_path: Path) -> None:
     def check(**options: str) -> None:
         check_target(parse_write_options(options))
 
@@ -241,7 +243,7 @@ def test_a_target_that_is_not_there_is_told_before(tmp_path: Path) -> None:
         assert text in str(raised.value)
 
 
-def test_large_types_of_arrow_are_as_good(
+def test_large_types_of_arrow_are_accepted(
     mq_session_broker: RunningBroker, mq_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As spark.sql.execution.arrow.useLargeVarTypes makes them."""
@@ -258,7 +260,7 @@ def test_large_types_of_arrow_are_as_good(
 
 
 @pytest.mark.parametrize("columns", ["body string", "body string, shardingKey string"])
-def test_a_broker_that_comes_back_gets_all_rows_and_one_that_does_not_is_an_error(
+def test_a_broker_that_returns_gets_all_rows_and_one_that_does_not_is_an_error(
     tmp_path: Path, columns: str
 ) -> None:
     spark, arrow = schema_of(columns)
@@ -281,7 +283,7 @@ def test_a_broker_that_comes_back_gets_all_rows_and_one_that_does_not_is_an_erro
         messages = broker.messages("T")
         assert {int(message.body) for message in messages} == set(range(3000))
         ids = {message.properties["UNIQ_KEY"] for message in messages}
-        assert len(ids) == 3000  # what is there twice has the same id twice
+        assert len(ids) == 3000  # a message stored twice has the same id twice
 
         writer = BatchWriter(parse_write_options({**given, "numRetries": "1"}), spark)
         with pytest.raises(WriteFailed, match=r"rows for topic T: 2 attempts failed: .*numRetries"):
@@ -289,10 +291,10 @@ def test_a_broker_that_comes_back_gets_all_rows_and_one_that_does_not_is_an_erro
         broker.start()
 
 
-def test_a_broker_that_is_busy_for_a_moment_costs_a_task_a_moment_and_no_try(
+def test_a_busy_broker_delays_a_task_and_uses_up_no_attempt(
     mq_broker: RunningBroker, mq_topic: str
 ) -> None:
-    """As one is that has more to do than it can: what waited too long for its turn is refused."""
+    """An overloaded broker refuses requests that waited too long for their turn."""
     mq_broker.create_topic(mq_topic)
     given = {"nameServer": mq_broker.name_server, "topic": mq_topic, "numRetries": "0"}
     appender = mq_broker._pair.broker.stores.messages.appender

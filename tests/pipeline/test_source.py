@@ -52,7 +52,7 @@ def test_every_message_of_a_topic_is_a_row(
     assert frame.count() == 2
 
 
-def test_a_schema_and_offsets_choose_what_is_read(
+def test_a_schema_and_offsets_select_columns_and_messages(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     queue = MessageQueue(mq_topic, "broker-a", 1)
@@ -83,7 +83,7 @@ def test_tags_and_sql_are_filtered_at_the_broker(spark: "SparkSession", tmp_path
         assert bodies(frame) == [b"4", b"5"]
 
 
-def test_topics_are_chosen_by_a_list_or_a_pattern(spark: "SparkSession", tmp_path: Path) -> None:
+def test_topics_are_selected_by_a_list_or_a_pattern(spark: "SparkSession", tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "store") as broker:
         for topic in ("Orders-eu", "Orders-us", "Refunds"):
             broker.send(topic, topic.encode())
@@ -92,7 +92,7 @@ def test_topics_are_chosen_by_a_list_or_a_pattern(spark: "SparkSession", tmp_pat
         assert bodies(load(spark, broker, topicPattern="Nothing")) == []
 
 
-def test_times_bound_what_is_read(
+def test_times_limit_the_messages_read(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     for body in (b"early", b"middle", b"late"):
@@ -128,7 +128,7 @@ def test_times_bound_what_is_read(
         ({"topic": "T", "schema": "value string"}, "there is no column value"),
     ],
 )
-def test_a_mistake_is_told_before_any_task_starts(
+def test_a_mistake_is_reported_before_any_task_starts(
     spark: "SparkSession",
     mq_session_broker: RunningBroker,
     options: dict[str, str],

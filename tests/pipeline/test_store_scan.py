@@ -1,4 +1,4 @@
-"""Parts of a commit log's files: each record once, each damage once, however they are cut."""
+"""Parts of a commit log's files: each record once, each damage once, for any split of the files."""
 
 import random
 import re
@@ -20,7 +20,7 @@ BODIES = [b"%03d" % n * (1 + n % 40) for n in range(200)]
 
 
 def scan(folder: Path, most: int, *, verify: bool = True) -> tuple[list[bytes], list[Damage]]:
-    """The bodies in their order, and the damage, read in parts of so many bytes."""
+    """Return the bodies in order, and the damage, read in parts of this many bytes."""
     bodies: list[bytes] = []
     found: list[Damage] = []
     for file in find_files([str(folder)]):
@@ -37,7 +37,7 @@ def scan(folder: Path, most: int, *, verify: bool = True) -> tuple[list[bytes], 
 
 @pytest.mark.parametrize("most", CUTS)
 @pytest.mark.parametrize("whole", [True, False])
-def test_each_record_is_read_once_and_in_order_however_files_are_cut(
+def test_each_record_is_read_once_and_in_order_however_files_are_split(
     tmp_path: Path, most: int, whole: bool
 ) -> None:
     folder = Log(BODIES).write(tmp_path, whole=whole)
@@ -63,14 +63,14 @@ def test_a_record_may_be_larger_than_a_chunk(
 @pytest.mark.parametrize(
     ("at", "reason"),
     [
-        (0, r"a message of -?\d+ bytes where \d+ are left"),  # the size's highest bit
+        (0, r"a message of -?\d+ bytes where \d+ are left"),  # the highest bit of the size
         (4, r"magic 0x\w+ is not that of a message"),
         (28, r"its own offset in the log is -?\d+"),
         (84, r"its parts do not add up to its size"),  # the length of the body
         (90, r"the checksum of the body is wrong"),
     ],
 )
-def test_a_flipped_bit_costs_its_message_and_is_reported_once(
+def test_a_flipped_bit_loses_its_message_and_is_reported_once(
     tmp_path: Path, most: int, at: int, reason: str
 ) -> None:
     log = Log(BODIES)
@@ -87,7 +87,7 @@ def test_a_flipped_bit_costs_its_message_and_is_reported_once(
 
 
 @pytest.mark.parametrize("most", CUTS)
-def test_any_damage_costs_no_message_that_it_does_not_touch(tmp_path: Path, most: int) -> None:
+def test_damage_loses_only_the_messages_that_it_touches(tmp_path: Path, most: int) -> None:
     chance = random.Random(most)
     for round_number in range(12):
         log = Log(BODIES[: chance.randrange(50, 200)])
@@ -111,7 +111,7 @@ def test_any_damage_costs_no_message_that_it_does_not_touch(tmp_path: Path, most
 
 
 @pytest.mark.parametrize("most", CUTS)
-def test_without_verification_a_body_may_be_other_than_it_was(tmp_path: Path, most: int) -> None:
+def test_without_verification_a_body_may_be_damaged(tmp_path: Path, most: int) -> None:
     log = Log([b"first", b"other", b"third"])
     log.files[0][log.places[1] + 88 : log.places[1] + 93] = b"wrong"
     folder = log.write(tmp_path)
@@ -133,7 +133,7 @@ def test_a_half_written_last_record_is_the_end_of_the_log(
     assert [each.is_end for each in found] == [True]
 
 
-def test_files_that_are_missing_or_too_short_are_reported(tmp_path: Path) -> None:
+def test_missing_and_short_files_are_reported(tmp_path: Path) -> None:
     log = Log(BODIES)
     assert len(log.files) > 3
     log.write(tmp_path)
@@ -152,7 +152,7 @@ def test_files_that_are_missing_or_too_short_are_reported(tmp_path: Path) -> Non
     assert set(told) < set(damage(str(tmp_path)))
 
 
-def test_a_file_that_was_made_ahead_is_no_part_of_the_log(tmp_path: Path) -> None:
+def test_a_preallocated_file_is_not_part_of_the_log(tmp_path: Path) -> None:
     folder = Log([b"one"]).write(tmp_path)
     (folder / f"{FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
     (folder / "lock").write_bytes(b"lock")
@@ -160,7 +160,7 @@ def test_a_file_that_was_made_ahead_is_no_part_of_the_log(tmp_path: Path) -> Non
     assert scan(folder, 500) == ([b"one"], [])
 
 
-def test_files_of_other_times_are_left_out_with_an_hour_to_spare(tmp_path: Path) -> None:
+def test_files_outside_the_times_are_skipped_with_a_margin_of_an_hour(tmp_path: Path) -> None:
     hour = 3_600_000
     log = Log([])
     for n in range(40):

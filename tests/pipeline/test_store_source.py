@@ -1,4 +1,4 @@
-"""Stores as tables: what consumers would have seen, read from files."""
+"""Stores as tables: the messages that consumers would have seen, read from files."""
 
 import asyncio
 from pathlib import Path
@@ -29,7 +29,7 @@ def read(
     return (reader if schema is None else reader.schema(schema)).load(str(path))
 
 
-def test_a_store_of_this_broker_reads_as_its_topics_do(
+def test_a_store_of_this_broker_has_the_messages_of_its_topics(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     with RunningBroker(tmp_path, {"mappedFileSizeCommitLog": "65536"}) as broker:
@@ -84,7 +84,7 @@ def test_prepared_messages_are_read_only_if_asked_for(
     assert read(spark, tmp_path, "body binary", includePrepared=True).count() == 4
 
 
-def test_a_time_ends_and_begins_what_is_read(spark: "SparkSession", tmp_path: Path) -> None:
+def test_times_limit_the_messages_read_from_a_store(spark: "SparkSession", tmp_path: Path) -> None:
     log = Log([])
     for n in range(100):
         log.add(b"%02d" % n * 100, store_timestamp=TIME + n)
@@ -94,7 +94,7 @@ def test_a_time_ends_and_begins_what_is_read(spark: "SparkSession", tmp_path: Pa
     assert sorted(row[0] - TIME for row in some.collect()) == list(range(10, 90))
 
 
-def test_damage_fails_a_query_or_is_left_out_and_can_be_listed(
+def test_damage_fails_a_query_or_is_skipped_and_can_be_listed(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException
@@ -137,7 +137,9 @@ def test_a_wrong_option_is_named_before_any_task_starts(
 
 @pytest.mark.java
 @pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
-def test_a_store_of_java_is_read_whole(spark: "SparkSession", tmp_path: Path, release: str) -> None:
+def test_a_store_of_java_is_read_completely(
+    spark: "SparkSession", tmp_path: Path, release: str
+) -> None:
     require_java()
     with (
         peers.JavaNameServer(release, tmp_path) as namesrv,
@@ -155,7 +157,7 @@ def test_a_store_of_java_is_read_whole(spark: "SparkSession", tmp_path: Path, re
 
 
 def _send_first(name_server: str, topic: str) -> None:
-    """Have the broker make the topic."""
+    """Create the topic at the broker by a first message."""
 
     async def work() -> None:
         async with Producer(name_server) as producer:

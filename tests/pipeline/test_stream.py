@@ -44,7 +44,7 @@ Seen = list[tuple[int, list[bytes]]]
 def start(
     spark: "SparkSession", broker: RunningBroker, checkpoint: str, seen: Seen, **options: str
 ) -> "StreamingQuery":
-    """A query that notes the bodies of each batch; with `now` one that ends when it has all."""
+    """Start a query that records the bodies of each batch; with `now` it ends when it has all."""
     now = options.pop("now", None)
     reader = spark.readStream.format("rocketmq").schema("body binary, queueId int")
     frame = reader.option("nameServer", broker.name_server).options(**options).load()
@@ -57,7 +57,7 @@ def start(
 
 
 def until(query: "StreamingQuery", condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    """Wait for a query's work. Spark has no event for a batch that Python could wait for."""
+    """Wait for the work of a query. Spark has no event for a batch that Python could await."""
     end = time.monotonic() + seconds
     while not condition():
         failure = query.exception()
@@ -70,7 +70,7 @@ def bodies(seen: Seen) -> list[bytes]:
     return sorted(body for _, batch in seen for body in batch)
 
 
-def test_available_now_reads_all_in_batches_of_the_limit_and_ends(
+def test_available_now_reads_everything_in_limited_batches_and_ends(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, checkpoint: str
 ) -> None:
     sent = [b"%02d" % n for n in range(25)]
@@ -89,7 +89,7 @@ def test_available_now_reads_all_in_batches_of_the_limit_and_ends(
     assert bodies(second) == [b"later"]
 
 
-def test_a_query_from_latest_gets_what_comes_and_queues_that_appear(
+def test_a_query_from_latest_gets_new_messages_and_new_queues(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, checkpoint: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -98,7 +98,7 @@ def test_a_query_from_latest_gets_what_comes_and_queues_that_appear(
     query = start(spark, mq_session_broker, checkpoint, seen, topic=mq_topic)
     try:
         until(query, lambda: seen)
-        assert seen == [(0, [])]  # it only writes down where the query began
+        assert seen == [(0, [])]  # it only records where the query started
         mq_session_broker.send(mq_topic, b"first")
         until(query, lambda: bodies(seen) == [b"first"])
         mq_session_broker.create_topic(mq_topic, 3)
@@ -118,7 +118,7 @@ def test_a_query_from_latest_gets_what_comes_and_queues_that_appear(
 
 
 def ended(query: "StreamingQuery") -> Any:
-    """Return the end of the last batch that Spark has reported; None before the first."""
+    """Return the end of the last batch that Spark has reported, or None before the first."""
     return nested(progress(query)["endOffset"]) if query.recentProgress else None
 
 
@@ -131,7 +131,7 @@ def progress(query: "StreamingQuery") -> Any:
     return query.recentProgress[-1]["sources"][0]
 
 
-def test_a_restarted_query_goes_on_where_it_ended_and_tells_a_group(
+def test_a_restarted_query_continues_and_commits_offsets_of_a_group(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, checkpoint: str
 ) -> None:
     options = {"topic": mq_topic, "group": f"G{mq_topic}", "commitOffsets": "group"}
@@ -144,14 +144,14 @@ def test_a_restarted_query_goes_on_where_it_ended_and_tells_a_group(
     query = start(spark, mq_session_broker, checkpoint, seen, now="yes", **options)
     assert query.awaitTermination(PATIENCE)
     assert bodies(seen) == [b"away", b"it", b"was", b"while"]
-    # Spark reports a batch when the next one is planned: the group may be one batch behind.
+    # Spark reports a batch when the next one is planned: the group may lag by one batch.
     fill(mq_session_broker.name_server, mq_topic, [b"more"])
     query = start(spark, mq_session_broker, checkpoint, seen, now="yes", **options)
     assert query.awaitTermination(PATIENCE)
     assert mq_session_broker.lag(f"G{mq_topic}", mq_topic) <= 1
 
 
-def test_a_topic_made_anew_is_a_loss_unless_that_is_allowed(
+def test_a_recreated_topic_is_data_loss_unless_allowed(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, checkpoint: str
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -175,10 +175,12 @@ def test_a_topic_made_anew_is_a_loss_unless_that_is_allowed(
     assert bodies(seen) == [b"new"]
 
 
-def test_a_batch_waits_for_enough_messages_or_long_enough(
+def test_a_batch_waits_for_enough_messages_or_the_maximum_delay(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
-    """As Spark asks, without one: it tells nobody of triggers that have found too little."""
+    """Asked as by Spark, but without Spark, which does not report triggers that found too few
+    messages.
+    """
     require_streams()
     from pyspark.sql.streaming.datasource import ReadMinRows
     from pyspark.sql.types import StructType
@@ -205,16 +207,17 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(
     assert offsets_in(end) == {mq_topic: {"broker-a": {"0": 5}}}
     fill(mq_session_broker.name_server, mq_topic, [b"5"])
     assert patient.latestOffset(end, limit) == end
-    patient.prepareForTriggerAvailableNow()  # which takes all that there is
+    patient.prepareForTriggerAvailableNow()  # then it takes all available messages
     assert offsets_in(patient.latestOffset(end, limit)) == {mq_topic: {"broker-a": {"0": 6}}}
 
 
 @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
-def test_a_topic_made_anew_is_a_loss_also_beside_another_with_many_messages(
+def test_a_recreated_topic_is_data_loss_even_next_to_a_topic_with_many_messages(
     mq_session_broker: RunningBroker, mq_topic: str, name: str
 ) -> None:
-    """The limit of a batch left it where it was, until it had as many messages as the former one:
-    those before were passed over, and nothing told of it."""
+    """The limit of a batch must not keep the topic's offset until the new topic has as many
+    messages as the old one: the messages before it would be skipped without a report.
+    """
     require_streams()
     from pyspark.sql.types import StructType
 
@@ -239,14 +242,14 @@ def test_a_topic_made_anew_is_a_loss_also_beside_another_with_many_messages(
     assert end[mq_topic]["broker-a"]["0"] <= 3
     with pytest.raises(DataLoss, match="the messages from offset 5 to"):
         strict.partitions(start, end)
-    read = [0, 0]  # of each
+    read = [0, 0]  # of each topic
     for _ in range(10):
         end = lenient.latestOffset(start, lenient.getDefaultReadLimit())
         batch = 0
         for part in lenient.partitions(start, end):
             assert isinstance(part, Partition)
             for each in part.ranges:
-                assert each.begin == read[each.topic == other]  # nothing is left out, or twice
+                assert each.begin == read[each.topic == other]  # each message exactly once
                 read[each.topic == other] = each.end
                 batch += each.end - each.begin
         assert batch <= 10 or name == "minOffsetsPerTrigger"
@@ -255,11 +258,12 @@ def test_a_topic_made_anew_is_a_loss_also_beside_another_with_many_messages(
 
 
 @pytest.mark.parametrize("limit", ["", "5"])
-def test_a_queue_stays_where_it_is_while_a_replica_that_is_behind_stands_for_its_master(
+def test_the_offset_of_a_queue_stays_while_a_lagging_replica_replaces_its_master(
     limit: str,
 ) -> None:
-    """It was taken for another one: a loss, for good as the checkpoint says so, or, with
-    failOnDataLoss off, all of it once more."""
+    """The lagging replica must not count as a recreated queue: that would be data loss, permanent
+    in the checkpoint, or with failOnDataLoss off, a second read of all messages.
+    """
     require_streams()
     from pyspark.sql.types import StructType
 
@@ -319,11 +323,11 @@ def test_a_hundred_topics_of_a_pattern_are_one_stream(
         assert bodies(seen) == sorted(b"%d" % n for n in range(100))
 
 
-def test_messages_deleted_before_they_were_read_are_a_loss_unless_that_is_allowed(
+def test_messages_deleted_before_they_are_read_are_data_loss_unless_allowed(
     spark: "SparkSession", tmp_path: Path, checkpoint: str
 ) -> None:
     store = tmp_path / "store"
-    sent = [b"%02d" % n * 10_000 for n in range(20)]  # three to a log file
+    sent = [b"%02d" % n * 10_000 for n in range(20)]  # three per log file
     with RunningBroker(store, {"mappedFileSizeCommitLog": "65536"}) as broker:
         broker.create_topic("T", 1)
         seen: Seen = []
@@ -331,7 +335,7 @@ def test_messages_deleted_before_they_were_read_are_a_loss_unless_that_is_allowe
         fill(broker.name_server, "T", sent[:1])
         assert start(spark, broker, checkpoint, seen, **options).awaitTermination(PATIENCE)
         fill(broker.name_server, "T", sent[1:], per_batch=1)
-        broker.restart()  # all is flushed
+        broker.restart()  # all messages are flushed
         for file in sorted(store.rglob("commitlog/*"))[:3]:
             os.utime(file, (1_000_000_000, 1_000_000_000))
         with BlockingSession(broker.name_server) as session:
@@ -347,7 +351,7 @@ def test_messages_deleted_before_they_were_read_are_a_loss_unless_that_is_allowe
 
 
 def rename_in_checkpoint(checkpoint: str, old: str, new: str) -> None:
-    """As if the topic that the query knows had been deleted, and made again with fewer messages."""
+    """As if the query's topic had been deleted, and recreated with fewer messages."""
     for file in Path(checkpoint, "offsets").iterdir():
         if not file.name.startswith("."):
             file.write_text(file.read_text().replace(old, new))

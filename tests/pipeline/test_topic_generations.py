@@ -1,4 +1,4 @@
-"""Streams notice that a topic was deleted and created again, however long the new queues are."""
+"""Streams notice that a topic was deleted and recreated, however long the new queues are."""
 
 import logging
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 def send(broker: RunningBroker, name: str, *counts: int) -> list[bytes]:
-    """Fill each queue with so many messages."""
+    """Send this many messages to each queue."""
     sent = []
     for queue_id, count in enumerate(counts):
         bodies = [f"{name} {queue_id} {number}".encode() for number in range(count)]
@@ -58,7 +58,7 @@ def stream(broker: RunningBroker, **more: str) -> StreamReader:
 
 
 def batches(reader: StreamReader, start: dict[str, Any], limit: ReadLimit = ALL) -> list[bytes]:
-    """The bodies of all batches from `start` on."""
+    """Return the bodies of all batches from `start` on."""
     bodies: list[bytes] = []
     while (end := reader.latestOffset(start, limit)) != start:
         bodies += read(reader, start, end)
@@ -66,7 +66,7 @@ def batches(reader: StreamReader, start: dict[str, Any], limit: ReadLimit = ALL)
     return sorted(bodies)
 
 
-def test_the_messages_of_a_new_life_are_read_or_the_query_fails(
+def test_the_messages_of_a_new_generation_are_read_or_the_query_fails(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(broker, "old", 3, 3)
@@ -79,7 +79,7 @@ def test_the_messages_of_a_new_life_are_read_or_the_query_fails(
         reader.partitions(read_up_to, end)
     lenient = stream(broker, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "mq.pipeline.data_loss"):
-        assert read(lenient, read_up_to, end) == new  # as it is repeated after a restart
+        assert read(lenient, read_up_to, end) == new  # as the batch is repeated after a restart
     assert "the new topic is read from its beginning" in caplog.text
     assert batches(lenient, read_up_to) == new
     assert lenient.latestOffset(end, ALL) == end
@@ -87,7 +87,7 @@ def test_the_messages_of_a_new_life_are_read_or_the_query_fails(
     assert batches(lenient, end) == later
 
 
-def test_a_limit_of_the_batches_passes_over_nothing_of_a_new_life(broker: RunningBroker) -> None:
+def test_a_limit_of_batches_skips_no_message_of_a_new_generation(broker: RunningBroker) -> None:
     send(broker, "old", 3, 3)
     reader = stream(broker, failOnDataLoss="false", maxOffsetsPerTrigger="2")
     start = reader.latestOffset(reader.initialOffset(), ALL)
@@ -96,7 +96,7 @@ def test_a_limit_of_the_batches_passes_over_nothing_of_a_new_life(broker: Runnin
     assert batches(reader, start, reader.getDefaultReadLimit()) == new
 
 
-def test_a_query_from_latest_notices_a_new_life_before_it_has_read_anything(
+def test_a_query_from_latest_notices_a_new_generation_before_its_first_message(
     broker: RunningBroker,
 ) -> None:
     send(broker, "old", 0, 2)
@@ -109,7 +109,7 @@ def test_a_query_from_latest_notices_a_new_life_before_it_has_read_anything(
     assert batches(reader, begin) == new
 
 
-def test_a_new_life_without_messages_in_one_queue_is_read_there_from_its_beginning(
+def test_an_empty_queue_of_a_new_generation_is_read_from_its_start_later(
     broker: RunningBroker,
 ) -> None:
     send(broker, "old", 3, 3)
@@ -124,7 +124,9 @@ def test_a_new_life_without_messages_in_one_queue_is_read_there_from_its_beginni
     assert batches(reader, end) == more
 
 
-def test_a_checkpoint_of_an_earlier_release_is_read_and_gets_a_life(broker: RunningBroker) -> None:
+def test_a_checkpoint_of_an_earlier_release_is_read_and_gets_a_generation(
+    broker: RunningBroker,
+) -> None:
     send(broker, "old", 3, 3)
     start = {TOPIC: {"broker-a": {"0": 3, "1": 2}}}
     reader = stream(broker)
@@ -138,7 +140,7 @@ def test_a_checkpoint_of_an_earlier_release_is_read_and_gets_a_life(broker: Runn
         reader.partitions(end, reader.latestOffset(end, ALL))
 
 
-def test_available_now_reads_a_new_life_up_to_its_end(broker: RunningBroker) -> None:
+def test_available_now_reads_a_new_generation_to_its_end(broker: RunningBroker) -> None:
     send(broker, "old", 3, 3)
     reader = stream(broker, failOnDataLoss="false")
     start = reader.latestOffset(reader.initialOffset(), ALL)

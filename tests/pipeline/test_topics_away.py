@@ -1,4 +1,4 @@
-"""Topics that no name server knows for a while, because their only broker is away."""
+"""Topics that no name server knows for a while, because their only broker is down."""
 
 import logging
 from collections.abc import Iterator
@@ -19,23 +19,23 @@ from mq.pipeline.stream import StreamReader  # noqa: E402
 from tests.pipeline.checkpoints import offsets_in  # noqa: E402
 from tests.pipeline.pairs import BODY, TOPIC, Pair, pair_in, read  # noqa: E402
 
-AT_SECOND = "Refunds"  # a topic that only broker-b has
+AT_SECOND = "Refunds"  # a topic at broker-b only
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    """Of which broker-b leaves the routes as soon as it is stopped."""
+    """A pair whose broker-b is removed from the routes as soon as it is stopped."""
     with pair_in(tmp_path) as pair:
         pair.create(pair.second.address, AT_SECOND)
         yield pair
 
 
 def stop(pair: Pair) -> None:
-    """With SIGTERM, so that the name server forgets it at once."""
+    """With SIGTERM, so that the name server removes it at once."""
     pair.second.stop()
 
 
-def test_a_stream_outlasts_the_absence_of_the_only_broker_of_its_topic(pair: Pair) -> None:
+def test_a_stream_survives_the_absence_of_the_only_broker_of_its_topic(pair: Pair) -> None:
     sent = pair.send("broker-b", 3, AT_SECOND)
     more = {"topic": AT_SECOND, "numRetries": "7", "retryIntervalMs": "50"}
     reader = pair.stream(**more)
@@ -50,7 +50,7 @@ def test_a_stream_outlasts_the_absence_of_the_only_broker_of_its_topic(pair: Pai
     assert read(reader, begin, end) == sent
 
 
-def test_a_topic_that_stays_away_is_a_loss_once_the_retries_are_used_up(pair: Pair) -> None:
+def test_a_topic_that_stays_absent_is_data_loss_after_the_retries(pair: Pair) -> None:
     reader = pair.stream(topic=AT_SECOND)
     begin = reader.initialOffset()
     stop(pair)
@@ -58,7 +58,7 @@ def test_a_topic_that_stays_away_is_a_loss_once_the_retries_are_used_up(pair: Pa
         reader.latestOffset(begin, ReadAllAvailable())
 
 
-def test_a_second_topic_that_is_absent_does_not_end_a_query_that_may_go_without(
+def test_an_absent_second_topic_is_skipped_if_data_loss_is_allowed(
     pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = pair.send("broker-a", 2) + pair.send("broker-b", 3, AT_SECOND)
@@ -74,7 +74,8 @@ def test_a_second_topic_that_is_absent_does_not_end_a_query_that_may_go_without(
     assert without[AT_SECOND] == end[AT_SECOND]
     assert read(reader, end, without) == more
     assert sum("topic Refunds is absent; skipping" in each.message for each in caplog.records) == 1
-    # So does one that begins meanwhile, and a table; but not one that has nothing to read at all.
+    # A query that starts meanwhile also skips it, and so does a table; but a query with no topic
+    # left fails.
     begun = pair.stream(topic=f"{TOPIC},{AT_SECOND}", failOnDataLoss="false").initialOffset()
     assert set(offsets_in(begun)) == {TOPIC}
     table = pair.options(topic=f"{TOPIC},{AT_SECOND}", failOnDataLoss="false")
@@ -84,7 +85,7 @@ def test_a_second_topic_that_is_absent_does_not_end_a_query_that_may_go_without(
             BatchReader(options, BODY).partitions()
 
 
-def test_a_table_misses_brokers_that_it_was_told_of(pair: Pair) -> None:
+def test_a_table_reports_a_missing_expected_broker(pair: Pair) -> None:
     sent = sorted(pair.send("broker-a", 2) + pair.send("broker-b", 2))
     options = {"expectedBrokers": "broker-a,broker-b"}
     assert read(BatchReader(pair.options(**options), BODY)) == sent
@@ -96,7 +97,7 @@ def test_a_table_misses_brokers_that_it_was_told_of(pair: Pair) -> None:
     assert len(read(BatchReader(without, BODY))) == 2
 
 
-def test_a_stream_that_ends_by_itself_reads_what_was_away_when_it_began(pair: Pair) -> None:
+def test_available_now_reads_a_broker_that_was_absent_at_the_start(pair: Pair) -> None:
     sent = sorted(pair.send("broker-a", 2) + pair.send("broker-b", 2))
     begin = {TOPIC: {"broker-a": {"0": 0}, "broker-b": {"0": 0}}}
     reader: StreamReader = pair.stream()

@@ -1,4 +1,4 @@
-"""Archives that a job writes, and what is in them."""
+"""Archives written by a job, and their contents."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,5 +33,5 @@ def archived(spark: "SparkSession", folder: Path) -> list[tuple[int, int, bytes]
 
 
 def messages(*queues: int) -> list[tuple[int, int, bytes]]:
-    """All of queues that have so many messages, numbered from 0."""
+    """All messages of queues that have these counts, numbered from 0."""
     return [(queue, n, b"%d" % n) for queue, count in enumerate(queues) for n in range(count)]

@@ -31,10 +31,10 @@ pytestmark = pytest.mark.timeout(3 * PATIENCE)
 
 
 class Killed(BaseException):
-    """In place of the end of the process: nothing in the project catches it."""
+    """Replaces the end of the process: no code of the project catches it."""
 
 
-def test_each_run_adds_what_has_come(
+def test_each_run_adds_the_new_messages(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "archive"
@@ -63,7 +63,7 @@ def test_each_run_adds_what_has_come(
     assert (last["messages"], last["lost"]) == (7, [])
 
 
-def test_the_schema_and_the_folders_of_an_archive_stay_as_they_are(
+def test_the_schema_and_folders_of_an_archive_do_not_change(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     """A contract: readers of an archive rely on these columns."""
@@ -102,7 +102,7 @@ def test_the_schema_and_the_folders_of_an_archive_stay_as_they_are(
     assert file.relative_to(tmp_path).as_posix().startswith(f"day={day}/topic={mq_topic}/00000001-")
 
 
-def test_the_day_is_that_of_utc_whatever_the_zone_of_the_session(spark: "SparkSession") -> None:
+def test_the_day_is_in_utc_whatever_the_time_zone_of_the_session(spark: "SparkSession") -> None:
     moments = [datetime(2026, 1, 31, 23, 59, 59, 999000, UTC), datetime(2026, 2, 1, tzinfo=UTC)]
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
@@ -116,7 +116,7 @@ def test_the_day_is_that_of_utc_whatever_the_zone_of_the_session(spark: "SparkSe
 def kill_in(
     monkeypatch: pytest.MonkeyPatch, method: str, calls: int, work: Callable[[], Any]
 ) -> None:
-    """Do something until the so-manieth call of a method of Folder, which is the end of it."""
+    """Run `work`, and stop it at the given call of a method of Folder."""
     left = calls
     original = getattr(Folder, method)
 
@@ -147,10 +147,10 @@ def test_a_run_that_is_killed_between_two_steps_is_continued(
     def work() -> JobResult:
         return run(spark, mq_session_broker, tmp_path, mq_topic)
 
-    kill_in(monkeypatch, "write_new", 0, work)  # all is staged, and no manifest
+    kill_in(monkeypatch, "write_new", 0, work)  # all files are staged, without a manifest
     assert len(list(tmp_path.rglob("*.parquet"))) == 3
     assert Folder(spark, str(tmp_path)).files() == []
-    kill_in(monkeypatch, "move", 1, work)  # the manifest is there, and one file in its place
+    kill_in(monkeypatch, "move", 1, work)  # the manifest exists, and one file is in its place
     assert len(Folder(spark, str(tmp_path)).files()) == 1
     with pytest.raises(JobError, match="is being written, or a run was killed"):
         archive.read(spark, str(tmp_path))
@@ -165,7 +165,7 @@ def test_a_run_that_is_killed_between_two_steps_is_continued(
     ]
 
 
-def test_of_two_runs_at_once_one_fails_and_nothing_is_there_twice(
+def test_one_of_two_simultaneous_runs_fails_and_nothing_is_duplicated(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -180,7 +180,7 @@ def test_of_two_runs_at_once_one_fails_and_nothing_is_there_twice(
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_in_the_middle_leaves_neither_gap_nor_duplicate(
+def test_a_killed_driver_leaves_neither_gap_nor_duplicate(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 2)
@@ -190,7 +190,7 @@ def test_a_driver_that_is_killed_in_the_middle_leaves_neither_gap_nor_duplicate(
     home = folder / "_archive"
     task = in_batches(mq_session_broker, mq_topic, folder, 20)
     with Driver(tmp_path, "local[2]", "job", **task) as driver:
-        # Of 100 batches: two are there, and the next one is being written.
+        # Two of 100 batches exist, and the next one is being written.
         driver.wait_until(
             lambda: (home / "00000002.json").exists() and list(home.glob("staging-*")), PATIENCE
         )
@@ -202,7 +202,7 @@ def test_a_driver_that_is_killed_in_the_middle_leaves_neither_gap_nor_duplicate(
 
 
 @pytest.mark.long
-def test_executors_of_a_cluster_archive_and_may_be_killed(
+def test_an_archive_is_complete_although_executors_are_killed(
     spark: "SparkSession",
     spark_cluster: SparkCluster,
     mq_session_broker: RunningBroker,
@@ -222,7 +222,7 @@ def test_executors_of_a_cluster_archive_and_may_be_killed(
 
 
 def in_batches(broker: RunningBroker, topic: str, folder: Path, size: int) -> dict[str, Any]:
-    """The job for a driver of its own."""
+    """The job for its own driver."""
     arguments = {"topic": topic, "folder": str(folder), "batch": str(size)}
     return {"job": "archive", "arguments": arguments, "name_server": broker.name_server}
 
@@ -241,7 +241,7 @@ Q = Queue("T", "b", 0)
         (101, None, [], "ends at 100, but the archive has it up to 101: the topic was recreated"),
     ],
 )
-def test_a_run_begins_where_the_archive_ends(
+def test_a_run_starts_at_the_end_of_the_archive(
     archived_to: int | None, begin: int | None, lost: list[Any], failure: str | None
 ) -> None:
     archived = {} if archived_to is None else {Q: archived_to}
@@ -253,10 +253,10 @@ def test_a_run_begins_where_the_archive_ends(
     assert failure is None or failure in planned.failures[0]
 
 
-def test_what_was_deleted_before_is_reported_once(
+def test_messages_deleted_before_a_run_are_reported_once(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
-    """The gap is made in the archive: its manifest says that it has less than the broker keeps."""
+    """The gap is made in the archive: its manifest has fewer messages than the broker keeps."""
     mq_session_broker.create_topic(mq_topic, 1)
     send(mq_session_broker, mq_topic, 0, range(6))
     queue = Queue(mq_topic, "broker-a", 0)
@@ -269,7 +269,7 @@ def test_what_was_deleted_before_is_reported_once(
     assert archived(spark, tmp_path) == messages(6)[2:]
 
 
-def test_times_bound_what_is_archived(
+def test_times_limit_the_archived_messages(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -282,7 +282,7 @@ def test_times_bound_what_is_archived(
     assert archived(spark, tmp_path) == messages(3)
 
 
-def test_a_mistake_is_told_in_one_line(
+def test_a_mistake_is_reported_in_one_line(
     spark: "SparkSession", mq_session_broker: RunningBroker, tmp_path: Path
 ) -> None:
     (tmp_path / "other.parquet").write_text("")

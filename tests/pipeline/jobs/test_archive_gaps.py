@@ -1,4 +1,4 @@
-"""Parts of a topic that an archive expects: absent ones and recreated ones are reported."""
+"""A run reports missing and recreated parts of a topic that the archive has."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ def make_anew(broker: RunningBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
 
 
-def test_a_topic_that_was_made_anew_and_has_grown_beyond_the_archive_is_told(
+def test_a_recreated_topic_that_outgrew_the_archive_is_reported(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -47,7 +47,7 @@ def test_a_topic_that_was_made_anew_and_has_grown_beyond_the_archive_is_told(
     assert archived(spark, tmp_path) == messages(5)
 
 
-def test_queues_that_the_archive_has_and_the_cluster_has_not_are_told(
+def test_archived_queues_that_the_cluster_lacks_are_reported(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -66,7 +66,7 @@ def test_queues_that_the_archive_has_and_the_cluster_has_not_are_told(
     assert run(spark, mq_session_broker, tmp_path, mq_topic, **given).failures == []
 
 
-def test_a_run_fails_where_an_expected_broker_is_down(
+def test_a_run_fails_if_an_expected_broker_is_down(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -76,14 +76,14 @@ def test_a_run_fails_where_an_expected_broker_is_down(
 
 
 def views(spark: "SparkSession", name: str, target: Path) -> str:
-    """A folder through a file system of Hadoop's of which nothing is known about its renames."""
+    """A folder on a Hadoop file system whose renames are not known to be atomic."""
     target.mkdir()
     settings = spark._jsc.hadoopConfiguration()
     settings.set(f"fs.viewfs.mounttable.{name}.link./data", f"file://{target}")
     return f"viewfs://{name}/data"
 
 
-def test_where_two_runs_cannot_be_told_apart_only_one_that_says_it_is_alone_archives(
+def test_if_runs_cannot_exclude_each_other_only_one_with_alone_archives(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)

@@ -161,6 +161,6 @@ def test_a_topic_is_compacted_to_another(
         ({"to": "U"}, "give either --topic or --topic-pattern"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(given: dict[str, str], message: str) -> None:
+def test_a_mistake_is_reported_in_one_line(given: dict[str, str], message: str) -> None:
     with pytest.raises(JobError, match=message):
         load("compaction").read(given)

@@ -44,7 +44,7 @@ def test_messages_are_counted_by_queue(
     assert max(row[6] for row in table.rows) == stored[-1]
 
 
-def test_the_key_lies_in_a_private_file_while_the_job_runs(tmp_path: Path) -> None:
+def test_the_access_key_is_in_a_private_file_while_the_job_runs(tmp_path: Path) -> None:
     given = {"nameServer": "a:1", "accessKey": "who", "secretKey": "s3cret"}
     with driver.cluster_access(given, str(tmp_path)) as cluster:
         (path,) = tmp_path.iterdir()
@@ -56,7 +56,7 @@ def test_the_key_lies_in_a_private_file_while_the_job_runs(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_came_through_spark_is_told_in_one_line(
+def test_an_error_passed_through_spark_is_reported_in_one_line(
     spark: "SparkSession", mq_session_broker: RunningBroker
 ) -> None:
     job = load("count")
@@ -68,7 +68,7 @@ def test_what_came_through_spark_is_told_in_one_line(
     assert message.startswith("option topic: topic NoSuchTopic: no name server knows it")
 
 
-def test_what_executors_lack_is_named() -> None:
+def test_a_module_that_executors_lack_is_named() -> None:
     error = RuntimeError("Traceback …\nModuleNotFoundError: No module named 'orjson.x'\n\tat java")
     assert driver.explained(error) == (
         "MissingModule",

@@ -50,7 +50,7 @@ def at(hours: float) -> int:
     return int((NOW - timedelta(hours=hours)).timestamp() * 1000)
 
 
-def test_letters_are_counted_by_group_and_original_topic(spark: "SparkSession") -> None:
+def test_dead_letters_are_counted_by_group_and_original_topic(spark: "SparkSession") -> None:
     table = dead_letters.LETTERS.collect(dead_letters.by_topic(frame(spark)))
     assert table.rows == [
         ("billing", "Orders", 4, 3, 1, 17, at(100), at(0.5), "B (2), A (1)"),
@@ -59,7 +59,7 @@ def test_letters_are_counted_by_group_and_original_topic(spark: "SparkSession") 
     ]
 
 
-def test_letters_are_counted_by_age(spark: "SparkSession") -> None:
+def test_dead_letters_are_counted_by_age(spark: "SparkSession") -> None:
     table = dead_letters.AGES.collect(dead_letters.by_age(frame(spark), NOW))
     assert table.rows == [
         ("audit", "1 to 3 days", 1),
@@ -77,7 +77,7 @@ def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> JobResult
 
 
 async def give_up(broker: RunningBroker, group: str, topic: str, level: int) -> None:
-    """Send back what is in queue 0 of the topic, which the group may not consume again."""
+    """Send back the messages in queue 0 of the topic, which the group may not consume again."""
     queue = MessageQueue(topic, "broker-a", 0)
     async with Session(broker.name_server) as session:
         config = SubscriptionGroupConfig(group_name=group, retry_max_times=0)

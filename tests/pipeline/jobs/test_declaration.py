@@ -13,7 +13,7 @@ from mq.pipeline.jobs.job_result import KINDS, JobResult, Shape, number, text
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_job_tells_what_it_does_and_its_examples_are_right(name: str) -> None:
+def test_every_job_has_a_summary_and_valid_examples(name: str) -> None:
     job = load(name)
     assert re.fullmatch(r"[A-Z].{10,90}\.", job.summary), job.summary
     assert job.tables or job.writes
@@ -38,13 +38,13 @@ def test_jobs_are_known_without_spark() -> None:
     assert (shown.stdout, shown.stderr) == ("set()\n", "")
 
 
-def test_an_unknown_job_has_near_ones() -> None:
+def test_an_unknown_job_gets_a_suggestion() -> None:
     with pytest.raises(UnknownJob) as raised:
         load("cuont")
     assert raised.value.near == ["count"]
 
 
-def test_texts_become_options() -> None:
+def test_arguments_become_options() -> None:
     options = load("count").read({"topic": "A,B", "begin": "1970-01-01T00:00:01+00:00"})
     assert (options.topic, options.begin, options.end) == (("A", "B"), 1000, None)
     assert options.source_options() == {"topic": "A,B", "startingTimestamp": "1000"}
@@ -62,7 +62,7 @@ def test_texts_become_options() -> None:
         ),
     ],
 )
-def test_a_wrong_option_is_named_with_a_right_one(
+def test_a_wrong_option_is_named_with_a_valid_one(
     given: dict[str, str], message: str, hint: str
 ) -> None:
     with pytest.raises(JobOptionError) as raised:
@@ -70,20 +70,20 @@ def test_a_wrong_option_is_named_with_a_right_one(
     assert (str(raised.value), raised.value.hint) == (message, hint)
 
 
-def test_options_that_do_not_go_together_are_refused() -> None:
+def test_conflicting_options_are_refused() -> None:
     job = load("count")
     for given in ({}, {"topic": "A", "topic-pattern": "A.*"}):
         with pytest.raises(JobError, match="either --topic or --topic-pattern"):
             job.read(given)
 
 
-def test_an_outcome_is_the_same_after_its_way_through_json() -> None:
+def test_a_result_survives_the_conversion_to_json() -> None:
     shape = Shape("queues", "Queues", (text("topic", "Topic"), number("messages", "Messages")))
     outcome = JobResult([shape.of([("T", 3), ("U", None)])], ["V: away"], ["a note"], "<html>")
     assert JobResult.from_json(outcome.to_json(), [shape]) == outcome
 
 
-def test_a_job_is_told_by_its_module() -> None:
+def test_a_job_is_declared_by_its_module() -> None:
     job = load("count")
     assert isinstance(job, Job)
     assert job.example == "mq spark submit count --topic Orders"

@@ -23,7 +23,7 @@ NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 def snapshot(
     spark: "SparkSession", minutes: float, *queues: tuple[str, int, int | None, int]
 ) -> "DataFrame":
-    """Queues as (group, queue id, consumer offset, broker offset), so many minutes after noon."""
+    """Queues as (group, queue id, consumer offset, broker offset), this many minutes after noon."""
     time = NOON + timedelta(minutes=minutes)
     rows = [
         (time, "broker-a", "Orders", queue, group, offset, end, 0, end - (offset or 0), time)
@@ -37,7 +37,9 @@ def milliseconds(minutes: float) -> int:
 
 
 def history(spark: "SparkSession") -> "DataFrame":
-    """`fast` consumes 20/s of 10/s sent, `slow` 5/s, `stuck` nothing; `new` is in one only."""
+    """`fast` consumes 20/s of 10/s sent, `slow` 5/s, `stuck` nothing; `new` is in one snapshot
+    only.
+    """
     frames = [
         snapshot(
             spark,
@@ -57,7 +59,7 @@ def history(spark: "SparkSession") -> "DataFrame":
     return whole
 
 
-def test_rates_tell_when_a_group_will_have_caught_up(spark: "SparkSession") -> None:
+def test_rates_predict_when_a_group_has_caught_up(spark: "SparkSession") -> None:
     table = lag_report.GROUPS.collect(lag_report.rates(history(spark), 3600))
     assert {row[0]: row[2:] for row in table.rows} == {
         # lag 3600, decreasing by 10 a second
@@ -69,7 +71,7 @@ def test_rates_tell_when_a_group_will_have_caught_up(spark: "SparkSession") -> N
     assert [row[0] for row in table.rows] == ["fast", "stuck", "slow", "new"]
 
 
-def test_rates_are_those_of_the_window(spark: "SparkSession") -> None:
+def test_rates_are_computed_over_the_window(spark: "SparkSession") -> None:
     frame = snapshot(spark, 0, ("g", 0, 0, 100)).union(snapshot(spark, 60, ("g", 0, 0, 100)))
     frame = frame.union(snapshot(spark, 61, ("g", 0, 60, 100)))
     (row,) = lag_report.rates(frame, 60).collect()
@@ -78,14 +80,14 @@ def test_rates_are_those_of_the_window(spark: "SparkSession") -> None:
     assert row.consumedPerSecond == 0.016
 
 
-def test_an_offset_that_went_back_is_no_consumption(spark: "SparkSession") -> None:
+def test_an_offset_that_went_back_does_not_count_as_consumption(spark: "SparkSession") -> None:
     frame = snapshot(spark, 0, ("g", 0, 500, 600)).union(snapshot(spark, 1, ("g", 0, 0, 600)))
     (row,) = lag_report.rates(frame.union(snapshot(spark, 2, ("g", 0, 120, 600))), 3600).collect()
     assert row.consumedPerSecond == 1.0
     assert row.lag == 480
 
 
-def test_queues_that_stand_still_are_found(spark: "SparkSession") -> None:
+def test_stalled_queues_are_found(spark: "SparkSession") -> None:
     table = lag_report.STALLED.collect(lag_report.stalled_queues(history(spark), 3600))
     assert table.rows == [
         ("stuck", "Orders", "broker-a", 1, 5, 2405, milliseconds(0)),
@@ -100,7 +102,7 @@ def report(spark: "SparkSession", **given: str) -> JobResult:
     return job.run(spark, job.read(given), ClusterAccess("unused:9876"))
 
 
-def test_a_report_is_made_of_snapshots_in_a_folder(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_report_is_made_from_snapshots_in_a_folder(spark: "SparkSession", tmp_path: Path) -> None:
     for minute in range(3):
         frame = snapshot(spark, minute, ("a.b", 0, minute, 100), ("<axb>", 0, 0, minute))
         snapshots.write(spark, frame, str(tmp_path), "csv")
@@ -108,7 +110,7 @@ def test_a_report_is_made_of_snapshots_in_a_folder(spark: "SparkSession", tmp_pa
     outcome = report(spark, **given)
     groups, standing, lags = outcome.tables
     assert [row[:3] for row in groups.rows] == [("a.b", "Orders", 98), ("<axb>", "Orders", 2)]
-    assert standing.rows == []  # it had nothing to consume at first
+    assert standing.rows == []  # it had no messages to consume at first
     assert [row for row in lags.rows if row[1] == "a.b"] == [
         (milliseconds(minute), "a.b", "Orders", 100 - minute) for minute in range(3)
     ]
@@ -117,7 +119,7 @@ def test_a_report_is_made_of_snapshots_in_a_folder(spark: "SparkSession", tmp_pa
     assert [(row[0], row[7]) for row in only.tables[0].rows] == [("a.b", 2)]
 
 
-def test_a_mistake_is_told_in_one_line(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_line(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(JobError, match="has no snapshots of offsets as parquet; write some first"):
         report(spark, folder=str(tmp_path))
     snapshots.write(spark, snapshot(spark, 0, ("g", 0, 0, 1)), str(tmp_path), "json")

@@ -1,4 +1,4 @@
-"""Snapshots of offsets, of a real broker."""
+"""Snapshots of the offsets of a real broker."""
 
 import asyncio
 import csv
@@ -85,7 +85,7 @@ def test_each_run_adds_a_snapshot(
     assert rows[0].day == rows[0].snapshotTime.date()
 
 
-def test_the_schema_of_snapshots_stays_as_it_is(
+def test_the_schema_of_snapshots_does_not_change(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
     """A contract: readers of snapshots rely on these columns."""
@@ -106,7 +106,7 @@ def test_the_schema_of_snapshots_stays_as_it_is(
     }
 
 
-def test_csv_and_json_hold_the_same(
+def test_csv_and_json_have_the_same_content(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
     for layout in ("csv", "json"):
@@ -124,7 +124,9 @@ def test_csv_and_json_hold_the_same(
         assert snapshots.read(spark, str(tmp_path), layout).agg({"lag": "sum"}).collect() == [(6,)]
 
 
-def test_many_brokers_are_asked_by_executors(spark: "SparkSession", broker: RunningBroker) -> None:
+def test_many_brokers_are_queried_by_executors(
+    spark: "SparkSession", broker: RunningBroker
+) -> None:
     options = read_declared(ClusterOptions, {"nameServer": broker.name_server})
     brokers = [BrokerAddress("broker-a", broker.address), BrokerAddress("gone", "127.0.0.1:1")]
     asked = ask_from_executors(spark, options, brokers, GroupFilter(("audit",)))
@@ -147,7 +149,7 @@ def test_many_brokers_are_asked_by_executors(spark: "SparkSession", broker: Runn
         ({"folder": "nosuch://x/y"}, "nosuch://x/y: "),
     ],
 )
-def test_a_mistake_is_told_in_one_line(
+def test_a_mistake_is_reported_in_one_line(
     spark: "SparkSession",
     broker: RunningBroker,
     tmp_path: Path,
@@ -162,7 +164,7 @@ def test_a_mistake_is_told_in_one_line(
     assert list(tmp_path.rglob("*.*")) == []
 
 
-def test_an_expected_broker_that_is_down_is_missed_and_the_others_are_written(
+def test_an_expected_broker_that_is_down_is_reported_and_the_others_are_exported(
     spark: "SparkSession", broker: RunningBroker, tmp_path: Path
 ) -> None:
     given = {"folder": str(tmp_path), "expected-brokers": "broker-a,broker-x"}
@@ -173,7 +175,7 @@ def test_an_expected_broker_that_is_down_is_missed_and_the_others_are_written(
     assert export(spark, broker, **{**given, "expected-brokers": "broker-a"}).failures == []
 
 
-def test_name_servers_that_are_away_are_named(spark: "SparkSession", tmp_path: Path) -> None:
+def test_unreachable_name_servers_are_named(spark: "SparkSession", tmp_path: Path) -> None:
     job = load("offset-export")
     options = offset_export.Options(folder=str(tmp_path))
     with pytest.raises(BrokersAway, match=r"no name server answers: 127\.0\.0\.1:1: "):

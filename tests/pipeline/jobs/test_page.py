@@ -1,4 +1,4 @@
-"""A page of a report is whole by itself and runs nothing."""
+"""The page of a report needs no other file and runs no script."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,7 +16,7 @@ _VOID = {"meta"}
 
 
 class Reader(HTMLParser):
-    """Checks that elements are closed in their order, and notes them."""
+    """Checks that elements are closed in order, and records them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_a_page_holds_its_tables_and_pictures_and_nothing_from_elsewhere() -> None:
+def test_a_page_contains_its_tables_and_pictures_and_loads_nothing() -> None:
     rows = [("<script>alert(1)</script>", 1234567, 0.5, 0), ("\"&'", None, 2000.0, None)]
     html = page(
         "Lag & more",
@@ -70,7 +70,7 @@ def test_every_series_has_a_colour_for_light_and_for_dark() -> None:
         assert f".line{color} " in html and f".fill{color} " in html
 
 
-def test_cells_are_shown_as_people_read_them() -> None:
+def test_cells_are_formatted_for_people() -> None:
     east = timezone(timedelta(hours=2))
     assert when(datetime(2026, 1, 31, 8, 0, tzinfo=east)) == "2026-01-31 06:00:00 UTC"
     assert shown(1_769_846_400_999, "time") == "2026-01-31 08:00:00 UTC"

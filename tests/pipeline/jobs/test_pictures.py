@@ -38,7 +38,7 @@ def test_names_are_escaped_and_long_ones_shortened() -> None:
     assert "<b>" in texts(lines)
 
 
-def test_all_zeros_have_a_picture_and_nothing_has_none() -> None:
+def test_zeros_have_a_picture_and_no_data_has_none() -> None:
     ElementTree.fromstring(bars("Queues", [("a", 0)]))
     ElementTree.fromstring(over_time("lag", {"g": [(5, 0), (6, 0)]}))
     ElementTree.fromstring(percentiles("latency", {"g": [(50, 0), (99, 0)]}))
@@ -56,7 +56,7 @@ def test_lines_go_from_the_first_time_to_the_last() -> None:
     assert "01 Jan 01:00" in texts(svg)
 
 
-def test_percentiles_have_as_much_room_for_each_nine() -> None:
+def test_each_nine_of_a_percentile_has_the_same_width() -> None:
     svg = percentiles("latency", {"g": [(0, 1), (90, 10), (99, 100), (99.9, 1000)]})
     (line,) = ElementTree.fromstring(svg).iter("polyline")
     xs = [float(p.split(",")[0]) for p in line.attrib["points"].split()]
@@ -84,7 +84,7 @@ def test_times_are_short() -> None:
     ]
 
 
-def test_a_picture_may_stand_alone() -> None:
+def test_a_picture_can_be_a_file_of_its_own() -> None:
     root = ElementTree.fromstring(standalone(bars("Queues", [("a", 1)]), "a < b"))
     name = "{http://www.w3.org/2000/svg}"
     assert root.tag == f"{name}svg"

@@ -1,4 +1,4 @@
-"""Archived messages, sent again."""
+"""Archived messages are sent again."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def run(spark: "SparkSession", broker: RunningBroker, folder: Path, **given: str
 
 
 def row(queue_id: int, offset: int, body: bytes, topic: str = "Old", **properties: str) -> Any:
-    """A message, so many seconds after noon as its offset."""
+    """A message whose store time is its offset in seconds after noon."""
     time = NOON + timedelta(seconds=offset)
     tag = properties.get("TAGS")
     key = properties.get("KEYS")
@@ -45,7 +45,7 @@ def row(queue_id: int, offset: int, body: bytes, topic: str = "Old", **propertie
 
 @pytest.fixture(scope="module")
 def folder(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Parquet of 30 messages in queue 0 and 20 in queue 3, in no order, and an empty one."""
+    """Parquet of 30 messages in queue 0 and 20 in queue 3, unordered, and an empty file."""
     path = tmp_path_factory.mktemp("files") / "parquet"
     rows = [row(0, n, b"0-%02d" % n) for n in range(29, -1, -1)]
     rows += [row(3, n, b"3-%02d" % n) for n in range(20)]
@@ -79,7 +79,7 @@ def test_each_queue_keeps_its_order_and_number(
     assert outcome.failures == ["1 messages have an empty body, which brokers refuse"]
 
 
-def test_queues_are_mapped_where_the_topic_has_others(
+def test_queues_are_mapped_if_the_topic_has_others(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, folder: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 1)
@@ -92,7 +92,7 @@ def test_queues_are_mapped_where_the_topic_has_others(
     assert [each for each in sent if each[:1] == b"3"] == [b"3-%02d" % n for n in range(20)]
 
 
-def test_only_what_is_chosen_is_sent_and_counting_sends_nothing(
+def test_only_selected_messages_are_sent_and_count_only_sends_none(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, folder: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 4)
@@ -111,7 +111,7 @@ def test_only_what_is_chosen_is_sent_and_counting_sends_nothing(
     assert bodies(mq_session_broker, mq_topic) == {0: [b"0-05", b"0-06", b"0-07"]}
 
 
-def test_properties_are_kept_but_for_those_of_rocketmq(
+def test_properties_are_kept_except_those_of_rocketmq(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     given = {"TAGS": "A", "KEYS": "k1 k2", "of": "mine", "__SHARDINGKEY": "s", "UNIQ_KEY": "OLD"}
@@ -129,7 +129,7 @@ def test_properties_are_kept_but_for_those_of_rocketmq(
     assert not {"DELAY", "RETRY_TOPIC", "RECONSUME_TIME"} & sent.properties.keys()
 
 
-def test_an_archive_is_replayed_as_it_was(
+def test_an_archive_is_replayed_unchanged(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
     mq_session_broker.create_topic(mq_topic, 2)
@@ -145,18 +145,18 @@ def test_an_archive_is_replayed_as_it_was(
     assert {each.properties["n"] for each in mq_session_broker.messages(again)} == set("012345")
 
 
-def test_what_comes_faster_than_the_rate_waits() -> None:
+def test_rows_that_exceed_the_rate_wait() -> None:
     now = [100.0]
     pace = Pace(10, lambda: now[0])
     assert pace.wait_for(5) == 0.5
     now[0] += 0.5
     assert pace.wait_for(1) == pytest.approx(0.1)
-    now[0] += 60  # nothing is saved up meanwhile
+    now[0] += 60  # unused time is not saved up
     assert pace.wait_for(20) == 2.0
     assert pace.wait_for(10) == 3.0
 
 
-def test_rows_that_are_paced_keep_their_order(spark: "SparkSession") -> None:
+def test_paced_rows_keep_their_order(spark: "SparkSession") -> None:
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     with small_batches(spark, 2000):
         assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "200"
@@ -176,7 +176,7 @@ def queues(topic: str, broker: str, count: int) -> list[MessageQueue]:
     ("there", "how", "expected"),
     [
         ([*queues("T", "a", 2), *queues("T", "b", 2)], "same", ["a0", "a1", "b0"]),
-        (queues("T", "a", 2), "same", ["a0", "a1", "a0"]),  # the only broker there is
+        (queues("T", "a", 2), "same", ["a0", "a1", "a0"]),  # there is only one broker
         (queues("T", "c", 2), "same", ["c0", "c1", "c0"]),
         (queues("T", "c", 2), "mapped", ["c0", "c1", "c0"]),
         ([*queues("T", "c", 2), *queues("T", "d", 2)], "mapped", ["c0", "c1", "d0"]),
@@ -196,7 +196,7 @@ def test_a_queue_at_one_of_several_other_brokers_is_not_guessed() -> None:
         replay.targets([Queue("T", "a", 0)], there, "same", None)
 
 
-def test_a_mistake_is_told_in_one_line(
+def test_a_mistake_is_reported_in_one_line(
     spark: "SparkSession", mq_session_broker: RunningBroker, tmp_path: Path, folder: Path
 ) -> None:
     with pytest.raises(JobError, match="has no Parquet files; make an archive"):

@@ -36,7 +36,7 @@ def test_messages_are_counted_by_queue(spark: "SparkSession") -> None:
     assert rows == [("T", "broker-a", 0, 3, 160), ("T", "broker-a", 1, 1, 1)]
 
 
-def test_values_with_most_messages_come_first(spark: "SparkSession") -> None:
+def test_values_with_the_most_messages_are_first(spark: "SparkSession") -> None:
     values = skew.valued(frame(spark), "color")
     table = skew.VALUES.collect(skew.top_values(values, 2, exact=True))
     third = 33.33
@@ -51,17 +51,17 @@ def test_values_with_most_messages_come_first(spark: "SparkSession") -> None:
     ]
 
 
-def test_a_sketch_finds_the_same_of_few_values(spark: "SparkSession") -> None:
+def test_a_sketch_of_few_values_is_exact(spark: "SparkSession") -> None:
     values = skew.valued(frame(spark))
     table = skew.VALUES.collect(skew.top_values(values, 1, exact=False))
-    exact = not spark.catalog.functionExists("approx_top_k")  # of Spark 4.1
+    exact = not spark.catalog.functionExists("approx_top_k")  # since Spark 4.1
     assert [row[:4] + row[5:] for row in table.rows] == [
         ("T", of, value, 2, 66.67, exact)
         for of, value in (("keys", "k1"), ("sharding key", "s1"), ("tags", "A"))
     ]
 
 
-def test_variation_is_that_of_all_queues() -> None:
+def test_the_variation_includes_empty_queues() -> None:
     assert skew.skew_of([5, 5, 5]) == (0.0, 1 / 3)
     assert skew.skew_of([4, 0]) == (1.0, 1.0)
     assert skew.skew_of([0, 0]) == skew.skew_of([]) == (0.0, 0.0)
@@ -80,7 +80,7 @@ def test_variation_is_that_of_all_queues() -> None:
         ([90, 10], 1, None, False, "producers choose queues by themselves"),
     ],
 )
-def test_what_to_do_depends_on_what_is_uneven(
+def test_the_advice_depends_on_the_kind_of_skew(
     counts: list[int], brokers: int, hot: tuple[str, float] | None, several: bool, text: str
 ) -> None:
     assert skew.advice(counts, brokers, hot, several).startswith(text)

@@ -28,7 +28,7 @@ def test_a_new_file_is_whole_and_never_replaces_another(
     assert sorted(each.name for each in (tmp_path / "a b" / "deep").iterdir()) == ["1.json"]
 
 
-def test_files_are_found_below_and_hidden_ones_are_not(
+def test_files_in_subfolders_are_listed_and_hidden_ones_are_not(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     folder = Folder(spark, f"file:{tmp_path}")
@@ -50,7 +50,7 @@ def test_a_frame_is_written_as_one_file(spark: "SparkSession", tmp_path: Path) -
     assert folder.names() == ["day=1"]
 
 
-def test_what_the_file_system_refuses_is_one_line(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_refusal_of_the_file_system_is_one_line(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JobError, match=r"file/under/x: .*") as raised:
         Folder(spark, str(tmp_path / "file" / "under")).write_new("x", b"")
@@ -65,7 +65,7 @@ def test_what_the_file_system_refuses_is_one_line(spark: "SparkSession", tmp_pat
         Folder(spark, str(tmp_path)).move("missing", "other")
 
 
-def test_where_there_are_no_links_a_file_is_renamed_by_who_is_alone(
+def test_without_hard_links_only_a_run_that_is_alone_writes_a_file(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""`mq spark submit` with a real Spark that is installed elsewhere, with a Python without mq."""
+"""`mq spark submit` with a real Spark installed elsewhere, and a Python without mq."""
 
 import asyncio
 import json
@@ -33,7 +33,9 @@ NEEDED = ("pyspark", "py4j", "pyarrow", "numpy", "orjson")
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables for a Spark at another place and a Python that has what Spark needs, and no mq."""
+    """Variables for a Spark in another folder and a Python with the libraries of Spark but without
+    mq.
+    """
     require_spark()
     folder = tmp_path_factory.mktemp("elsewhere")
     venv.create(folder / "python", symlinks=True)
@@ -92,7 +94,7 @@ def submitting(variables: dict[str, str], *words: str) -> "subprocess.Popen[str]
 
 
 def what_others_see(process: int) -> bytes:
-    """Arguments and variables of a process and all below it."""
+    """Arguments and variables of a process and all its descendants."""
     shown = b""
     with suppress(OSError):  # it has ended meanwhile
         for path in (f"/proc/{process}/cmdline", f"/proc/{process}/environ"):
@@ -103,7 +105,7 @@ def what_others_see(process: int) -> bytes:
     return shown
 
 
-def test_a_job_reads_with_a_key_that_nobody_sees(
+def test_the_access_key_of_a_job_is_not_visible_to_others(
     guarded: RunningBroker, elsewhere: dict[str, str], tmp_path: Path
 ) -> None:
     key = tmp_path / "key.yml"
@@ -148,7 +150,7 @@ def test_a_job_runs_on_a_cluster_whose_executors_have_no_mq(
 
 
 @pytest.mark.long
-def test_executors_use_an_environment_that_goes_along(
+def test_executors_use_an_environment_submitted_with_the_job(
     spark_cluster: SparkCluster,
     mq_session_broker: RunningBroker,
     mq_topic: str,
@@ -171,7 +173,7 @@ def test_executors_use_an_environment_that_goes_along(
 
 
 @pytest.mark.long
-def test_a_topic_that_is_not_there_is_one_line_and_66(
+def test_a_missing_topic_gives_one_line_and_exit_status_66(
     mq_session_broker: RunningBroker, elsewhere: dict[str, str]
 ) -> None:
     words = ("count", "--topic", "NoSuchTopic", "--master", "local[1]")

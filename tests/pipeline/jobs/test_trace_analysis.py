@@ -71,7 +71,7 @@ RECORDS: list[TraceEntry] = [
     *consumed("m1", "r1", 1015, 100),  # waits 5, end to end 115
     *consumed("m2", "r2", 2120, 50, success=False),  # waits 100
     *consumed("m2", "r3", 4000, 60, retry_times=1),  # end to end 2060
-    *consumed("m3", "r4", 3025, None),  # delivered before the send ended, and no end
+    *consumed("m3", "r4", 3025, None),  # delivered before the send ended, without an end
     *consumed("other", "r5", 9000, 7),
     EndTransaction(
         timestamp=1,
@@ -102,7 +102,7 @@ def test_sends_are_measured_by_topic_and_group(spark: "SparkSession") -> None:
     assert table.rows == [("Orders", "shop", 4, 1, 20, 30, 30, 30)]
 
 
-def test_deliveries_are_measured_from_the_send_on(spark: "SparkSession") -> None:
+def test_deliveries_are_measured_from_the_send(spark: "SparkSession") -> None:
     frame = trace_analysis.deliveries(entries(spark, *in_bodies(RECORDS)))
     table = trace_analysis.CONSUMES.collect(trace_analysis.consumes(frame))
     traced, other = table.rows
@@ -120,7 +120,7 @@ def test_deliveries_are_measured_from_the_send_on(spark: "SparkSession") -> None
     )
 
 
-def test_ends_are_counted_by_kind(spark: "SparkSession") -> None:
+def test_outcomes_are_counted_by_kind(spark: "SparkSession") -> None:
     table = trace_analysis.OUTCOMES.collect(
         trace_analysis.outcomes(entries(spark, *in_bodies(RECORDS)))
     )
@@ -131,7 +131,7 @@ def test_ends_are_counted_by_kind(spark: "SparkSession") -> None:
     ]
 
 
-def test_what_cannot_be_read_is_a_row_of_its_own(spark: "SparkSession") -> None:
+def test_an_unreadable_trace_is_a_separate_row(spark: "SparkSession") -> None:
     good = encode(pub("m1", 1000, 10))
     bodies = [good.encode() + b"Pub\x01oops\x02", b"\xff", b"Unknown\x01x\x02", b""]
     kinds = sorted(row.kind for row in entries(spark, *bodies).collect())
@@ -153,7 +153,7 @@ def test_the_traces_of_clients_are_reported(spark: "SparkSession", tmp_path: Pat
         # messages, deliveries, retries, failed, unfinished
         assert [row[:7] for row in consumes.rows] == [("Orders", "billing", 2, 3, 1, 1, 0)]
         end_to_end = consumes.rows[0][-1]
-        assert end_to_end >= 1000  # the level of the retry is a second
+        assert end_to_end >= 1000  # the retry's delay level is one second
         assert sorted(outcomes.rows) == [("billing", "FAILED", 1), ("billing", "SUCCESS", 2)]
         assert outcome.failures == []
         assert outcome.page.count("<svg") == 2

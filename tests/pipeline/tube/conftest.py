@@ -1,4 +1,4 @@
-"""One TubeMQ for all tests of a worker, and topics on it."""
+"""One TubeMQ cluster for all tests of a worker, and topics on it."""
 
 import uuid
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ import pytest
 from mq.testing import RunningTube
 from tests.pipeline.tube.filling import Sent, fill
 
-# A topic is there after some heartbeats of its broker.
+# A topic exists after some heartbeats of its broker.
 _QUICK = {"heartbeatPeriodMs": "20"}
 
 
 @dataclass
 class TubeTopic:
-    """A topic that no other test has, and how a query reaches it."""
+    """A topic of one test, and the options with which a query reads it."""
 
     tube: RunningTube
     name: str
@@ -38,7 +38,7 @@ def tube_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
 
 @pytest.fixture
 def topic(tube_of_session: RunningTube) -> TubeTopic:
-    """A topic of two partitions, which share an index."""
+    """A topic of two partitions that share an index."""
     name = f"t{uuid.uuid4().hex}"
     tube_of_session.create_topic(name, 2)
     return TubeTopic(tube_of_session, name)

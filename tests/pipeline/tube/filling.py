@@ -1,4 +1,4 @@
-"""Messages for the tests."""
+"""Messages for tests."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def fill(
     partition: int | None = None,
     kind: str | None = None,
 ) -> Sent:
-    """Send bodies in their order: to a partition, or to each in turn; with a message type."""
+    """Send bodies in order, to a partition or to each in turn, with a message type."""
 
     async def work() -> Sent:
         async with TubeProducer(master, [topic]) as producer:

@@ -17,7 +17,7 @@ async def numbers(ended: list[str], most: int) -> AsyncGenerator[int, None]:
         ended.append("ended")
 
 
-def test_what_a_source_raises_comes_behind_what_it_had() -> None:
+def test_an_error_of_a_source_follows_its_items() -> None:
     ended: list[str] = []
     found = []
     with Background() as background, pytest.raises(ValueError, match="no more"):
@@ -26,7 +26,7 @@ def test_what_a_source_raises_comes_behind_what_it_had() -> None:
     assert (found, ended) == ([0, 1, 2, 3, 4], ["ended"])
 
 
-def test_who_stops_early_has_the_source_ended_to_its_end() -> None:
+def test_stopping_early_ends_the_source() -> None:
     ended: list[str] = []
     with Background() as background:
         with closing(background.iterate(numbers(ended, 10**9), 2)) as items:
@@ -34,7 +34,7 @@ def test_who_stops_early_has_the_source_ended_to_its_end() -> None:
         assert ended == ["ended"]
 
 
-def test_the_loop_goes_on_while_nobody_waits_for_it() -> None:
+def test_the_loop_runs_while_no_caller_waits() -> None:
     async def begin(seconds: float) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(asyncio.sleep(seconds))
 

@@ -21,7 +21,7 @@ def test_names_match_in_any_case_and_masters_have_their_port() -> None:
     assert (options.masters, options.topics) == ("a:8715,b:1", ("orders", "refunds"))
 
 
-def test_filters_are_of_all_topics_or_of_those_that_they_name() -> None:
+def test_filters_apply_to_all_topics_or_to_the_named_ones() -> None:
     both = {"topic": "orders,refunds"}
     assert parsed(**both).subscription() == {"orders": None, "refunds": None}
     found = parsed(**both, filters="paid, sent").subscription()
@@ -35,7 +35,7 @@ def test_filters_are_of_all_topics_or_of_those_that_they_name() -> None:
     }
 
 
-def test_offsets_are_by_partition_key_and_come_back_as_they_were() -> None:
+def test_offsets_are_given_by_partition_key_and_survive_the_checkpoint() -> None:
     given = '{"1:orders:0": 2800, "1:orders:10001": -2}'
     wanted: Offsets = {
         TubePartition("orders", "1", 0): 2800,
@@ -75,20 +75,20 @@ def test_the_access_key_is_user_and_password_and_not_shown(tmp_path: Path) -> No
         ({"minPartitions": "2"}, "option minPartitions: there is none"),
     ],
 )
-def test_a_wrong_option_is_named_with_a_right_example(given: dict[str, str], message: str) -> None:
+def test_a_wrong_option_is_named_with_a_valid_example(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)) as caught:
         parsed(**given)
     assert "for example .option(" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_is_needed_is_asked_for(name: str) -> None:
+def test_a_missing_required_option_is_named(name: str) -> None:
     given = {key: text for key, text in GOOD.items() if key != name}
     with pytest.raises(OptionError, match=f"option {name}: it is needed"):
         parse_tube_options(given)
 
 
-def test_what_a_query_has_not_read_is_counted_in_records() -> None:
+def test_the_lag_of_a_query_is_counted_in_records() -> None:
     progress = {
         "sources": [
             {"endOffset": '{"1:orders:0": 56}', "latestOffset": '{"1:orders:0": 140}'},

@@ -1,4 +1,4 @@
-"""The behaviour of a task if a broker gives unusual answers: with scripted peers."""
+"""The behaviour of a task when a broker gives unusual replies: with scripted peers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,7 +36,7 @@ Read = Callable[..., Awaitable[list[int]]]
 
 @asynccontextmanager
 async def peers(*numbers: int) -> AsyncIterator[tuple[Broker, Read]]:
-    """A broker with messages, one to a reply, and what reads a range of them: their ids."""
+    """A broker with messages, one per reply, and a function that reads the ids of a range."""
     master, broker = Master(), Broker()
     async with opened(master, broker):
         brokers = [f"1:127.0.0.1:{broker.port}"]
@@ -59,8 +59,9 @@ def usual(broker: Broker, method: Method) -> Callable[[Any], Any]:
 
 
 def by_turns(broker: Broker, method: Method, *steps: Any) -> None:
-    """Answer with these steps, and then as usual; None means as usual. The request is executed in
-    any case.
+    """Answer with these steps, then as usual; None means as usual.
+
+    The request is executed in any case.
     """
 
     def turn(step: Any) -> Callable[[Any], Any]:
@@ -75,7 +76,9 @@ def by_turns(broker: Broker, method: Method, *steps: Any) -> None:
 
 @pytest.mark.parametrize("method", [GET, COMMIT])
 @pytest.mark.parametrize("step", [HANG_UP, "broken"])
-def test_messages_whose_reply_or_confirmation_was_lost_come_once(method: Method, step: str) -> None:
+def test_messages_with_a_lost_reply_or_confirmation_are_read_once(
+    method: Method, step: str
+) -> None:
     async def scenario() -> None:
         async with peers(1, 2, 3) as (broker, read):
             by_turns(broker, method, None, step)
@@ -96,7 +99,7 @@ def test_messages_whose_reply_or_confirmation_was_lost_come_once(method: Method,
     ],
     ids=lambda step: Code(step.errCode).name,
 )
-def test_a_refusal_that_passes_is_passed(step: Any) -> None:
+def test_a_temporary_refusal_is_retried(step: Any) -> None:
     async def scenario() -> None:
         async with peers(1, 2, 3) as (broker, read):
             by_turns(broker, GET, None, step)
@@ -105,7 +108,7 @@ def test_a_refusal_that_passes_is_passed(step: Any) -> None:
     run_fast(scenario())
 
 
-def test_a_limited_rate_is_kept_to_however_often_it_is_said() -> None:
+def test_a_rate_limit_is_obeyed_however_often_it_is_reported() -> None:
     async def scenario() -> None:
         async with peers(1, 2) as (broker, read):
             limited: Any = refuse(GET, Code.SERVER_CONSUME_SPEED_LIMIT)
@@ -118,7 +121,7 @@ def test_a_limited_rate_is_kept_to_however_often_it_is_said() -> None:
     run_fast(scenario())
 
 
-def test_what_a_broker_has_in_memory_only_is_waited_for() -> None:
+def test_messages_in_the_memory_of_a_broker_are_awaited() -> None:
     async def scenario() -> None:
         async with peers(1, 2) as (broker, read):
             by_turns(broker, GET, None, *[refuse(GET, Code.NOT_FOUND)] * 50)  # 20 seconds
@@ -127,7 +130,7 @@ def test_what_a_broker_has_in_memory_only_is_waited_for() -> None:
     run_fast(scenario())
 
 
-def test_what_a_broker_says_to_have_and_never_gives_is_a_loss() -> None:
+def test_messages_that_a_broker_reports_and_never_returns_are_data_loss() -> None:
     async def scenario() -> None:
         async with peers(1, 2) as (broker, read):
             broker.plays(GET, refuse(GET, Code.NOT_FOUND))
@@ -139,7 +142,7 @@ def test_what_a_broker_says_to_have_and_never_gives_is_a_loss() -> None:
     run_fast(scenario())
 
 
-def test_messages_that_were_deleted_before_or_while_they_are_read_are_a_loss() -> None:
+def test_messages_deleted_before_or_during_a_read_are_data_loss() -> None:
     async def scenario() -> None:
         async with peers(1, 2, 3, 4) as (broker, read):
 
@@ -167,7 +170,7 @@ def test_messages_that_were_deleted_before_or_while_they_are_read_are_a_loss() -
     run_fast(scenario())
 
 
-def test_a_partition_that_another_client_has_is_waited_for_as_long_as_the_options_say() -> None:
+def test_a_partition_of_another_client_is_awaited_until_the_timeout() -> None:
     async def scenario() -> None:
         async with peers(1) as (broker, read):
             occupied = refuse(TAKE, Code.PARTITION_OCCUPIED)
@@ -182,7 +185,7 @@ def test_a_partition_that_another_client_has_is_waited_for_as_long_as_the_option
     run_fast(scenario())
 
 
-def test_who_may_not_read_is_told_so_and_not_of_a_loss() -> None:
+def test_a_missing_permission_is_not_reported_as_data_loss() -> None:
     async def scenario() -> None:
         async with peers(1) as (broker, read):
             broker.plays(TAKE, refuse(TAKE, Code.CERTIFICATE_FAILURE))

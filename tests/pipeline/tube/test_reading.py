@@ -1,4 +1,4 @@
-"""Ranges of partitions, read as tasks do, without Spark, from a real broker."""
+"""Ranges of partitions of a real broker, read as tasks do, without Spark."""
 
 import asyncio
 from collections.abc import Iterable
@@ -43,11 +43,11 @@ def ids(sent: Iterable[tuple[str, int, int]], key: str, begin: int, end: int) ->
 
 
 def mixed(topic: TubeTopic, count: int) -> Sent:
-    """Messages to two partitions in turn, whose index they share."""
+    """Messages to two partitions in turn, which share an index."""
     return topic.send(*(b"%d" % n for n in range(count)), partition=None)
 
 
-def test_a_range_ends_where_it_is_to_though_the_broker_gives_more(topic: TubeTopic) -> None:
+def test_a_range_ends_at_its_end_although_the_broker_returns_more(topic: TubeTopic) -> None:
     sent = sorted(mixed(topic, 24), key=lambda one: one[1])
     options, last = parsed(topic), sent[-1][1] + 28
     for key in {one[0] for one in sent}:
@@ -56,14 +56,14 @@ def test_a_range_ends_where_it_is_to_though_the_broker_gives_more(topic: TubeTop
             assert found == ids(sent, key, begin, end), (key, begin, end)
 
 
-def test_a_range_with_nothing_of_its_partition_is_empty(topic: TubeTopic) -> None:
+def test_a_range_without_messages_of_its_partition_is_empty(topic: TubeTopic) -> None:
     sent = topic.send(b"a", b"b", b"c", partition=0)
     other = sent[0][0].rpartition(":")[0] + ":1"
     assert rows(parsed(topic), whole(other, 0, 84)) == []
     assert rows(parsed(topic), whole(other, 0, 28)) == []
 
 
-def test_a_filter_leaves_messages_out_and_ranges_exact(topic: TubeTopic) -> None:
+def test_a_filter_skips_messages_and_keeps_ranges_exact(topic: TubeTopic) -> None:
     paid = topic.send(*[b"paid"] * 5, kind="paid")
     topic.send(*[b"sent"] * 5, kind="sent")
     paid += topic.send(*[b"paid"] * 5, kind="paid")
@@ -74,7 +74,7 @@ def test_a_filter_leaves_messages_out_and_ranges_exact(topic: TubeTopic) -> None
         assert found == ids(paid, key, begin, end), (begin, end)
 
 
-def test_the_place_of_each_message_is_known_where_its_partition_is_alone(
+def test_the_offset_of_each_message_is_known_if_its_partition_is_alone(
     tube_of_session: RunningTube, topic: TubeTopic
 ) -> None:
     alone = TubeTopic(tube_of_session, f"{topic.name}_alone")
@@ -84,7 +84,7 @@ def test_the_place_of_each_message_is_known_where_its_partition_is_alone(
     assert found == [(number, offset) for _, offset, number in sent[2:6]]
 
 
-def test_reading_goes_on_where_it_was_when_the_broker_was_started_again(topic: TubeTopic) -> None:
+def test_reading_continues_where_it_stopped_after_a_restart_of_the_broker(topic: TubeTopic) -> None:
     sent = topic.send(*(b"%4d" % n * 500 for n in range(3000)))  # a dozen replies
     key, end = sent[0][0], sent[-1][1] + 28
     options = parsed(topic, retryIntervalMs="100", numRetries="8")
@@ -96,7 +96,7 @@ def test_reading_goes_on_where_it_was_when_the_broker_was_started_again(topic: T
     assert found == [number for _, _, number in sent]
 
 
-def test_messages_that_are_not_there_any_more_are_a_loss_unless_that_is_allowed(
+def test_deleted_messages_are_data_loss_unless_allowed(
     topic: TubeTopic,
 ) -> None:
     sent = topic.send(b"a", b"b")
@@ -107,7 +107,7 @@ def test_messages_that_are_not_there_any_more_are_a_loss_unless_that_is_allowed(
     assert [number for number, _ in found] == [number for _, _, number in sent]
 
 
-def test_a_partition_that_another_client_of_the_group_holds_is_not_taken(topic: TubeTopic) -> None:
+def test_a_partition_of_another_client_of_the_group_is_not_taken(topic: TubeTopic) -> None:
     sent = topic.send(b"a")
     options = parsed(topic, occupiedTimeoutMs="0")
 
@@ -121,7 +121,7 @@ def test_a_partition_that_another_client_of_the_group_holds_is_not_taken(topic: 
     asyncio.run(work())
 
 
-def test_who_stops_early_leaves_the_partition_to_the_next(topic: TubeTopic) -> None:
+def test_stopping_early_frees_the_partition_for_the_next_reader(topic: TubeTopic) -> None:
     sent = topic.send(*(b"%4d" % n * 500 for n in range(1000)))
     asked = whole(sent[0][0], 0, sent[-1][1] + 28)
     options = parsed(topic, occupiedTimeoutMs="0")

@@ -48,7 +48,7 @@ def test_every_message_of_a_topic_is_a_row(spark: "SparkSession", topic: TubeTop
     assert load(spark, topic, schema="attributes string").first() is not None
 
 
-def test_offsets_and_filters_choose_what_is_read(
+def test_offsets_and_filters_select_the_messages_read(
     spark: "SparkSession", tube_of_session: RunningTube, topic: TubeTopic
 ) -> None:
     sent = topic.send(*(b"%02d" % n for n in range(20)), partition=None, kind="paid")
@@ -72,7 +72,7 @@ def test_offsets_and_filters_choose_what_is_read(
     assert load(spark, empty).count() == 0
 
 
-def test_planning_leaves_a_group_where_it_was(topic: TubeTopic) -> None:
+def test_planning_does_not_move_the_offsets_of_a_group(topic: TubeTopic) -> None:
     from mq.pipeline.tube.cluster import TubeCluster
     from mq.pipeline.tube.options import parse_tube_options
     from mq.pipeline.tube.partition_group import hold, member
@@ -102,7 +102,7 @@ def test_planning_leaves_a_group_where_it_was(topic: TubeTopic) -> None:
         ({"endingOffsets": '{"1:%s:0": 2800}'}, "2800 is beyond the end of partition 1:.*, which"),
     ],
 )
-def test_a_mistake_is_told_before_any_task_starts(
+def test_a_mistake_is_reported_before_any_task_starts(
     options: dict[str, str], message: str, topic: TubeTopic
 ) -> None:
     from pyspark.sql.types import StructType
@@ -144,7 +144,7 @@ def test_a_group_of_consumers_is_refused_and_keeps_its_partitions(topic: TubeTop
     assert asyncio.run(work()) == b"theirs"
 
 
-def test_a_query_with_other_filters_waits_for_the_members_of_the_one_before(
+def test_a_query_with_other_filters_waits_for_the_members_of_the_previous_one(
     topic: TubeTopic,
 ) -> None:
     from mq.pipeline.errors import OptionError

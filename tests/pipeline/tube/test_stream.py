@@ -36,7 +36,9 @@ def start(
     *,
     fails: bool = False,
 ) -> "StreamingQuery":
-    """A query that notes the bodies of each batch, and ends when it has all, or fails with one."""
+    """Start a query that records the bodies of each batch; it ends when it has all, or `fails` at
+    one.
+    """
     reader = spark.readStream.format("tubemq").schema("body binary")
     frame = reader.options(**{**topic.options, **options}).load()
 
@@ -53,7 +55,7 @@ def bodies(seen: Seen) -> list[bytes]:
     return sorted(body for _, batch in seen for body in batch)
 
 
-def test_batches_have_the_limit_and_one_that_failed_is_the_same_again(
+def test_batches_obey_the_limit_and_a_failed_one_is_repeated_unchanged(
     spark: "SparkSession", topic: TubeTopic, checkpoint: str
 ) -> None:
     sent = [b"%02d" % n for n in range(25)]
@@ -78,10 +80,12 @@ def test_batches_have_the_limit_and_one_that_failed_is_the_same_again(
     assert set(lag_by_queue(progress).values()) == {0}
 
 
-def test_a_stream_from_latest_has_what_came_since_and_partitions_that_appear(
+def test_a_stream_from_latest_gets_new_messages_and_new_partitions(
     tube_of_session: RunningTube, topic: TubeTopic
 ) -> None:
-    """As Spark asks, without one: what it does with the answers is tested with RocketMQ's."""
+    """Asked as by Spark, but without it: the tests of RocketMQ cover what Spark does with the
+    results.
+    """
     more = TubeTopic(tube_of_session, f"{topic.name}_more")
     tube_of_session.create_topic(more.name, 1)
     first = topic.send(b"before")
@@ -93,7 +97,7 @@ def test_a_stream_from_latest_has_what_came_since_and_partitions_that_appear(
         assert begin[first[0][0]] == 28
         assert reader.latestOffset(begin, limit) == begin  # the first batch, which is empty
         assert reader.partitions(begin, begin) == []
-        del begin[f"1:{more.name}:0"]  # as if it had been made later
+        del begin[f"1:{more.name}:0"]  # as if it had been created later
         topic.send(b"a", b"b")
         more.send(b"new")
         end = wait_for(reader, begin, f"1:{more.name}:0", 28)
@@ -109,7 +113,7 @@ def test_a_stream_from_latest_has_what_came_since_and_partitions_that_appear(
 
 
 def wait_for(reader: TubeStreamReader, begin: dict[str, int], key: str, end: int) -> dict[str, int]:
-    """A recent answer is reused for a moment."""
+    """Ask repeatedly: a recent result is reused for a moment."""
     while True:
         found = reader.latestOffset(begin, ReadAllAvailable())
         if found.get(key) == end:
