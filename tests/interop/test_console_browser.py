@@ -95,13 +95,13 @@ def test_a_java_cluster_is_worked_on(
             await _do(chromium)
             await chromium.open(f"{cluster}/dead-letters/{LETTERS}")
             await chromium.run("document.querySelector('main input[type=checkbox]').click()")
-            await chromium.follow("Resend the chosen ones")
-            await chromium.follow("Do it")
-            assert "1 sent, 0 sent before, 0 failed" in await chromium.text("main")
+            await chromium.follow("Resend the selected ones")
+            await chromium.follow("Run")
+            assert "1 resent, 0 resent earlier, 0 failed" in await chromium.text("main")
             await chromium.open(f"{cluster}/topics/Lamps/delete")
             await chromium.follow("Preview")
             await chromium.fill({"typed": "Lamps"})
-            await chromium.follow("Do it")
+            await chromium.follow("Run")
             assert "Lamps" not in (await Admin(session).topic_list()).topic_list
 
     asyncio.run(scenario())
@@ -121,5 +121,5 @@ async def _create_and_send(chromium: Chromium, cluster: str) -> None:
 
 async def _do(chromium: Chromium) -> None:
     await chromium.follow("Preview")
-    await chromium.follow("Do it")
+    await chromium.follow("Run")
     assert "done" in await chromium.text("main")

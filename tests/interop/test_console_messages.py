@@ -159,9 +159,9 @@ async def resend_letters(made: Filled, broker: str) -> None:
     page = await made.site.get(f"/dead-letters/{GROUP}")
     ids = [str(box["value"]) for box in page.soup.find_all("input", {"name": "ids"})]
     done = await made.site.submit(await made.site.submit(page, {"ids": ids[:1]}))
-    assert "1 sent, 0 sent before, 0 failed" in done.text, done.text
+    assert "1 resent, 0 resent earlier, 0 failed" in done.text, done.text
     again = await made.site.change(f"/dead-letters/{GROUP}/resend", {"everything": "on"})
-    assert "1 sent, 1 sent before, 0 failed" in again.text, again.text
+    assert "1 resent, 1 resent earlier, 0 failed" in again.text, again.text
 
 
 async def wait(made: Filled, *, is_of_5: bool) -> None:

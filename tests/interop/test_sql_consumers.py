@@ -85,7 +85,7 @@ def test_a_lite_pull_consumer_gets_what_its_filter_matches(java: Peers) -> None:
 
 def test_a_client_with_a_bad_expression_does_not_start(java: Peers) -> None:
     topic = java.topic("bad")
-    with pytest.raises(JavaFailed, match=r"line 1, column 9: the end is not expected"):
+    with pytest.raises(JavaFailed, match=r"line 1, column 9: the end is unexpected"):
         java.java.consume(topic, f"g-{topic}", topic, "sql:number >")
 
 
