@@ -9,39 +9,39 @@ from pathlib import Path
 
 from tests.interop.jvm import jdk
 
-# Without them, or with another JDK's archive, the JVM says so where a test reads what it printed.
+# Without an archive, or with another JDK's, the JVM prints warnings into the output that a test
+# reads.
 _QUIET = ["-Xshare:auto", "-Xlog:disable"]
 
 
 def class_path(folder: Path) -> str:
-    """The jars of `folder`, in the order that the archive was made with."""
+    """The jars of `folder`, in the order in which the archive was made."""
     return os.pathsep.join(sorted(str(jar) for jar in folder.glob("*.jar")))
 
 
 def options(folder: Path) -> list[str]:
-    """Return the options that make a JVM use the archive of `folder`, if there is one of this
-    JDK.
-    """
+    """Return the options that make a JVM use the archive of `folder`, if one exists for this JDK."""
     archive = _path(folder)
     return [*_QUIET, f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []
 
 
 def is_wanted(folder: Path) -> bool:
-    """Whether there is none yet for this JDK, not even one that could not be made."""
+    """Whether there is no archive for this JDK yet, not even a failed attempt."""
     return not (_path(folder).exists() or _failed(folder).exists())
 
 
 def make(folder: Path, jvm_flags: list[str], load: Callable[[str], None]) -> None:
-    """Make the archive from what programs load: `load` runs them with the option it is given.
+    """Make an archive of the classes that programs load: `load` runs them with the given JVM
+    option.
 
-    Nothing fails without one; that it could not be made is kept, so that it is tried once.
+    A failure raises no error; it is recorded, so that there is only one attempt.
     """
     lists = _path(folder).with_suffix(".lists")
     shutil.rmtree(lists, ignore_errors=True)
     lists.mkdir(parents=True)
     try:
         load(f"-XX:DumpLoadedClassList={lists}/%p")
-    except OSError as error:  # a TimeoutError, too: tests that need these programs will tell
+    except OSError as error:  # also a TimeoutError; the tests of these programs fail then
         _failed(folder).write_text(str(error), encoding="utf-8")
         return
     every = {
@@ -64,7 +64,7 @@ def make(folder: Path, jvm_flags: list[str], load: Callable[[str], None]) -> Non
 
 
 def _path(folder: Path) -> Path:
-    """In the folder of the jars; its name has the JDK version, because another JDK cannot read
+    """Next to the folder of the jars. Its name has the JDK version, because another JDK cannot read
     it.
     """
     digest = hashlib.sha256(jdk().encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Java clusters that tests share, for it takes ten seconds to start one."""
+"""Java clusters shared by tests, because a start takes ten seconds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A busy machine takes half a minute for each JVM that it starts, and tests start several."""
+    """A busy machine takes half a minute to start a JVM, and tests start several."""
     for item in items:
         if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))
@@ -31,13 +31,13 @@ class JavaCluster:
     home: Path
 
 
-# The last one stays until the whole run ends, and an idle Java broker of 5.5 takes a quarter of a
+# The last cluster stays until the end of the run, and an idle Java 5.5 broker takes a quarter of a
 # core.
 @pytest.fixture(scope="session", params=peers.SERVER_RELEASES[::-1])
 def java_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaCluster]:
-    """A Java cluster of each release in turn. Tests share it: use topics and groups of your own."""
+    """A Java cluster of each release in turn. Tests share it: use your own topics and groups."""
     require_java()
     release: str = request.param
     home = tmp_path_factory.mktemp(f"java-{release}")
@@ -54,7 +54,7 @@ def both_tools(
 ) -> Iterator[Cluster]:
     """A filled cluster of each kind in turn, with the Java mqadmin and ours.
 
-    All tests share it: what they change is of their own, but others would find it.
+    All tests share it: change only what no other test reads.
     """
     release: str = request.param
     with cluster_with_both_tools(

@@ -1,4 +1,4 @@
-"""Probes: each observes at a broker what one row of docs/differences.md states.
+"""Probes: each observes at a broker the behaviour stated by one row of docs/differences.md.
 
 A probe returns its observation in the words of the table.
 """
@@ -16,13 +16,13 @@ from mq.protocol.command import Command
 from mq.protocol.headers.send import SendMessageRequestHeaderV2
 from mq.protocol.message import Message, StoredMessage, decode_records
 
-# How long a probe waits for a message. The longest delay of a probe is 10 s.
+# How long a probe waits for a message, in seconds. The longest delay of a probe is 10 s.
 SECONDS = 20.0
 
 
 @dataclass
 class Site:
-    """A name server and a broker, and how to talk to them."""
+    """The addresses of a name server and a broker, and requests to them."""
 
     session: Session
     name_server: str
@@ -51,7 +51,7 @@ class Site:
         return await self.ask(RequestCode.SEND_MESSAGE, sent(topic, properties, flag), body)
 
     async def read(self, topic: str, offset: int = 0, **fields: str) -> list[StoredMessage]:
-        """The messages of queue 0 from an offset on, as far as they can be pulled now."""
+        """The messages of queue 0 from an offset on that can be pulled now."""
         header = {"consumerGroup": "probe", "topic": topic, "queueId": "0"}
         header |= {"queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "4"}
         header |= {"commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*"}
@@ -60,7 +60,7 @@ class Site:
         return decode_records(reply.body) if reply.code == ResponseCode.SUCCESS else []
 
     async def first(self, topic: str) -> StoredMessage | None:
-        """The first message of queue 0, waited for."""
+        """Wait for the first message of queue 0; None after SECONDS."""
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             if found := await self.read(topic):
@@ -84,7 +84,7 @@ def sent(topic: str, properties: dict[str, str] | None, flag: int) -> dict[str, 
 
 
 def name(reply: Command) -> str:
-    """The name of a reply's code."""
+    """The name of a reply's response code."""
     return ResponseCode(reply.code).name
 
 
@@ -102,7 +102,9 @@ async def long_group(site: Site) -> str:
 
 
 async def send_back(site: Site, topic: str, group: str, **properties: str) -> Command:
-    """Store a message and have a group that could not consume it get it again in a second."""
+    """Store a message and send it back as a group that failed to consume it, to be redelivered in 1
+    s.
+    """
     await site.send(topic, properties=properties)
     message = await site.first(topic)
     assert message is not None
@@ -247,7 +249,7 @@ async def timed_batch(site: Site) -> str:
 
 
 async def early(site: Site, topic: str) -> bool:
-    """Whether the first message of a topic comes well before it is due."""
+    """Whether the first message of a topic arrives well before it is due."""
     began = time.monotonic()
     return await site.first(topic) is not None and time.monotonic() - began < 3
 

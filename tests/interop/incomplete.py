@@ -1,4 +1,4 @@
-"""Valid requests of every kind, and what brokers answer to them without one of their fields."""
+"""Valid requests of every kind, and the responses of brokers when one field is missing."""
 
 import asyncio
 import json
@@ -175,7 +175,7 @@ async def outcomes(namesrv: str, broker: str) -> dict[Case, str]:
 
 
 async def set_up(session: Session, broker: str) -> None:
-    """Make the topic and the group, and store a message."""
+    """Create the topic and the group, and store a message."""
     made, _ = REQUESTS[Code.UPDATE_AND_CREATE_TOPIC]
     await session.call(
         broker, Command(Code.UPDATE_AND_CREATE_TOPIC, {**made, "topic": TOPIC}), timeout=10
@@ -191,7 +191,7 @@ def _without(fields: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 async def _prepared(session: Session, broker: str) -> dict[str, str]:
-    """The fields of a commit of a message that was just prepared."""
+    """The fields of a commit of a newly prepared message."""
     properties = f"TRAN_MSG\x01true\x02PGROUP\x01{PRODUCERS}\x02UNIQ_KEY\x01u"
     command = Command(Code.SEND_MESSAGE_V2, {**SEND, "f": "4", "i": properties}, b"half")
     sent = (await session.call(broker, command, timeout=10)).fields

@@ -1,4 +1,4 @@
-"""The real Java client, ready to run commands: `java/Client.java` and what it prints."""
+"""The real Java client: sends commands to `java/Client.java` and reads its output."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class JavaFailed(AssertionError):
-    """The Java client threw an exception; its text says which."""
+    """The Java client threw an exception, which is the text."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Got:
-    """A message that the Java client received; of its body the first 60 characters."""
+    """A message that the Java client received, with the first 60 characters of its body."""
 
     who: str
     broker: str
@@ -44,16 +44,18 @@ class Got:
 
 
 class JavaClient(peers.JavaProgram):
-    """A JVM with the Java client of `release`, its requests in `serialization` JSON or ROCKETMQ."""
+    """A JVM with the Java client of `release`; its requests are in `serialization` JSON or
+    ROCKETMQ.
+    """
 
     def __init__(self, release: str, namesrv: str, tmp: Path, serialization: str = "JSON") -> None:
         super().__init__(release, "Client.java", namesrv, serialization, tmp=tmp)
         self.release = release
 
     def __call__(self, *words: object) -> list[list[str]]:
-        """Run a command of Client.java; the words of what it printed, line by line.
+        """Run a command of Client.java; returns the words of its output, line by line.
 
-        What consumers print meanwhile is in it, too. Raises JavaFailed on an exception there.
+        The output of consumers in the meantime is included. Raises JavaFailed after an exception.
         """
         begin = len(self.lines)
         self.write_line("\t".join(map(str, words)))
@@ -66,7 +68,7 @@ class JavaClient(peers.JavaProgram):
         return [x for x in self.lines[begin:] if x == "DONE" or x.startswith("FAILED ")]
 
     def until(self, found: Callable[[], T], seconds: float = 60) -> T:
-        """Return what `found` returns once that is true; called again for each printed line."""
+        """Return the result of `found` once it is true; `found` is called for each printed line."""
         with self._news:
             if not self._news.wait_for(lambda: found() or self._ended, seconds) or not found():
                 printed = "\n".join(self.lines[-60:])
@@ -76,7 +78,7 @@ class JavaClient(peers.JavaProgram):
     def send(
         self, topic: str, way: str | int = "sync", tag: str = "tag", count: int = 1, size: int = 0
     ) -> list[Sent]:
-        """Send `count` messages with bodies `tag`-0, `tag`-1 and so on, keys key-`tag`-0 …
+        """Send `count` messages with bodies `tag`-0, `tag`-1 and so on, and keys key-`tag`-0 ….
 
         `way` is sync, async, oneway, batch, or the number of the queue to send to; `size` pads the
         body with dots.
@@ -95,11 +97,11 @@ class JavaClient(peers.JavaProgram):
         self("consume", name, group, topic, expression, mode)
 
     def commit(self, name: str, until: Callable[[], bool]) -> None:
-        """Wait until a push consumer has committed offsets that are far enough.
+        """Wait until a push consumer has committed sufficient offsets.
 
         A message is printed before it counts as consumed, and the client itself commits every five
-        seconds. The condition must hold ten times in a row: a pull that was started earlier carries
-        an older offset and may arrive later.
+        seconds. The condition must hold ten times in a row: a pull that started earlier carries an
+        older offset and may arrive later.
         """
         deadline = time.monotonic() + 60
         in_a_row = 0
@@ -112,7 +114,7 @@ class JavaClient(peers.JavaProgram):
         self("stop", name)
 
     def got(self, who: str, count: int = 0) -> list[Got]:
-        """Return what a consumer has received, once there are at least `count` messages."""
+        """Return the messages that a consumer has received, once there are at least `count`."""
 
         def received() -> list[str]:
             return [line for line in self.lines if line.startswith(f"GOT\t{who}\t")]
@@ -122,14 +124,13 @@ class JavaClient(peers.JavaProgram):
         return [_message(line.split("\t")) for line in received()]
 
     def queues(self, name: str) -> set[int]:
-        """The queues that a push consumer has now, of one broker."""
+        """The current queues of a push consumer at one broker."""
         return {int(words[2]) for words in self("queues", name) if words[0] == "QUEUE"}
 
     def wait_for_queues(self, shares: list[set[int]], *names: str, rebalance: bool = False) -> None:
-        """Ask consumers for their queues until they are shared out like this, in any order.
+        """Query consumers for their queues until they are assigned like this, in any order.
 
-        A rebalance has no event that one could wait for. `rebalance` has them do one each time
-        they are asked.
+        A rebalance has no event to wait for. `rebalance` triggers one at each query.
         """
         deadline = time.monotonic() + 60
         wanted = sorted(map(sorted, shares))

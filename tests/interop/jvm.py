@@ -1,4 +1,4 @@
-"""The environment of Java's programs: jars from Maven, our classes, options, a home."""
+"""The environment of Java programs: jars from Maven, our classes, options, a home."""
 
 import fcntl
 import hashlib
@@ -14,7 +14,7 @@ import pytest
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "java"
 
-# JDK 17 hides what these releases reach into.
+# JDK 17 hides packages that these releases access.
 JDK_FLAGS = """
 --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.nio=ALL-UNNAMED
 --add-opens=java.base/sun.nio.ch=ALL-UNNAMED --add-opens=java.base/jdk.internal.misc=ALL-UNNAMED
@@ -37,7 +37,7 @@ _LOGBACK = b"""<configuration>
 
 
 def require_java() -> None:
-    """Skip the test when a JDK or Maven is missing; with CI=true fail instead."""
+    """Skip the test if a JDK or Maven is missing; with CI=true fail instead."""
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if not missing:
         return
@@ -48,14 +48,14 @@ def require_java() -> None:
 
 
 def jdk() -> str:
-    """Which JDK it is: no other one reads its archives of classes. "" where there is none."""
+    """The version of the JDK, whose class archives no other version can read; "" if there is none."""
     java = Path(shutil.which("java") or "java").resolve()
     return f"{java} {java.stat().st_mtime_ns}" if java.exists() else ""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock that other test processes respect, so that work is done once."""
+    """Hold an exclusive lock between test processes, so that work is done once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -83,7 +83,7 @@ def jars(release: str) -> Path:
 
 
 def compiled(release: str, folder: Path, source: Path) -> Path:
-    """Compile `source` once per content; the name of the folder identifies the content."""
+    """Compile `source` once per content, which identifies the folder."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     target = CACHE / f"classes-{release}" / f"{source.stem}-{digest}"
     with locked(CACHE / f"classes-{release}.lock"):
@@ -96,10 +96,10 @@ def compiled(release: str, folder: Path, source: Path) -> Path:
 
 
 def write_home(home: Path) -> None:
-    """Make a ROCKETMQ_HOME: nothing but where and how much the programs log."""
+    """Make a ROCKETMQ_HOME that only configures the folders and levels of the logs."""
     conf = home / "conf"
     conf.mkdir(parents=True, exist_ok=True)
-    # The first three are read by 4.9, the last by 5.x: `java_command` of peers says where it is.
+    # 4.9 reads the first three; 5.x the last, whose path `java_command` of peers sets.
     names = ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml", "rmq.logback.xml")
     for name in names:
         (conf / name).write_bytes(_LOGBACK)

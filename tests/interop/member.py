@@ -1,6 +1,7 @@
-"""A member of a set, as a controller of Java sees it: what it asks by hand, for a broker of ours.
+"""A member of a replica set, as seen by a Java controller: hand-made requests on behalf of our
+broker.
 
-This shares nothing with the membership that it stands in for.
+This shares no code with the membership that it replaces.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _CHECK_CODE = "a test"
 
 
 class Member:
-    """The broker at an address, in the set of a name; alive between entering and leaving."""
+    """The broker at an address, in a named set; alive between entering and leaving."""
 
     def __init__(self, controller: str, name: str, address: str) -> None:
         self.id = 0
@@ -45,7 +46,7 @@ class Member:
         await self._session.close()
 
     def die(self) -> None:
-        """Live no more, for the controller; `live` again."""
+        """Stop the heartbeats to the controller; `live` starts them again."""
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
@@ -57,10 +58,10 @@ class Member:
             reply = await self._session.invoke(self._controller, Command(code, given, body))
             if reply.code != ResponseCode.CONTROLLER_NOT_LEADER:
                 return reply
-            await asyncio.sleep(0.1)  # one that has just started elects itself first
+            await asyncio.sleep(0.1)  # a new controller elects itself first
 
     async def join(self) -> None:
-        """Get an id, register with it, and live."""
+        """Get an id, register it, and start the heartbeats."""
         reply = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
         self.id = int(reply.fields["nextBrokerId"])
         code = f"{self.address};{_CHECK_CODE}"
@@ -71,7 +72,7 @@ class Member:
         await self.live()
 
     async def live(self) -> None:
-        """Register with the id, and say again and again that it lives."""
+        """Register with the id, and send heartbeats."""
         reply = await self.ask(
             RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.id, brokerAddress=self.address
         )
@@ -79,7 +80,7 @@ class Member:
         self._beating = asyncio.create_task(self._beat())
 
     async def elect(self) -> None:
-        """Have a master elected, this one if there never was another."""
+        """Request an election; this member becomes master if there never was another."""
         reply = await self.ask(
             RequestCode.CONTROLLER_ELECT_MASTER, brokerId=self.id, designateElect="false"
         )
@@ -99,7 +100,7 @@ class Member:
         try:
             reply = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
         except ConnectError:
-            # It closes the connection of one that lives no more, whatever that has just asked
+            # It closes the connection of an evicted broker, whatever that has just requested
             # (DefaultBrokerHeartbeatManager.scanNotActiveBroker).
             return None
         if reply.code != ResponseCode.SUCCESS or "masterBrokerId" not in reply.fields:
@@ -136,4 +137,4 @@ class Member:
         return True
 
     def on_members(self, callback: OnMembers) -> None:
-        """Nothing is said unasked."""
+        """This member sends no notifications."""

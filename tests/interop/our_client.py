@@ -1,4 +1,4 @@
-"""Our own client at Java's cluster."""
+"""Our client at a Java cluster."""
 
 from mq.client.admin import Admin
 from mq.client.errors import RouteNotFound
@@ -20,18 +20,18 @@ async def make_topic(cluster: JavaCluster, session: Session, topic: str, queues:
     async def routed() -> bool:
         return topic in (await admin.topic_list()).topic_list
 
-    await until(routed)  # a 5.x broker answers before the name server knows
+    await until(routed)  # a 5.x broker answers before the name server knows the topic
 
 
 async def read_all(session: Session, topic: str, expected: int) -> list[StoredMessage]:
-    """Every message of `topic` once `expected` have been dispatched to the queues."""
+    """Read all messages of `topic` once `expected` have reached the queues."""
     puller = PullConsumer(session)
 
     async def complete() -> bool:
         try:
             queues = await puller.queues(topic)
         except RouteNotFound:
-            return False  # a broker registers a topic that it has created a moment later
+            return False  # a broker registers a new topic a moment later
         return sum([await puller.max_offset(queue) for queue in queues]) >= expected
 
     await until(complete)

@@ -1,4 +1,4 @@
-"""Our name server in a process of its own, for Java's brokers."""
+"""Our name server in its own process, for Java brokers."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ sys.exit(run(lambda: NameServer(NamesrvSettings.load(Path(sys.argv[1])))))
 
 
 class OurNameServer(Process):
-    """A name server of ours in a process of its own."""
+    """A name server of ours in its own process."""
 
     def __init__(self, tmp: Path) -> None:
         home = tmp / "our-namesrv"

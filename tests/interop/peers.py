@@ -1,7 +1,7 @@
 """The real Java peers: a name server, a broker, mqadmin and small client programs.
 
-Everything runs below a directory that the test gives (its HOME, store and logs), on ports of
-its own, in a process group that ends with the context manager or with this process.
+Everything runs below a directory of the test (its HOME, store and logs), on its own ports, in a
+process group that ends with the context manager or with this process.
 """
 
 import os
@@ -32,8 +32,8 @@ from tests.interop.process import Process, die_with_parent
 SERVER_RELEASES = ("4.9.7", "5.5.0")
 CLIENT_RELEASES = ("4.9.8", "5.5.0")
 
-# A server makes itself a certificate otherwise, which takes more of a processor than all the rest
-# of its start. Clients that use TLS are tested against ours.
+# Otherwise a server creates a certificate, which takes more CPU time than the rest of its start.
+# Clients that use TLS are tested against our daemons.
 _WITHOUT_TLS = "-Dtls.server.mode=disabled"
 
 _START_SECONDS = 90
@@ -44,13 +44,13 @@ def java_command(folder: Path, home: Path, heap: str, main: str, *classes: Path)
     options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={home}", _WITHOUT_TLS]
     # 5.x searches it there before its jars, one of which prints pages of notices.
     options += [f"-Drmq.logback.configurationFile={home}/conf/rmq.logback.xml"]
-    if main.endswith("Startup"):  # a daemon that is killed leaves a library of RocksDB, 13 MB
+    if main.endswith("Startup"):  # a killed daemon leaves a library of RocksDB, 13 MB
         options += [f"-Djava.io.tmpdir={home}"]
     flags = [*JDK_FLAGS, *SHORT_LIVED]
     return ["java", *flags, *_archive_options(folder), *options, "-cp", path, main]
 
 
-_recorded: list[str] = []  # the option that has JVMs write down what they load
+_recorded: list[str] = []  # the option that makes JVMs record the classes they load
 
 
 def _archive_options(folder: Path) -> list[str]:
@@ -65,7 +65,7 @@ def _archive_options(folder: Path) -> list[str]:
 
 
 def _load(jars_of: str, recording: str) -> None:
-    """Start what uses the jars, with a JVM option that writes down the classes it loads."""
+    """Start the programs that use the jars, with a JVM option that records the classes they load."""
     kind, _, release = jars_of.partition("-")
     _recorded.append(recording)
     try:
@@ -101,13 +101,13 @@ class JavaNameServer(Process):
         socket.create_connection(("127.0.0.1", self.port), 30).close()
 
 
-# A broker of 5.5 turns in a loop until this has passed since its start, ten seconds by default
-# (TransactionMetricsFlushService.run); and each second it compares a wheel of 38 MB byte by byte
-# (TimerWheel.flush), which takes an eighth of a core. Three seconds after the last transaction that
-# it has ended it turns in another one, which takes a whole core until it ends (batchSendOpMessage
-# of TransactionalMessageServiceImpl wants to be woken when that interval has passed since a queue
-# was written, also one that nothing waits for). Ended transactions need not wait for the interval
-# where they are as large as a batch.
+# A 5.5 broker loops without pause until this time has passed since its start, ten seconds by
+# default (TransactionMetricsFlushService.run); and every second it compares a wheel of 38 MB byte
+# by byte (TimerWheel.flush), which takes an eighth of a core. Three seconds after the last
+# transaction that it ended, it loops again, taking a whole core until it stops (batchSendOpMessage
+# of TransactionalMessageServiceImpl wants to run once that interval has passed since a queue was
+# written, even if no message waits). Ended transactions need not wait for the interval if they fill
+# a batch.
 CALM_5 = {
     "transactionMetricFlushInterval": 300,
     "timerFlushIntervalMs": 30_000,
@@ -119,8 +119,8 @@ CALM_5 = {
 class JavaBroker(Process):
     """A Java broker of `release` ("4.9.7") registered with `namesrv`, with its files in `tmp`.
 
-    `config` adds to or replaces the settings; the store is `store` (by default in `tmp`), so that a
-    broker can be started on a directory that another one has written. When `start` returns, it has
+    `config` adds to or replaces the settings. `store` is the folder of the store (by default in
+    `tmp`), so that a broker can start on a folder written by another. When `start` returns, it has
     registered with the name server (with an empty `namesrv` it has none), and answers queries about
     its runtime info.
     """
@@ -149,14 +149,14 @@ class JavaBroker(Process):
             "listenPort": self.port,
             "storePathRootDir": self.store,
             "storePathCommitLog": self.store / "commitlog",
-            # A log file of Java's default size takes a gigabyte of a small test disk.
+            # With Java's default size, a log file takes a gigabyte of a small test disk.
             "mappedFileSizeCommitLog": 64 << 20,
-            # A busy test machine: by default a send that has waited 200 ms is refused.
+            # For a busy test machine: by default, a send that has waited for 200 ms is refused.
             "waitTimeMillsInSendQueue": 10_000,
-            # Refusals for a full disk have tests of their own.
+            # Other tests cover refusals for a full disk.
             "diskMaxUsedSpaceRatio": 95,
-            # It registers a topic that it creates only once with name servers. A failure is
-            # repaired when it registers everything, by default every half minute.
+            # It registers a new topic only once with name servers. A failure is repaired by the
+            # next full registration, by default every half minute.
             "registerNameServerPeriod": 10_000,
             **(CALM_5 if release.startswith("5") else {}),
         }
@@ -170,13 +170,13 @@ class JavaBroker(Process):
         super().start()
         socket.create_connection(("127.0.0.1", self.port), 30).close()
         begin = time.monotonic()
-        # For its first second it has no figures, and fails queries for them
+        # In its first second it has no figures, and fails queries for them
         # (StoreStatsService.getPutTps).
         while b"NoSuchElementException" in _ask(self.address, _GET_BROKER_RUNTIME_INFO):
             if time.monotonic() - begin > _START_SECONDS:
                 raise TimeoutError(f"{self.name} does not report its runtime info")
             time.sleep(0.05)
-        # "boot success" is printed before a 5.x name server has worked off the registration.
+        # "boot success" is printed before a 5.x name server has processed the registration.
         urged = False
         for namesrv in filter(None, self.namesrv.split(";")):
             while self.name.encode() not in _ask(namesrv, _GET_BROKER_CLUSTER_INFO):
@@ -184,8 +184,8 @@ class JavaBroker(Process):
                 if waited > _START_SECONDS:
                     raise TimeoutError(f"{self.name} did not register with {namesrv}")
                 if waited > 0.5 and not urged:
-                    # One of 5.x that has not looked yet which name servers there are registers
-                    # with none, and again ten seconds later. After this change it does at once
+                    # A 5.x broker that has not yet read the list of name servers registers with
+                    # none, and again only ten seconds later. This change makes it register at once
                     # (AdminBrokerProcessor.updateBrokerConfig).
                     urged = True
                     _ask(self.address, _UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
@@ -198,7 +198,7 @@ _GET_BROKER_CLUSTER_INFO = 106
 
 
 def _ask(address: str, code: int, body: bytes = b"") -> bytes:
-    """The answer to a request, raw: this module shares nothing with what it tests."""
+    """Return the raw response: this module shares no code with the tested one."""
     header = b'{"code":%d,"flag":0,"language":"JAVA","opaque":1,"version":409}' % code
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 30) as connection:
@@ -212,7 +212,7 @@ def _ask(address: str, code: int, body: bytes = b"") -> bytes:
 def mqadmin(
     release: str, *args: str, tmp: Path | None = None, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Run the Java mqadmin of `release` ("4.9.7", "5.5.0") and return what it printed."""
+    """Run the Java mqadmin of `release` ("4.9.7", "5.5.0") and return its output."""
     home = tmp or CACHE / "mqadmin-home"
     with locked(CACHE / "mqadmin-home.lock"):
         write_home(home)
@@ -243,9 +243,9 @@ def run_server_java(
 
 
 class JavaProgram(Process):
-    """A driver of `tests/interop/java` that keeps running; it is ready when it prints READY.
+    """A program of `tests/interop/java` that keeps running; it is ready when it prints READY.
 
-    It ends by itself when its standard input closes or on `stop`.
+    It ends when its standard input closes, or on `stop`.
     """
 
     def __init__(self, release: str, driver: str, *args: str, tmp: Path) -> None:
@@ -273,7 +273,7 @@ def _run(command: list[str], home: Path, timeout: float) -> subprocess.Completed
 
 
 class JavaController(Process):
-    """A controller of `release` ("5.5.0") that is alone in its group, its files below `tmp`."""
+    """A controller of `release` ("5.5.0"), the only one of its group, with its files below `tmp`."""
 
     def __init__(self, release: str, tmp: Path) -> None:
         home = tmp / f"controller-{release}"
@@ -298,7 +298,7 @@ class JavaController(Process):
 
 
 class JavaContainer(Process):
-    """A broker container of `release` ("5.5.0") without a broker, its files below `tmp`."""
+    """A broker container of `release` ("5.5.0") without brokers, with its files below `tmp`."""
 
     def __init__(self, release: str, tmp: Path, namesrv: str) -> None:
         home = tmp / f"container-{release}"

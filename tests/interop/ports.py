@@ -9,10 +9,10 @@ from mq.testing import is_free
 
 
 def _deck() -> Iterator[int]:
-    """All ports for this process in a random order, again and again.
+    """All ports of this process in a random order, repeated endlessly.
 
-    Below those that the system gives to outgoing connections. The order stays: a new one might give
-    the last port of the order before at once again, before anybody listens there.
+    They are below the ephemeral ports of the system. The order stays the same: a new one could
+    return the last port again at once, before its daemon listens.
     """
     ports = list(range(20_002 + 4 * share(), 32_000, 4 * SHARES))
     random.shuffle(ports)

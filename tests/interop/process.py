@@ -1,4 +1,4 @@
-"""A child process whose output is read line by line, with all that it starts."""
+"""A child process whose output is read line by line, with all of its descendants."""
 
 import os
 import shutil
@@ -16,10 +16,10 @@ _STOP_SECONDS = 60
 
 
 class Process:
-    """A child process with its output read line by line; ends with the `with` block.
+    """A child process whose output is read line by line; ends with the `with` block.
 
-    `lines` holds what it printed (both streams). Ending is SIGKILL to the whole group: a test
-    that wants a clean shutdown calls `stop` first.
+    `lines` holds its output (both streams). It ends by SIGKILL to the whole group: a test that
+    needs a clean shutdown calls `stop` first.
     """
 
     def __init__(self, command: Sequence[str], home: Path, ready: str) -> None:
@@ -33,7 +33,7 @@ class Process:
         self._reader: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start it and return when it has printed the line that says it is ready."""
+        """Start it and return when it has printed the line that shows that it is ready."""
         self.home.mkdir(parents=True, exist_ok=True)
         self._ended = False
         self.lines = []
@@ -86,12 +86,12 @@ class Process:
         self._process.stdin.flush()
 
     def pause(self) -> None:
-        """Let it stand still (SIGSTOP): its machine goes on to acknowledge what arrives."""
+        """Suspend it (SIGSTOP): its machine continues to acknowledge arriving data."""
         assert self._process is not None
         stand_still(self._process.pid, os.killpg)
 
     def go_on(self) -> None:
-        """Let it continue where it was suspended."""
+        """Resume it."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -99,7 +99,7 @@ class Process:
         os.killpg(self._process.pid, number)
 
     def stop(self, timeout: float = _STOP_SECONDS) -> int:
-        """Ask it to end (SIGTERM: Java runs its shutdown hooks) and return the exit status."""
+        """Terminate it (SIGTERM: Java runs its shutdown hooks) and return the exit status."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -108,7 +108,7 @@ class Process:
             self.kill()
 
     def kill(self) -> None:
-        """End the whole group at once (SIGKILL) and reap it. Safe to call again."""
+        """Kill the whole group at once (SIGKILL) and reap it. Idempotent."""
         if self._process is None:
             return
         try:
@@ -123,12 +123,12 @@ class Process:
                 try:
                     stream.close()
                 except BrokenPipeError:
-                    pass  # what it had not read when it ended
+                    pass  # unread output at its end
         self._process = None
 
     @property
     def pid(self) -> int:
-        """The process id; for tests that send signals of their own."""
+        """The process id, for tests that send other signals."""
         assert self._process is not None
         return self._process.pid
 
@@ -141,6 +141,6 @@ class Process:
 
 
 def die_with_parent() -> list[str]:
-    """A prefix that ends the child when this process is killed, where util-linux has it."""
+    """A command prefix that ends the child when this process is killed, if util-linux has it."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []

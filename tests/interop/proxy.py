@@ -10,7 +10,7 @@ from tests.interop.process import Process
 
 
 class JavaProxy(Process):
-    """A proxy of `release` ("5.5.0") in cluster mode with its default settings, but for its ports.
+    """A proxy of `release` ("5.5.0") in cluster mode with default settings except its ports.
 
     It exits if no broker is registered with `namesrv`. Its files are below `tmp`.
     """

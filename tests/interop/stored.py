@@ -9,7 +9,7 @@ from mq.protocol.message import StoredMessage
 
 
 async def read(session: Session, topic: str, count: int) -> list[StoredMessage]:
-    """The messages of a topic, once there are so many."""
+    """Return the messages of a topic once there are this many."""
     puller = PullConsumer(session)
     async with asyncio.timeout(60):
         while True:

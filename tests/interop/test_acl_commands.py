@@ -1,6 +1,6 @@
-"""The commands for accounts of 4.9 print what the Java mqadmin prints, at a Java broker and ours.
+"""The account commands of 4.9 print the output of the Java mqadmin, at a Java broker and ours.
 
-Masked are the secret keys, which ours never shows, and the number of a Java object.
+Masked are the secret keys, which ours never shows, and the hash of a Java object.
 """
 
 import re
@@ -73,7 +73,7 @@ def guarded(
 
 
 def broker(release: str, tmp: Path, namesrv: peers.JavaNameServer) -> Process:
-    """The broker, not started yet, with its accounts."""
+    """The broker with its accounts, not started yet."""
     if release == "ours":
         write(tmp / "home", "plain_acl.yml", ACCOUNTS)
         settings = {
@@ -100,7 +100,7 @@ def write(home: Path, name: str, text: str) -> None:
 WHERE = ("-c", "DefaultCluster")
 
 
-def test_accounts_are_shown_and_changed_as_java_does(guarded: Guarded) -> None:
+def test_accounts_are_shown_and_changed_as_by_java(guarded: Guarded) -> None:
     assert "application" in guarded.assert_same("getAclConfig", *WHERE)
     new = ("updateAclConfig", *WHERE, "-a", "newcomer", "-s", "new_secret")
     guarded.assert_same(*new, "-t", "Orders=PUB,Prices=SUB", "-g", "billing=SUB", "-m", "true")
@@ -118,7 +118,7 @@ def test_accounts_are_shown_and_changed_as_java_does(guarded: Guarded) -> None:
     assert "newcomer" not in guarded.assert_same("getAclConfig", *WHERE)
 
 
-def test_addresses_and_versions_are_told_as_java_tells_them(guarded: Guarded) -> None:
+def test_addresses_and_versions_are_printed_as_by_java(guarded: Guarded) -> None:
     address = guarded.ours("clusterList", "-o", "json").json["data"][0]["brokerAddr"]
     guarded.assert_same("updateGlobalWhiteAddr", *WHERE, "-g", "10.9.8.7,10.9.8.6")
     guarded.assert_same("updateGlobalWhiteAddr", "-b", address, "-g", "10.9.8.7")

@@ -1,5 +1,6 @@
-"""The commands about topics, offsets, name servers, connections, queues and statistics print what
-the Java mqadmin prints for the same state, on Java clusters of both releases and on ours."""
+"""The commands about topics, offsets, name servers, connections, queues and statistics print the
+output of the Java mqadmin for the same state, on Java clusters of both releases and on ours.
+"""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ MESSAGES = 12
 
 @pytest.fixture(scope="module")
 def cluster(both_tools: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The shared cluster with a topic, a consumer and a producer of this module's own."""
+    """The shared cluster with a topic, a consumer and a producer of this module."""
     tmp = tmp_path_factory.mktemp("admin-commands")
     fill(both_tools)
     namesrv = both_tools.namesrv
@@ -56,7 +57,7 @@ def fill(cluster: Cluster) -> None:
 
 
 def put_back(cluster: Cluster, group: str, offset: int = 2) -> None:
-    """Give the group these offsets again, after a command has moved them."""
+    """Set the offsets of the group again, after a command has moved them."""
     with BlockingSession(cluster.namesrv) as session:
         admin = Admin(session)
         for queue in range(4):
@@ -72,9 +73,10 @@ def offsets(cluster: Cluster, group: str) -> list[int | None]:
         ]
 
 
-def test_a_changed_permission_is_told_as_java_tells_it(cluster: Cluster) -> None:
+def test_a_changed_permission_is_printed_as_by_java(cluster: Cluster) -> None:
     for perm in ("4", "6"):
-        # The second one finds the permission changed already: the old one is put back between.
+        # The second command must not find the permission changed already: the old one is restored
+        # in between.
         for arguments in (("-c", "DefaultCluster"), ("-b", cluster.broker)):
             words = ("updateTopicPerm", "-t", TOPIC, "-p", perm, *arguments)
             other = ("updateTopicPerm", "-t", TOPIC, "-p", "6" if perm == "4" else "4")
@@ -87,14 +89,14 @@ def test_a_changed_permission_is_told_as_java_tells_it(cluster: Cluster) -> None
     cluster.assert_same("updateTopicPerm", "-t", TOPIC, "-p", "6", "-b", cluster.broker)
 
 
-def test_order_configurations_are_told_as_java_tells_them(cluster: Cluster) -> None:
+def test_order_configurations_are_printed_as_by_java(cluster: Cluster) -> None:
     cluster.assert_same("updateOrderConf", "-t", ORDERED, "-m", "put", "-v", f"{BROKER}:4")
     cluster.assert_same("updateOrderConf", "-t", ORDERED, "-m", "get")
     cluster.assert_same("updateOrderConf", "-t", ORDERED, "-m", "delete")
 
 
-def test_consumers_tell_how_far_they_are_as_java_shows_it(cluster: Cluster) -> None:
-    # Before they are sent elsewhere: a Java consumer then answers nothing for ten seconds.
+def test_the_offsets_of_consumers_are_printed_as_by_java(cluster: Cluster) -> None:
+    # Before the offsets are reset: after that a Java consumer gives no answer for ten seconds.
     cluster.assert_same("getConsumerStatus", "-g", GROUP, "-t", TOPIC)
     connected = cluster.ours("consumerConnection", "-g", GROUP, "-o", "json").json["data"]
     client = connected["consumers"][0]["clientId"]
@@ -102,7 +104,7 @@ def test_consumers_tell_how_far_they_are_as_java_shows_it(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize("consumers", ["a", "a,b,c", "10.0.0.2,10.0.0.1", "1,2,3,4,5,6"])
-def test_queues_are_allocated_as_java_allocates_them(cluster: Cluster, consumers: str) -> None:
+def test_queues_are_allocated_as_by_java(cluster: Cluster, consumers: str) -> None:
     cluster.assert_same("allocateMQ", "-t", TOPIC, "-i", consumers)
 
 
@@ -115,7 +117,7 @@ def test_queues_are_allocated_as_java_allocates_them(cluster: Cluster, consumers
     ("skipAccumulatedMessage",),
     ("skipAccumulatedMessage", "-f", "false"),
 ], ids=" ".join)  # fmt: skip
-def test_offsets_without_consumers_are_set_as_java_sets_them(
+def test_offsets_of_a_group_without_consumers_are_set_as_by_java(
     cluster: Cluster, words: tuple[str, ...]
 ) -> None:
     arguments = (*words, "-g", OFFLINE, "-t", TOPIC)
@@ -132,13 +134,13 @@ def test_offsets_without_consumers_are_set_as_java_sets_them(
     ("resetOffsetByTime", "-s", "now"),
     ("skipAccumulatedMessage",),
 ], ids=" ".join)  # fmt: skip
-def test_consumers_are_sent_elsewhere_as_java_sends_them(
+def test_offsets_of_running_consumers_are_reset_as_by_java(
     cluster: Cluster, words: tuple[str, ...]
 ) -> None:
     cluster.assert_same(*words, "-g", GROUP, "-t", TOPIC)
 
 
-def test_a_group_that_never_was_gets_offsets_as_java_gives_them(cluster: Cluster) -> None:
+def test_a_group_that_never_existed_gets_offsets_as_by_java(cluster: Cluster) -> None:
     words = ("resetOffsetByTime", "-s", "now", "-t", TOPIC)
     java = cluster.theirs(*words, "-g", "NeverOne")
     ours = cluster.ours(*words, "-g", "NeverTwo")
@@ -149,7 +151,7 @@ def test_a_group_that_never_was_gets_offsets_as_java_gives_them(cluster: Cluster
         assert java == ""
 
 
-def test_one_queue_is_reset_where_the_broker_can_do_that(cluster: Cluster) -> None:
+def test_one_queue_is_reset_if_the_broker_supports_it(cluster: Cluster) -> None:
     put_back(cluster, OFFLINE)
     words = ("resetOffsetByTime", "-g", OFFLINE, "-t", TOPIC, "-b", cluster.broker, "-q", "1")
     done = cluster.ours(*words, "-s", "now", "-o", "1")
@@ -163,13 +165,13 @@ def test_one_queue_is_reset_where_the_broker_can_do_that(cluster: Cluster) -> No
     assert "it cannot tell them about one queue" in online.err
 
 
-def test_cloned_offsets_are_those_of_the_other_group(cluster: Cluster) -> None:
+def test_cloned_offsets_equal_those_of_the_other_group(cluster: Cluster) -> None:
     put_back(cluster, OFFLINE)
     cluster.assert_same("cloneGroupOffset", "-s", GROUP, "-d", "Cloned", "-t", TOPIC)
     assert offsets(cluster, "Cloned") == offsets(cluster, GROUP)
 
 
-def test_write_permission_is_taken_and_given_as_java_does(cluster: Cluster) -> None:
+def test_write_permission_is_removed_and_restored_as_by_java(cluster: Cluster) -> None:
     for command in ("wipeWritePerm", "addWritePerm"):
         java = cluster.theirs(command, "-b", BROKER)
         cluster.theirs("addWritePerm" if command == "wipeWritePerm" else "wipeWritePerm",
@@ -180,7 +182,7 @@ def test_write_permission_is_taken_and_given_as_java_does(cluster: Cluster) -> N
         cluster.assert_same(command, "-b", "no-such-broker")
 
 
-def test_name_servers_are_set_as_java_sets_them(cluster: Cluster) -> None:
+def test_name_servers_are_configured_as_by_java(cluster: Cluster) -> None:
     cluster.assert_same("getNamesrvConfig")
     setting = ("orderMessageEnable", "true")
     cluster.assert_same("updateNamesrvConfig", "-k", setting[0], "-v", setting[1])
@@ -190,7 +192,7 @@ def test_name_servers_are_set_as_java_sets_them(cluster: Cluster) -> None:
     cluster.assert_same("deleteKvConfig", "-s", "no-such-space", "-k", "key")
 
 
-def test_connections_are_shown_as_java_shows_them(cluster: Cluster) -> None:
+def test_connections_are_shown_as_by_java(cluster: Cluster) -> None:
     cluster.assert_same("consumerConnection", "-g", GROUP)
     cluster.assert_same("consumerConnection", "-g", GROUP, "-b", cluster.broker)
     cluster.assert_same("producerConnection", "-g", "AdminProducers", "-t", TOPIC)
@@ -206,19 +208,17 @@ def test_connections_are_shown_as_java_shows_them(cluster: Cluster) -> None:
     ("-q", "1", "-i", "1", "-c", "1"),
     ("-q", "0", "-i", "0", "-g", GROUP),
 ], ids=" ".join)  # fmt: skip
-def test_queue_entries_are_shown_as_java_shows_them(
-    cluster: Cluster, words: tuple[str, ...]
-) -> None:
+def test_queue_entries_are_shown_as_by_java(cluster: Cluster, words: tuple[str, ...]) -> None:
     arguments = ("queryCq", "-t", TOPIC, *words)
     cluster.assert_same(*arguments)
     cluster.assert_same(*arguments, "-b", cluster.broker)
 
 
-def test_statistics_are_shown_as_java_shows_them(cluster: Cluster) -> None:
+def test_statistics_are_shown_as_by_java(cluster: Cluster) -> None:
     rates = re.compile(r"\b\d+\.\d\d\b")
     for arguments in ((), ("-t", TOPIC), ("-a",)):
         words = ("statsAll", *arguments)
-        for _ in range(40):  # counts move when a broker takes a sample between two calls
+        for _ in range(40):  # counts change if a broker takes a sample between the two calls
             java, ours = cluster.theirs(*words), cluster.ours(*words)
             if rates.sub("<rate>", ours.out) == rates.sub("<rate>", java):
                 break
@@ -226,7 +226,7 @@ def test_statistics_are_shown_as_java_shows_them(cluster: Cluster) -> None:
         assert java.startswith("#Topic")
 
 
-def test_many_topics_are_made_where_the_broker_can_do_that(
+def test_many_topics_are_created_if_the_broker_supports_it(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     file = tmp_path / "topics.json"
@@ -259,19 +259,19 @@ ALIKE = [
     ("deleteKvConfig", "-s", "space", "-k", "key"),
     ("consumerConnection", "-g", GROUP),
     ("producerConnection", "-g", "AdminProducers", "-t", TOPIC),
-    ("queryCq", "-t", TOPIC, "-q", "0", "-i", "0"),  # with -g empty lists are laid out otherwise
+    ("queryCq", "-t", TOPIC, "-q", "0", "-i", "0"),  # with -g the layout of empty lists differs
 ]
 
 
 @pytest.mark.parametrize("arguments", ALIKE, ids=" ".join)
-def test_what_both_releases_print_alike_is_printed(
+def test_commands_equal_in_both_releases_print_what_java_prints(
     cluster: Cluster, arguments: tuple[str, ...]
 ) -> None:
     if cluster.release == "5.5.0":
         cluster.assert_same(*arguments, tool=cluster.java_5)
 
 
-def test_queues_in_rocksdb_are_checked_where_the_broker_can_do_that(cluster: Cluster) -> None:
+def test_queues_in_rocksdb_are_checked_if_the_broker_supports_it(cluster: Cluster) -> None:
     words = ("checkRocksdbCqWriteProgress", "-c", "DefaultCluster")
     ours = cluster.ours(*words)
     if cluster.release != "5.5.0":
@@ -283,9 +283,9 @@ def test_queues_in_rocksdb_are_checked_where_the_broker_can_do_that(cluster: Clu
     assert java.startswith(BROKER)
 
 
-def test_one_queue_is_reset_as_java_5_resets_it(cluster: Cluster) -> None:
+def test_one_queue_is_reset_as_by_java_5(cluster: Cluster) -> None:
     if cluster.release != "5.5.0":
-        return  # an older broker would reset the whole topic for the Java tool
+        return  # for the Java tool, an older broker would reset the whole topic
     where = ("-b", cluster.broker, "-q", "1")
     for time in ("1000", "2020-01-01#00:00:00:000"):
         words = ("resetOffsetByTime", "-g", OFFLINE, "-t", TOPIC, "-s", time, *where)

@@ -1,5 +1,7 @@
-"""The commands for users and policies print what the Java mqadmin 5.5.0 prints, at a Java broker
-that knows them; where the broker is older they say so. Masked are passwords: ours shows none."""
+"""The commands for users and policies print the output of the Java mqadmin 5.5.0.
+
+At an older broker they report that it lacks them. Passwords are masked: ours shows none.
+"""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.java
 
 
 class Secured:
-    """A 5.5.0 broker with users and policies, and both tools as its first user."""
+    """A 5.5.0 broker with users and policies, and both tools with its first user."""
 
     def __init__(self, java: JavaTool, mq: Mq, namesrv: str, broker: str) -> None:
         self._java = java
@@ -40,7 +42,7 @@ class Secured:
 
 
 def masked(text: str) -> str:
-    """Stars for passwords, in columns as wide as before."""
+    """Mask passwords by asterisks, in columns of the same width."""
     return re.sub(r"\b\w+_secret\b *", f"{'******':<24}", text)
 
 
@@ -66,7 +68,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 WHERE = ("-c", "DefaultCluster")
 
 
-def test_users_are_made_shown_changed_and_deleted_as_java_does(secured: Secured) -> None:
+def test_users_are_created_shown_changed_and_deleted_as_by_java(secured: Secured) -> None:
     at = ("-b", secured.broker)
     made = ("createUser", *at, "-u", "alice", "-p", "alice_secret", "-t", "Normal")
     java = secured.theirs(*made)
@@ -88,7 +90,7 @@ def test_users_are_made_shown_changed_and_deleted_as_java_does(secured: Secured)
     assert secured.theirs("getUser", *at, "-u", "alice") == ""
 
 
-def test_policies_are_made_shown_changed_and_deleted_as_java_does(secured: Secured) -> None:
+def test_policies_are_created_shown_changed_and_deleted_as_by_java(secured: Secured) -> None:
     at = ("-b", secured.broker)
     for name in ("carol", "dave"):
         assert secured.ours("createUser", *at, "-u", name, "-p", f"{name}_secret").status == 0
@@ -113,7 +115,7 @@ def test_policies_are_made_shown_changed_and_deleted_as_java_does(secured: Secur
         secured.ours("deleteUser", *at, "-u", name)
 
 
-def test_who_has_no_right_is_refused(secured: Secured, tmp_path: Path) -> None:
+def test_a_user_without_permission_is_refused(secured: Secured, tmp_path: Path) -> None:
     assert secured.ours("createUser", *WHERE, "-u", "erin", "-p", "erin_secret").status == 0
     keys = tmp_path / "erin.yml"
     keys.write_text("accessKey: erin\nsecretKey: erin_secret\n")

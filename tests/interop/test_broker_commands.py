@@ -1,4 +1,4 @@
-"""The plain text of commands for brokers and of those that send is that of the Java mqadmin."""
+"""The commands for brokers and for sends print the same plain text as the Java mqadmin."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_a_command_prints_what_java_prints(both_tools: Cluster, arguments: tuple
     both_tools.assert_same(*arguments, nonempty="-e" not in arguments)
 
 
-def test_what_is_asked_of_one_broker_is_what_java_prints(both_tools: Cluster) -> None:
+def test_a_query_of_one_broker_prints_what_java_prints(both_tools: Cluster) -> None:
     where = ("-b", both_tools.broker)
     for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
         both_tools.assert_same(command, *where)
@@ -66,7 +66,7 @@ def measured(text: str) -> str:
     ],
     ids=" ".join,
 )
-def test_measured_sends_print_what_java_prints_but_for_times(
+def test_measured_sends_print_what_java_prints_except_for_times(
     both_tools: Cluster, arguments: tuple[str, ...]
 ) -> None:
     made = both_tools.ours("updateTopic", "-c", "DefaultCluster", "-t", "ProbedCommandTopic")
@@ -80,7 +80,7 @@ def test_traces_of_producers_and_consumers_print_what_java_prints(both_tools: Cl
     sent = both_tools.ours("sendMessage", "-t", TOPIC, "-p", "x", "-m", "true", "-o", "json")
     message_id = sent.json["data"][0]["messageId"]
     arguments = ("queryMsgTraceById", "-i", message_id)
-    once(lambda: both_tools.ours(*arguments).status == 0)  # it indexes just after it has stored
+    once(lambda: both_tools.ours(*arguments).status == 0)  # it indexes shortly after it has stored
     assert "Pub " in both_tools.assert_same(*arguments)
 
 
@@ -95,7 +95,7 @@ COLD = [
 ]
 
 
-def test_cold_data_is_limited_as_with_java(both_tools: Cluster) -> None:
+def test_reads_of_cold_data_are_limited_as_by_java(both_tools: Cluster) -> None:
     for command in COLD:
         for where in (("-b", both_tools.broker), ("-c", "DefaultCluster")):
             ours_too = both_tools.release == "ours" and command == ("haStatus",)
@@ -107,7 +107,7 @@ def test_cold_data_is_limited_as_with_java(both_tools: Cluster) -> None:
             assert f"the broker is older than RocketMQ 5, which {command[0]} needs" in refused.err
 
 
-def test_a_log_file_is_printed_as_java_prints_it(both_tools: Cluster, tmp_path: Path) -> None:
+def test_a_log_file_is_printed_as_by_java(both_tools: Cluster, tmp_path: Path) -> None:
     if both_tools.release == "ours":
         pytest.skip("its store is in a process of its own")
     (store,) = both_tools.home.glob("broker-*/store/commitlog")

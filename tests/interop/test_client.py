@@ -59,7 +59,7 @@ def test_messages_sent_in_every_way_are_stored_as_sent(java_cluster: JavaCluster
                 *(plain.message_id, plain.offset_message_id),
             )
             assert first.properties["who"] == "me"
-            assert by_body[b"large " * 2000].store_size < 1000  # it was compressed on its way
+            assert by_body[b"large " * 2000].store_size < 1000  # it was sent compressed
             assert [by_body[b"part %d" % i].queue_offset for i in range(3)] == [
                 batch.queue_offset + i for i in range(3)
             ]
@@ -69,7 +69,7 @@ def test_messages_sent_in_every_way_are_stored_as_sent(java_cluster: JavaCluster
 
 
 @pytest.mark.parametrize("form", Serialization)
-def test_java_understands_requests_in_either_form(
+def test_java_understands_requests_in_either_serialization(
     java_cluster: JavaCluster, form: Serialization
 ) -> None:
     topic, group = f"client-form-{form}", f"client-form-{form}-g"
@@ -99,7 +99,7 @@ def test_java_understands_requests_in_either_form(
     asyncio.run(scenario())
 
 
-def test_a_topic_is_created_by_the_first_message_to_it(java_cluster: JavaCluster) -> None:
+def test_the_first_message_creates_its_topic_at_java(java_cluster: JavaCluster) -> None:
     async def scenario() -> None:
         async with Session(java_cluster.namesrv) as session, Producer(session) as sender:
             result = await sender.send(Message("client-created", b"first"))
@@ -135,7 +135,7 @@ def test_messages_are_found_by_key_and_by_both_ids(java_cluster: JavaCluster) ->
     asyncio.run(scenario())
 
 
-def test_a_group_gets_each_message_once_and_goes_on_where_it_stopped(
+def test_a_group_gets_each_message_once_and_continues_where_it_stopped(
     java_cluster: JavaCluster,
 ) -> None:
     topic, group = "client-group", "client-group-g"
@@ -170,7 +170,7 @@ def test_a_group_gets_each_message_once_and_goes_on_where_it_stopped(
     asyncio.run(scenario())
 
 
-def test_only_messages_with_a_wanted_tag_come(java_cluster: JavaCluster) -> None:
+def test_only_messages_with_a_subscribed_tag_are_delivered(java_cluster: JavaCluster) -> None:
     topic = "client-tags"
 
     async def scenario() -> None:
@@ -200,7 +200,7 @@ def test_only_messages_with_a_wanted_tag_come(java_cluster: JavaCluster) -> None
     asyncio.run(scenario())
 
 
-def test_a_message_that_is_refused_comes_again(java_cluster: JavaCluster) -> None:
+def test_a_message_for_a_later_retry_is_redelivered(java_cluster: JavaCluster) -> None:
     topic = "client-retry"
 
     async def scenario() -> None:
@@ -224,7 +224,7 @@ def test_a_message_that_is_refused_comes_again(java_cluster: JavaCluster) -> Non
 
 
 @pytest.mark.parametrize("release", peers.CLIENT_RELEASES)
-def test_a_group_is_shared_with_a_java_consumer(
+def test_our_consumer_shares_a_group_with_a_java_consumer(
     java_cluster: JavaCluster, release: str, tmp_path: Path
 ) -> None:
     topic, group = f"client-share-{release[0]}", f"client-share-g-{release[0]}"
@@ -249,8 +249,8 @@ def test_a_group_is_shared_with_a_java_consumer(
                     for number in range(80):
                         queue = MessageQueue(topic, java_cluster.broker_name, number % 8)
                         await sender.send(Message(topic, b"%d" % number), queue)
-                    # A Java member whose heartbeat coincides with a rebalance is refused by the
-                    # broker until its next one, 30 s later (sendHeartbeatToAllBrokerWithLock).
+                    # The broker refuses a Java member whose heartbeat coincides with a rebalance
+                    # until its next heartbeat, 30 s later (sendHeartbeatToAllBrokerWithLock).
                     rows = await asyncio.to_thread(java.wait_for_line, "GOT", 60, 40)
                     theirs = [(int(row.split()[2]), row.split()[6].encode()) for row in rows]
 
@@ -269,7 +269,7 @@ def test_a_group_is_shared_with_a_java_consumer(
 async def until_shared(
     cluster: JavaCluster, session: Session, consumer: Consumer, topic: str, java_id: str
 ) -> None:
-    """Both members know of each other, and no queue has two owners."""
+    """Wait until both members know each other, and no queue has two owners."""
     admin = Admin(session)
 
     async def shared() -> bool:
@@ -341,7 +341,7 @@ def test_mqadmin_resets_the_offsets_of_our_consumer(java_cluster: JavaCluster) -
     asyncio.run(scenario())
 
 
-def test_mqadmin_reads_what_our_consumer_says_of_itself(java_cluster: JavaCluster) -> None:
+def test_mqadmin_shows_the_status_of_our_consumer(java_cluster: JavaCluster) -> None:
     topic, group = "client-status", "client-status-g"
 
     async def scenario() -> None:
@@ -411,7 +411,7 @@ def test_ordered_consumption_keeps_the_order_of_each_queue(java_cluster: JavaClu
     asyncio.run(scenario())
 
 
-def test_a_command_without_an_event_loop_reads_the_same(java_cluster: JavaCluster) -> None:
+def test_a_blocking_session_works_without_an_event_loop(java_cluster: JavaCluster) -> None:
     topic = "client-blocking"
 
     async def commands(session: BlockingSession) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Each command's plain text is that of the Java mqadmin 4.9.7 for the same state.
 
 The Java tool and ours run one after the other on the same cluster: a Java one of each release, and
-ours. Masked are durations, rates of the moment, and the ids of messages that each tool sends.
+ours. Masked are durations, current rates, and the ids of messages that each tool sends.
 """
 
 import json
@@ -61,7 +61,7 @@ def test_a_read_prints_what_java_prints(cluster: Cluster, arguments: tuple[str, 
     cluster.assert_same(*arguments)
 
 
-def test_what_is_asked_of_one_broker_is_what_java_prints(cluster: Cluster) -> None:
+def test_a_query_of_one_broker_prints_what_java_prints(cluster: Cluster) -> None:
     cluster.assert_same("brokerStatus", "-b", cluster.broker)
     cluster.assert_same("getBrokerConfig", "-b", cluster.broker)
 
@@ -112,7 +112,7 @@ def test_a_write_to_one_broker_prints_what_java_prints(cluster: Cluster) -> None
     cluster.assert_same("updateSubGroup", "-b", cluster.broker, "-g", "Written")
 
 
-def test_what_we_write_java_reads(cluster: Cluster) -> None:
+def test_java_reads_what_we_write(cluster: Cluster) -> None:
     where = ("-c", "DefaultCluster", "-t", "Read")
     cluster.ours("updateTopic", *where, "-r", "3", "-w", "5", "-p", "4")
     java = cluster.theirs("topicRoute", "-t", "Read", "-l")
@@ -125,13 +125,13 @@ def test_what_we_write_java_reads(cluster: Cluster) -> None:
     assert "Read" not in cluster.theirs("topicList").split()
 
 
-def test_what_5_added_reaches_a_5_broker(cluster: Cluster) -> None:
+def test_options_added_in_release_5_reach_a_5_broker(cluster: Cluster) -> None:
     topic = ("updateTopic", "-c", "DefaultCluster", "-t", "Attributed", "-a", "+message.type=FIFO")
     assert cluster.ours(*topic).status == 0
     policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'
     group = ("updateSubGroup", "-c", "DefaultCluster", "-g", "Patient", "-o", "true", "-p", policy)
     assert cluster.ours(*group).status == 0
-    if cluster.release == "5.5.0":  # a 4.9 broker takes no notice of them
+    if cluster.release == "5.5.0":  # a 4.9 broker ignores them
         with BlockingSession(cluster.namesrv) as session:
             admin = Admin(session)
             topics = run(admin.topic_configs(cluster.broker)).topic_config_table
@@ -141,14 +141,15 @@ def test_what_5_added_reaches_a_5_broker(cluster: Cluster) -> None:
         found = groups["Patient"].group_retry_policy
         assert found is not None and found.customized_retry_policy is not None
         assert found.customized_retry_policy.next == [1000, 5000]
-    # The tool of 4.9.7 drops what it does not know: others compare all groups of this cluster.
+    # The tool of 4.9.7 drops fields that it does not know: other tests compare all groups of this
+    # cluster.
     delete = ("deleteSubGroup", "-c", "DefaultCluster", "-g", "Patient", "--yes")
     assert cluster.ours(*delete).status == 0
     delete = ("deleteTopic", "-c", "DefaultCluster", "-t", "Attributed", "--yes")
     assert cluster.ours(*delete).status == 0
 
 
-def test_sending_prints_what_java_prints_but_for_the_id(cluster: Cluster) -> None:
+def test_sends_print_what_java_prints_except_for_the_id(cluster: Cluster) -> None:
     cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", "Sent")
     words = f"sendMessage -t Sent -p body -k a -c TagA -b {BROKER} -i 2"
     arguments = words.split()
@@ -174,7 +175,7 @@ def test_a_trace_that_we_write_is_read_by_java(cluster: Cluster) -> None:
     )
     assert sent.status == 0, sent.err
     message_id = sent.json["data"][0]["messageId"]
-    # A broker indexes just after it has stored.
+    # A broker indexes shortly after it has stored.
     trace = once(lambda: cluster.theirs("queryMsgTraceById", "-i", message_id))
     head, line = trace.splitlines()[:2]
     assert head.split() == [
@@ -184,18 +185,20 @@ def test_a_trace_that_we_write_is_read_by_java(cluster: Cluster) -> None:
     assert line.split()[-1] == "success"
 
 
-def test_lines_are_produced_and_a_topic_is_moved_through_a_pipe(both_tools: Cluster) -> None:
+def test_lines_are_produced_and_a_topic_is_copied_through_a_pipe(both_tools: Cluster) -> None:
     def ours(*arguments: str, piped: str) -> Finished:
         return both_tools.mq(*arguments, "-n", both_tools.namesrv, piped=piped)
 
     refused = ours("produce", "ProducedLines", piped="x\n")
-    assert refused.status == 66  # Java's brokers would have made it
+    assert refused.status == 66  # Java's brokers would have created it
     lines = "".join(f"produced{number % 5}:{number}\n" for number in range(300))
     sent = ours("produce", "ProducedLines", "-K", ":", "-c", "TagP", "--create", piped=lines)
     assert (sent.status, sent.err) == (0, ""), sent.err
 
     def all_of(topic: str) -> str:
-        """Return its lines, once Java's broker has added them to queues, after its response."""
+        """Return the lines of all messages once Java's broker has added them to queues, after its
+        response.
+        """
 
         def all_there() -> str:
             text = both_tools.ours("message", "export", topic, "-").out

@@ -1,4 +1,4 @@
-"""The console in a real browser, at clusters of Java's brokers, of 4.9 and of 5.x."""
+"""The console in a real browser, with Java brokers of 4.9 and 5.x."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +22,7 @@ from tests.daemons.console.site import patient as patient  # a fixture
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 
-# The pages are the same for both releases, and the collector's and the pages' tests ask both.
+# The pages are the same for both releases; the tests of the collector and the pages cover both.
 EARLIER, NEWEST = peers.SERVER_RELEASES
 pytestmark = [
     pytest.mark.java,
@@ -44,7 +44,7 @@ def chromium() -> Iterator[Chromium]:
 
 @dataclass
 class JavaSite(Browser):
-    """A console at a cluster of Java's."""
+    """A console of a Java cluster."""
 
     console: Console = field(kw_only=True)
 
@@ -83,7 +83,7 @@ def test_every_page_shows_a_java_cluster(
     assert missed == []
 
 
-def test_a_java_cluster_is_worked_on(
+def test_a_java_cluster_can_be_changed(
     java_cluster: JavaCluster, chromium: Chromium, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
@@ -114,7 +114,7 @@ async def _create_and_send(chromium: Chromium, cluster: str) -> None:
     await chromium.open(f"{cluster}/send/Lamps")
     await chromium.fill({"tag": "desk", "keys": "lamp-1", "body": '{"watt": 40}'})
     await _do(chromium)
-    async with asyncio.timeout(SECONDS):  # Java's queues are filled some time after it answers
+    async with asyncio.timeout(SECONDS):  # Java fills its queues some time after its response
         while '{"watt": 40}' not in await chromium.text("main"):
             await chromium.open(f"{cluster}/messages/Lamps?tag=desk")
 

@@ -1,4 +1,4 @@
-"""The console's collector with Java brokers: the same figures as those of the commands."""
+"""The console's collector with Java brokers: its figures equal those of the commands."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ TOPIC, GROUP = "CollectedTopic", "CollectedGroup"
 
 
 async def _fill(java: JavaCluster) -> None:
-    """Messages, of which the group has consumed none in one queue."""
+    """Send messages; the group has not consumed those of one queue."""
     async with Session(java.namesrv) as session:
         admin = Admin(session)
         topic = TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
@@ -76,7 +76,7 @@ def test_brokers_topics_groups_and_clients_of_java_are_collected(java_cluster: J
     asyncio.run(main())
 
 
-def test_offsets_are_found_by_the_pattern_as_they_are_by_the_decoder(
+def test_the_pattern_finds_the_offsets_that_the_decoder_finds(
     java_cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = java_cluster
@@ -92,7 +92,7 @@ def test_offsets_are_found_by_the_pattern_as_they_are_by_the_decoder(
             )
         slow = ConsumeStats.decode(progress.body).offset_table
         table = TopicStatsTable.decode(bounds.body).offset_table.values()
-        monkeypatch.setattr(offsets_text, "read", None)  # it has to do without
+        monkeypatch.setattr(offsets_text, "read", None)  # the pattern must work without it
         assert {
             (one.topic, one.queue): (one.end, one.place, one.consumed_at)
             for one in offsets_text.progress(progress.body, java.broker)

@@ -1,4 +1,4 @@
-"""The console's pages on messages over Java's brokers of both releases."""
+"""The console's pages about messages, with Java brokers of both releases."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ async def unknown(question: TransactionCheck) -> TransactionState:
     return TransactionState.UNKNOWN
 
 
-def test_each_page_works_over_javas_brokers(java_cluster: JavaCluster, tmp_path: Path) -> None:
+def test_each_page_works_with_java_brokers(java_cluster: JavaCluster, tmp_path: Path) -> None:
     broker = java_cluster.broker_name
 
     async def main() -> None:
@@ -112,7 +112,7 @@ async def look_whole(made: Filled, broker: str) -> None:
     done = await made.site.change(f"{place}/resend")
     assert "offset 1" in done.text, done.text
 
-    async def exported() -> bool:  # Java's broker fills its queues behind its answers
+    async def exported() -> bool:  # Java's broker fills its queues after its responses
         lines = await made.site.get(f"/messages/{TOPIC}/export?tag=new")
         return len(lines.text.splitlines()) == 2
 
@@ -137,7 +137,7 @@ async def resend_letters(made: Filled, broker: str) -> None:
     for body in (b"a", b"b"):
         await made.producer.send(Message(TOPIC, body), queue)
 
-    async def readable() -> bool:  # Java's broker fills its queues behind its answers
+    async def readable() -> bool:  # Java's broker fills its queues after its responses
         return await consumer.max_offset(queue) == begin + 2
 
     await eventually(readable)

@@ -1,4 +1,4 @@
-"""The console's pages of topics, groups and accounts at Java's brokers, of 4.9 and of 5.x."""
+"""The console's pages of topics, groups and accounts, with Java brokers of 4.9 and 5.x."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def states(answer: Answer) -> list[str]:
 
 
 async def until(browser: Browser, path: str, condition: Any) -> Any:
-    """Return a page's answer for programs, once the condition holds."""
+    """Return the JSON data of a page once the condition holds."""
     async with asyncio.timeout(90):
         while True:
             answer = await browser.api(path)
@@ -57,7 +57,7 @@ async def until(browser: Browser, path: str, condition: Any) -> Any:
             await asyncio.sleep(0.2)
 
 
-def test_the_pages_of_subjects_do_their_work_at_a_java_broker(
+def test_the_pages_of_topics_and_groups_work_with_a_java_broker(
     java_cluster: JavaCluster, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -89,7 +89,7 @@ def test_the_pages_of_subjects_do_their_work_at_a_java_broker(
     asyncio.run(main())
 
 
-def test_users_and_policies_of_5_are_shown_made_and_deleted(tmp_path: Path) -> None:
+def test_users_and_policies_of_5_are_shown_created_and_deleted(tmp_path: Path) -> None:
     require_java()
     settings = {**SETTINGS, "authConfigPath": str(tmp_path / "auth")}
     root = AccessKey(KEYS["accessKey"], KEYS["secretKey"])
@@ -130,7 +130,7 @@ def test_users_and_policies_of_5_are_shown_made_and_deleted(tmp_path: Path) -> N
         asyncio.run(main(namesrv.address))
 
 
-def test_accounts_of_4_9_are_shown_made_and_deleted(tmp_path: Path) -> None:
+def test_accounts_of_4_9_are_shown_created_and_deleted(tmp_path: Path) -> None:
     require_java()
     admin = {"accessKey": "administrator", "secretKey": "administrator_secret", "admin": True}
     document = {"globalWhiteRemoteAddresses": [], "accounts": [admin]}
@@ -154,7 +154,8 @@ def test_accounts_of_4_9_are_shown_made_and_deleted(tmp_path: Path) -> None:
             form = await browser.get("/new/account?access_key=alice-key")
             preview = await browser.submit(form, {"topic_perms": "Orders=DENY"})
             changed = await browser.submit(preview)
-            assert states(changed) == ["done"], changed.tables()  # without the secret again
+            # the secret need not be given again
+            assert states(changed) == ["done"], changed.tables()
             address = "/accounts/delete?access_key=alice-key"
             assert states(await browser.change(address, typed="alice-key")) == ["done"]
             await until(browser, "/accounts", lambda found: len(found["accounts"]) == 1)

@@ -1,4 +1,4 @@
-"""Commands for replication, controllers and containers print what the Java mqadmin 5.5.0 prints."""
+"""Commands for replication, controllers and containers print the output of the Java mqadmin 5.5.0."""
 
 import re
 import time
@@ -25,7 +25,7 @@ CLUSTER = ("-c", "DefaultCluster")
 
 @dataclass
 class Controlled:
-    """A controller with a set of two brokers that are in sync."""
+    """A controller with a replica set of two brokers in sync."""
 
     java: JavaTool
     mq: Mq
@@ -48,7 +48,7 @@ class Controlled:
         }
 
     def assert_same(self, *arguments: str) -> str:
-        """Both tools print the same; rates and times of the moment apart."""
+        """Both tools print the same, except for current rates and times."""
         for _ in range(20):
             java = self.java(*arguments, "-n", self.namesrv)
             ours = self.ours(*arguments)
@@ -74,7 +74,7 @@ def our_controller(parts: ExitStack, tmp: Path) -> ControllerProcess:
 def controlled(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Controlled]:
-    """Brokers of Java, under its controller and under ours."""
+    """Java brokers, under Java's controller and under ours."""
     require_java()
     tmp = tmp_path_factory.mktemp("controlled")
     with ExitStack() as parts:
@@ -105,7 +105,7 @@ def controlled(
         yield both
 
 
-def test_what_a_controller_says_is_what_java_prints(controlled: Controlled) -> None:
+def test_queries_of_a_controller_print_what_java_prints(controlled: Controlled) -> None:
     where = ("-a", controlled.controller)
     assert "#Peer:\t" in controlled.assert_same("getControllerMetaData", *where)
     assert "controllerDLegerGroup" in controlled.assert_same("getControllerConfig", *where)
@@ -118,13 +118,14 @@ def test_what_a_controller_says_is_what_java_prints(controlled: Controlled) -> N
         assert page.count("\nInSyncReplica:\t") == 2
 
 
-def test_what_the_brokers_say_is_what_java_prints(controlled: Controlled) -> None:
+def test_replication_queries_of_brokers_print_what_java_prints(controlled: Controlled) -> None:
     for members in (("-b", SET), CLUSTER):
         page = controlled.assert_same("getBrokerEpoch", *members)
         assert page.count("#Epoch: EpochEntry{epoch=1, startOffset=0, endOffset=") == 2
     pages = [controlled.assert_same("haStatus", "-b", address) for address in controlled.brokers]
     pages.append(controlled.assert_same("haStatus", *CLUSTER))
-    assert sum("#SlaveNum\t1\n" in page for page in pages) == 2  # the master, asked twice
+    # the master, which is queried twice
+    assert sum("#SlaveNum\t1\n" in page for page in pages) == 2
     assert sum("#MasterFlushOffset\t" in page for page in pages) == 1
     replica = next(
         address
@@ -134,10 +135,10 @@ def test_what_the_brokers_say_is_what_java_prints(controlled: Controlled) -> Non
     controlled.assert_same("resetMasterFlushOffset", "-b", replica, "-o", "0")
 
 
-def test_a_master_is_elected_and_brokers_are_forgotten(controlled: Controlled) -> None:
-    """Last: it leaves the set without one of its brokers. A second election is refused.
+def test_a_master_is_elected_and_broker_metadata_is_removed(controlled: Controlled) -> None:
+    """Last, because it removes a broker from the set. A second election is refused.
 
-    Java's own electMaster cannot read the answer: it elects, prints nothing and ends with 0.
+    Java's electMaster cannot read the response: it elects, prints nothing and exits with 0.
     """
     where = ("-a", controlled.controller)
     rows = controlled.ours("getSyncStateSet", *where, "-b", SET, "-o", "json").json["data"][SET]
@@ -160,7 +161,7 @@ def test_a_master_is_elected_and_brokers_are_forgotten(controlled: Controlled) -
 
 
 @pytest.mark.long
-def test_brokers_of_a_container_come_and_go_as_with_java(tmp_path: Path) -> None:
+def test_brokers_are_added_to_and_removed_from_a_container_as_by_java(tmp_path: Path) -> None:
     mq = Mq(tmp_path / "config")
     with (
         peers.JavaNameServer("5.5.0", tmp_path) as namesrv,
@@ -181,7 +182,7 @@ def test_brokers_of_a_container_come_and_go_as_with_java(tmp_path: Path) -> None
         assert (removed.status, removed.err) == (0, "")
         gone = mq("removeBroker", *where, "DefaultCluster:in-a:0")
         assert (gone.status, gone.out) == (66, "")
-        # Java waits for five seconds, and prints nothing when the container needs more.
+        # Java waits for five seconds, and prints nothing if the container takes longer.
         for name in ("in-b", "in-c", "in-d", "in-e"):
             pages = (
                 java("addBroker", *where, settings(name)),
@@ -193,7 +194,7 @@ def test_brokers_of_a_container_come_and_go_as_with_java(tmp_path: Path) -> None
 
 
 def broker_file(tmp: Path, name: str, namesrv: str) -> Path:
-    """The settings of a broker for a container."""
+    """The settings of a broker in a container."""
     path = tmp / f"{name}.conf"
     settings = {
         "brokerName": name,

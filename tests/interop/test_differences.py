@@ -1,4 +1,4 @@
-"""docs/differences.md states what Java's brokers and ours really do."""
+"""docs/differences.md states the real behaviour of Java's brokers and ours."""
 
 import asyncio
 from collections.abc import Iterator
@@ -31,12 +31,13 @@ def rows() -> dict[str, list[str]]:
 
 def test_each_row_has_a_probe() -> None:
     assert rows().keys() == PROBES.keys()
-    assert all(len(cells) == 4 and cells[3] for cells in rows().values())  # the last is the reason
+    # the last cell is the reason
+    assert all(len(cells) == 4 and cells[3] for cells in rows().values())
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[str, str]]]:
-    """Name server and broker of Java 4.9.7, of 5.5.0 and ours."""
+    """The name server and broker of Java 4.9.7, of 5.5.0 and ours."""
     require_java()
     tmp = tmp_path_factory.mktemp("differences")
     with ExitStack() as stack:

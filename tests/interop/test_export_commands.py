@@ -1,4 +1,4 @@
-"""Exports: the plain text and the files are those of the Java mqadmin."""
+"""Exports have the plain text and the files of the Java mqadmin."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from tests.interop.tools import BROKER, Cluster, JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
 
-# What changes from call to call, and what the tool says of itself.
+# Fields that differ between calls, and the tool's own version.
 MOVING = {"exportTime", "tps", "totalTps", "rocketmqVersion"}
 
 
 def content(path: Path) -> Any:
-    """The document, without what moves; a null is as good as nothing."""
+    """The document without variable fields; a null counts as an absent field."""
 
     def cleaned(value: Any) -> Any:
         if isinstance(value, dict):
@@ -44,14 +44,14 @@ def content(path: Path) -> Any:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
-def test_an_export_has_what_java_s_has(
+def test_an_export_has_the_content_of_java_s(
     both_tools: Cluster, arguments: tuple[str, ...], name: str, tmp_path: Path
 ) -> None:
     words = [word.replace("BROKER", both_tools.broker) for word in arguments]
-    # The tool of 4.9.7 fails on brokers of release 5, which lack settings that it wants.
+    # The tool of 4.9.7 fails on brokers of release 5, which lack settings that it needs.
     tool = both_tools.java_5 if both_tools.release == "5.5.0" else both_tools.java
     theirs = ""
-    for _ in range(60):  # exportMetrics fails until the broker has been measured
+    for _ in range(60):  # exportMetrics fails until the broker has taken measurements
         theirs = theirs or tool(*words, "-f", f"{tmp_path}/java", "-n", both_tools.namesrv)
         if not theirs:
             time.sleep(0.5)
@@ -71,14 +71,14 @@ def test_exporting_pop_records_prints_what_java_prints(both_tools: Cluster) -> N
             assert "the broker is older than RocketMQ 5" in refused.err
             continue
         both_tools.assert_same("exportPopRecord", *where, tool=both_tools.java_5)
-        # In Java's 5.5.0 it is `-d false` that does nothing, and says so.
+        # In Java's 5.5.0, `-d false` does nothing, and reports that.
         dry = both_tools.java_5("exportPopRecord", *where, "-d", "false", "-n", both_tools.namesrv)
         assert both_tools.ours("exportPopRecord", *where, "-d", "true").out == dry
 
 
 @pytest.fixture(scope="module")
 def rocks(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The config directory of a broker of 5.5.0 that keeps its settings in RocksDB, stopped."""
+    """The config directory of a stopped 5.5.0 broker that keeps its settings in RocksDB."""
     require_java()
     tmp = tmp_path_factory.mktemp("rocks")
     mq = Mq(tmp / "config")
@@ -108,7 +108,7 @@ READS = [
 
 
 @pytest.mark.parametrize("arguments", READS, ids=" ".join)
-def test_what_is_kept_in_rocksdb_is_what_java_prints(
+def test_settings_kept_in_rocksdb_are_printed_as_by_java(
     rocks: tuple[Path, JavaTool, Mq], arguments: tuple[str, ...]
 ) -> None:
     folder, java, mq = rocks

@@ -1,4 +1,4 @@
-"""Messages and offsets in files, copies, dead letters, and following a topic, with Java brokers."""
+"""Message and offset files, copies, dead letters, and following a topic, with Java brokers."""
 
 import asyncio
 import json
@@ -114,7 +114,7 @@ def own(line: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def wait_for(mq: Mq, topic: str, count: int) -> list[dict[str, Any]]:
-    """Return the messages of a topic, once there are enough: Java's queues follow the log a moment
+    """Return the messages of a topic once there are enough: Java's queues follow the log a moment
     later.
     """
     deadline = time.monotonic() + 60
@@ -126,7 +126,7 @@ def wait_for(mq: Mq, topic: str, count: int) -> list[dict[str, Any]]:
         time.sleep(0.1)
 
 
-def test_messages_go_to_a_file_and_back_and_to_our_broker_and_back(
+def test_messages_survive_a_file_and_a_copy_to_our_broker_and_back(
     java_cluster: JavaCluster, ours: Standalone, mq: Mq, tmp_path: Path
 ) -> None:
     for topic in ("files-source", "files-back", "files-round"):
@@ -160,7 +160,7 @@ def test_messages_go_to_a_file_and_back_and_to_our_broker_and_back(
     assert sorted(map(own, wait_for(mq, "files-round", 10))) == expected
 
 
-def test_messages_are_chosen_by_time_tag_and_key(java_cluster: JavaCluster, mq: Mq) -> None:
+def test_messages_are_selected_by_time_tag_and_key(java_cluster: JavaCluster, mq: Mq) -> None:
     topic = "files-chosen"
     make_topic(java_cluster, topic, 1)
     put(java_cluster, [Message(topic, b"%d" % n, f"t{n % 3}", [f"k{n}"]) for n in range(60)], 0)
@@ -190,7 +190,7 @@ def make_group(cluster: JavaCluster, group: str) -> None:
 
 
 @pytest.mark.parametrize("measure", ["offset", "timestamp"])
-def test_offsets_of_a_java_broker_are_exported_and_set_again(
+def test_offsets_of_a_java_broker_are_exported_and_restored(
     java_cluster: JavaCluster, mq: Mq, tmp_path: Path, measure: str
 ) -> None:
     group = topic = f"files-offsets-{measure}"
@@ -216,13 +216,13 @@ def test_offsets_of_a_java_broker_are_exported_and_set_again(
     found = offsets(java_cluster, group, topic)
     if measure == "offset":
         assert found == {0: 7, 1: 30}
-    else:  # the first message of that millisecond: earlier, where several have it
+    else:  # the first message of that millisecond, if several have it
         assert found[1] == 30 and 0 <= found[0] <= 7
         stored = [line["storeTimestamp"] for line in exported(mq, topic, "-i", "0")]
         assert found[0] == stored.index(stored[7])
 
 
-def test_a_group_of_a_running_java_consumer_is_left_alone(
+def test_offsets_of_a_running_java_consumer_are_not_changed(
     java_cluster: JavaCluster, mq: Mq, tmp_path: Path
 ) -> None:
     group = topic = "files-running"
@@ -238,7 +238,8 @@ def test_a_group_of_a_running_java_consumer_is_left_alone(
             f"{group},{topic},{java_cluster.broker_name},0,2\n"
         )
         deadline = time.monotonic() + 60
-        # It says how far it is each five seconds: that may just have been 2, where nothing is done.
+        # The consumer commits every five seconds: the offset may just have been 2, which needs no
+        # change.
         while (refused := mq("offset", "import", str(file), "-o", "json")).status == 0:
             assert [row["result"] for row in refused.json["data"]] == ["same"]
             assert time.monotonic() < deadline
@@ -247,7 +248,7 @@ def test_a_group_of_a_running_java_consumer_is_left_alone(
         assert [row["result"] for row in refused.json["data"]] == ["running"]
     until_routed(java_cluster, retry_topic(group))
     deadline = time.monotonic() + 60
-    while (done := mq("offset", "import", str(file))).status == 75:  # until its farewell is in
+    while (done := mq("offset", "import", str(file))).status == 75:  # until it has unregistered
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert done.status == 0, done.err
@@ -301,7 +302,7 @@ def test_a_topic_of_a_java_broker_is_followed(java_cluster: JavaCluster) -> None
     assert not [key for key in table if key.startswith(f"{topic}@")]
 
 
-def test_messages_of_a_java_broker_are_chosen_by_sql92(tmp_path: Path) -> None:
+def test_messages_of_a_java_broker_are_selected_by_sql92(tmp_path: Path) -> None:
     require_java()
     settings = {"enablePropertyFilter": "true"}
     with (
@@ -319,4 +320,4 @@ def test_messages_of_a_java_broker_are_chosen_by_sql92(tmp_path: Path) -> None:
         found = exported(mq, "files-sql", "--sql", "amount > 54 AND amount <> 57")
         assert [line["body"] for line in found] == ["55", "56", "58", "59"]
         wrong = mq("message", "export", "-", "-t", "files-sql", "--sql", "amount >")
-        assert (wrong.status, wrong.out) == (64, "")  # of which Java would send every message
+        assert (wrong.status, wrong.out) == (64, "")  # all of which Java would send

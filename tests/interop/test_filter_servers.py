@@ -1,4 +1,4 @@
-"""The consumer of Java 4.2.0, the last release that asks for classes, and our filter server."""
+"""The consumer of Java 4.2.0, the last release with filter classes, and our filter server."""
 
 import asyncio
 import logging
@@ -62,13 +62,13 @@ async def started(at: Servers, name: str, source: str, tmp: Path) -> FilterConsu
     return consumer
 
 
-def test_a_consumer_of_java_is_given_what_a_class_in_python_lets_through(tmp_path: Path) -> None:
-    """It sends any text as the source; pulls, offsets and records are those of Java."""
+def test_a_java_consumer_gets_the_messages_that_a_python_filter_accepts(tmp_path: Path) -> None:
+    """It sends any text as the source; pulls, offsets and records are Java's."""
 
     async def main() -> None:
         async with servers(queues=2) as at:
             await at.send(*(b"%d" % number for number in range(20)))
-            large = b"42".ljust(20_000)  # it goes over compressed
+            large = b"42".ljust(20_000)  # it is sent compressed
             await at.send(large)
             consumer = await started(at, "Even", EVEN.decode(), tmp_path)
             try:
@@ -80,7 +80,7 @@ def test_a_consumer_of_java_is_given_what_a_class_in_python_lets_through(tmp_pat
                 committed = at.pair.broker.stores.offsets.table
 
                 async def all_committed() -> bool:
-                    # Again: it prints a message before its listener returns.
+                    # Wait again: it prints a message before its listener returns.
                     consumer.write_line("commit")
                     return sum(committed.get(f"{TOPIC}@{GROUP}", {}).values()) == 23
 
@@ -91,7 +91,7 @@ def test_a_consumer_of_java_is_given_what_a_class_in_python_lets_through(tmp_pat
     asyncio.run(main())
 
 
-def test_a_class_in_java_is_refused_with_the_reason_and_its_consumer_goes_on_with_tags(
+def test_a_java_filter_class_is_refused_and_its_consumer_continues_with_tags(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:

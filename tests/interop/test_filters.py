@@ -1,4 +1,4 @@
-"""SQL92 filters give what the filter classes of the Java broker give."""
+"""SQL92 filters give the results of the Java broker's filter classes."""
 
 import random
 from pathlib import Path
@@ -25,7 +25,9 @@ def java(release: str, tmp_path: Path, lines: list[str]) -> list[str]:
 
 
 def ours(expression: str, properties: str) -> str:
-    """What Filters.java would print; what is not true is asked again, negated."""
+    """Return the output of Filters.java; an expression that is not true is evaluated again,
+    negated.
+    """
     raw = properties.encode()
     try:
         condition = read_filter(expression)
@@ -37,7 +39,7 @@ def ours(expression: str, properties: str) -> str:
 
 
 @pytest.mark.parametrize("release", ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)])
-def test_thousands_of_filters_give_what_java_gives(release: str, tmp_path: Path) -> None:
+def test_thousands_of_filters_give_the_results_of_java(release: str, tmp_path: Path) -> None:
     writer = Writer(random.Random(20240607), text_tests=release != "4.9.7")
     cases = [(writer.condition(3), writer.properties()) for _ in range(12_000)]
     lines = [f"{e.encode().hex()} {p.encode().hex()}" for e, p in cases]
@@ -49,12 +51,12 @@ def test_thousands_of_filters_give_what_java_gives(release: str, tmp_path: Path)
         if ours(expression, properties) != expected:
             differences.append((expression, properties, theirs))
     assert not differences, differences[:20]
-    # All outcomes are in the sample, not only refusals.
+    # The sample has all outcomes, not only refusals.
     assert min(outcomes[word] for word in ("true", "false", "null", "failed", "refused")) > 200
 
 
-def test_nothing_is_a_filter_here_that_java_refuses(tmp_path: Path) -> None:
-    """The other way round Java takes more: it reads a filter and ignores what follows it."""
+def test_no_expression_that_java_refuses_is_accepted(tmp_path: Path) -> None:
+    """The reverse does not hold: Java reads a filter and ignores the text after it."""
     writer = Writer(random.Random(7), text_tests=False)
     expressions = [writer.words() for _ in range(6_000)]
     properties = [writer.properties() for _ in expressions]

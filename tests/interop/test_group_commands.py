@@ -1,4 +1,4 @@
-"""The plain text of the commands for consumer groups is that of the Java mqadmin."""
+"""The commands for consumer groups print the same plain text as the Java mqadmin."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.interop.tools import BROKER, GROUP, IDLE_GROUP, MESSAGES, TOPIC, Clus
 pytestmark = pytest.mark.java
 
 
-def test_the_settings_of_a_group_are_what_java_prints(both_tools: Cluster) -> None:
+def test_the_settings_of_a_group_are_printed_as_by_java(both_tools: Cluster) -> None:
     both_tools.assert_same("getConsumerConfig", "-g", GROUP)
 
 
@@ -31,13 +31,13 @@ def client_id(cluster: Cluster) -> str:
 
 
 @pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
-def test_the_state_of_a_member_is_what_java_prints(both_tools: Cluster, release: str) -> None:
+def test_the_state_of_a_member_is_printed_as_by_java(both_tools: Cluster, release: str) -> None:
     arguments = ("consumerStatus", "-g", GROUP, "-i", client_id(both_tools))
     tool = both_tools.java if release == "4.9.7" else both_tools.java_5
-    for _ in range(20):  # times of pulls move on between two calls
+    for _ in range(20):  # times of pulls change between the two calls
         java = tool(*arguments, "-n", both_tools.namesrv)
         ours = both_tools.ours(*arguments)
-        if release == "5.5.0":  # this release always has the heads of what is not there
+        if release == "5.5.0":  # this release also prints the headings of absent parts
             empty = r"#Consumer Pop Detail#\n#Topic [^\n]*#ProcessQueueInfo   \n\n\n"
             java = re.sub(empty, "", java).removesuffix("\n\n#User Consume Info#\n")
         if java == ours.out:
@@ -46,7 +46,7 @@ def test_the_state_of_a_member_is_what_java_prints(both_tools: Cluster, release:
     assert ours.out.count("ProcessQueueInfo [commitOffset=") >= 8
 
 
-def test_the_members_of_a_group_are_what_java_prints(
+def test_the_members_of_a_group_are_printed_as_by_java(
     both_tools: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # both write their pages to the working directory
@@ -60,9 +60,7 @@ def test_the_members_of_a_group_are_what_java_prints(
     assert mine.read_text().splitlines()[0] == other.read_text().splitlines()[0]
 
 
-def test_what_came_with_release_5_prints_what_java_prints(
-    both_tools: Cluster, tmp_path: Path
-) -> None:
+def test_commands_of_release_5_print_what_java_prints(both_tools: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "groups.json"
     file.write_text(json.dumps([{"groupName": "Listed1"}, {"groupName": "Listed2"}]))
     broker = ("-b", both_tools.broker)
@@ -78,13 +76,13 @@ def test_what_came_with_release_5_prints_what_java_prints(
     both_tools.assert_same(*mode, "-q", "3", "-c", "DefaultCluster", tool=both_tools.java_5)
     both_tools.assert_same(*many, *broker, tool=both_tools.java_5)
     java = both_tools.java_5(*many, "-c", "DefaultCluster", "-n", both_tools.namesrv)
-    # After its work the Java command shows its help as if it had been called wrongly.
+    # After its work the Java command shows its help, as after a wrong call.
     assert both_tools.ours(*many, "-c", "DefaultCluster").out == java.partition("usage:")[0]
 
 
 def test_a_group_a_topic_and_a_cluster_are_described(both_tools: Cluster) -> None:
     deadline = time.monotonic() + 60
-    while True:  # other tests send to its topic, and it commits each few seconds
+    while True:  # other tests send to its topic, and it commits every few seconds
         group = both_tools.ours("group", "describe", GROUP, "-o", "json")
         assert (group.status, group.err) == (0, "")
         (found,) = group.json["data"]
@@ -117,7 +115,7 @@ def test_a_group_a_topic_and_a_cluster_are_described(both_tools: Cluster) -> Non
     assert TOPIC in {one["topic"] for one in held["topicQueues"]}
 
 
-def test_the_oldest_message_that_waits_is_found(both_tools: Cluster) -> None:
+def test_the_oldest_unconsumed_message_is_found(both_tools: Cluster) -> None:
     group = "BehindDescribed"
     assert both_tools.ours("updateSubGroup", "-b", both_tools.broker, "-g", group).status == 0
     with BlockingSession(both_tools.namesrv) as session:

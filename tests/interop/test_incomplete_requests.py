@@ -1,8 +1,8 @@
-"""Requests that lack a field, or have a value in an unusual form: our answers and those of 4.9.7.
+"""Requests that lack a field, or have a value in an unusual form: our responses and those of 4.9.7.
 
 The decoder of 4.9.7 enforces @CFNotNull only in the headers of pulls and of SEND_MESSAGE_V2. In any
-other header a field that is missing or no number stays null, and the handler decides. A request is
-refused here although Java serves it only where Java would act on the name "null", or do nothing.
+other header a missing or non-numeric field stays null, and the handler decides. We refuse a request
+that Java serves only if Java would act on the name "null", or do nothing.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ REFUSED = {
 }
 
 
-def test_requests_without_a_field_have_the_outcome_that_they_have_with_java(
+def test_requests_without_a_field_have_the_same_outcome_as_with_java(
     tmp_path: Path,
 ) -> None:
     require_java()
@@ -124,7 +124,7 @@ async def outcomes_of_forms(namesrv: str, broker: str) -> dict[tuple[str, str, s
     return found
 
 
-def test_values_of_all_forms_have_the_outcome_that_they_have_with_java(tmp_path: Path) -> None:
+def test_values_in_all_forms_have_the_same_outcome_as_with_java(tmp_path: Path) -> None:
     require_java()
     with java_daemons(tmp_path / "java", RELEASE) as daemons:
         java = asyncio.run(outcomes_of_forms(*daemons))

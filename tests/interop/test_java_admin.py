@@ -1,5 +1,5 @@
-"""Both Java mqadmins with our daemons, and their output compared with that for the same state of
-Java's.
+"""Both Java mqadmins with our daemons; their output is compared with that for Java's in the same
+state.
 """
 
 import re
@@ -23,25 +23,25 @@ GROUP = "AdminGroup"
 QUEUES = 4
 
 MOVING = [
-    (r"^%RETRY%.*\n", ""),  # has an offset once a pull of it has been answered, after 15 s
+    (r"^%RETRY%.*\n", ""),  # gets an offset when its pull is answered, after 15 s
     (r"\b(?:[0-9A-F]{32}|[0-9A-F]{56})\b", "<id>"),
     (r"\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(,\d+)?", "<time>"),
-    # Of a client id: the process id and System.nanoTime(), of as many digits as they have.
+    # In a client id: the process id and System.nanoTime(), with the same number of digits.
     (r"@\d+#\d+ *", "@<process> "),
     (r"\b\d{13}\b", "<ms>"),
     (r"127\.0\.0\.1:\d+", "<peer>"),
     (r"\brt=\d+ms", "<rt>"),
     (r" +\d+\.\d\d (\d\.\d{4})$", r" <hours> \1"),
-    # statsAll: messages in and out as of the last sample, which each broker takes at its own time.
+    # statsAll: messages in and out of the last sample, which each broker takes at its own time.
     (r"( +\d+) +\d+\.\d\d +\d+\.\d\d +\d+ +\d+$", r"\1 <rates>"),
-    # consumerProgress: messages a second, which fall as time passes.
+    # consumerProgress: messages a second, which decrease over time.
     (r"((?:PUSH|PULL|<none>) +(?:CLUSTERING|BROADCASTING)) +\d+( +\d+)$", r"\1 <tps>\2"),
 ]
 
 
 @dataclass(frozen=True)
 class Side:
-    """A cluster with TOPIC, three messages in each of its queues, and GROUP that has read them."""
+    """A cluster with TOPIC, three messages in each of its queues, and GROUP, which has read them."""
 
     namesrv: str
     broker: str
@@ -59,7 +59,7 @@ class Side:
         return words.split()
 
     def masked(self, text: str) -> str:
-        """Without what differs between two clusters in the same state."""
+        """Mask the parts that differ between two clusters in the same state."""
         text = text.replace(self.namesrv, "<namesrv>").replace(self.broker, "<broker>")
         for pattern, name in MOVING:
             text = re.sub(pattern, name, text, flags=re.M)
@@ -93,7 +93,7 @@ class Pair:
     tools: dict[str, JavaTool]
 
     def same(self, version: str, words: str, *, ordered: bool = True) -> str:
-        """Run a command at both; what it prints is the same, and not nothing."""
+        """Run a command at both clusters; the output must be the same, and not empty."""
         texts = []
         for side in (self.theirs, self.ours):
             text = side.masked(self.tools[version](*side.filled_in(words), "-n", side.namesrv))
@@ -121,7 +121,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         yield Pair(*sides, {"4.9.7": four, "5.5.0": five})
 
 
-# In this order: what one makes, the next changes or takes away.
+# In this order: each command may change or delete the objects of earlier ones.
 SAME = [
     f"topicRoute -t {TOPIC}",
     f"topicStatus -t {TOPIC}",
@@ -168,7 +168,7 @@ SAME = [
     f"resetOffsetByTime -g {GROUP} -t {TOPIC} -s 0",
     f"skipAccumulatedMessage -g {GROUP} -t {TOPIC}",
 ]
-# The tool of 5.5.0 takes three seconds for every third command: some of each kind.
+# The tool of 5.5.0 takes three seconds for every third command: only some of each kind.
 SAME_OF_5 = [
     f"topicRoute -t {TOPIC}",
     f"consumerConnection -g {GROUP}",
@@ -181,23 +181,23 @@ SAME_OF_5 = [
 ]
 
 
-def test_the_tool_prints_for_ours_what_it_prints_for_java(pair: Pair) -> None:
+def test_the_tool_prints_the_same_for_our_daemons_and_java(pair: Pair) -> None:
     # Before any other request: a consumer commits only every five seconds.
     pair.same("4.9.7", "statsAll", ordered=False)
     for command in SAME:
         pair.same("4.9.7", command)
-    # A Java set: names whose hash codes share a bucket come in the order they were put in.
+    # A Java set: names whose hash codes share a bucket come in the order of their insertion.
     pair.same("4.9.7", "topicList", ordered=False)
     pair.same("4.9.7", "topicList -c", ordered=False)
 
 
-def test_the_tool_of_5_5_prints_for_ours_what_it_prints_for_java(pair: Pair) -> None:
+def test_the_tool_of_5_5_prints_the_same_for_our_daemons_and_java(pair: Pair) -> None:
     for command in SAME_OF_5:
         pair.same("5.5.0", command)
 
 
-def test_the_tool_of_5_5_asks_us_what_a_java_broker_of_4_9_does_not_know(pair: Pair) -> None:
-    """GET_TOPIC_CONFIG (351), with which 5.x searches for queues that are mapped elsewhere."""
+def test_the_tool_of_5_5_can_query_our_broker_with_a_code_unknown_to_java_4_9(pair: Pair) -> None:
+    """GET_TOPIC_CONFIG (351), with which 5.x searches for queues that are mapped to other brokers."""
     rows = pair.at_ours("5.5.0", "topicStatus", "-t", TOPIC).splitlines()
     rows = [row for row in rows if row.startswith(BROKER)]
     assert [row.split()[1:3] for row in rows] == [[str(queue), "0"] for queue in range(QUEUES)]
@@ -217,7 +217,7 @@ def test_the_cluster_and_its_broker_are_shown(pair: Pair, version: str) -> None:
     assert re.search(r"^namesrvAddr +=  127\.0\.0\.1:\d+$", shown, re.M)
 
 
-def test_attributes_that_the_tool_of_release_5_sets_are_checked_and_stored(pair: Pair) -> None:
+def test_attributes_set_by_the_tool_of_release_5_are_checked_and_stored(pair: Pair) -> None:
     broker = pair.ours.broker
     change = ("updateTopic", "-b", broker, "-t", "Attributed", "-a")
     assert "success" in pair.at_ours("5.5.0", *change, "+message.type=FIFO,+queue.type=SimpleCQ")

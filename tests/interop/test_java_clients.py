@@ -1,4 +1,4 @@
-"""The Java clients 4.9.8 and 5.5.0, in both serialisations, against our name server and broker."""
+"""The Java clients 4.9.8 and 5.5.0, in both serializations, with our name server and broker."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Daemons:
-    """Our name server and broker, in a process of their own."""
+    """Our name server and broker, each in its own process."""
 
     namesrv: str
     broker: str
@@ -47,7 +47,7 @@ class Daemons:
         return name
 
     def committed(self, group: str, topic: str, queues: int = QUEUES) -> list[int]:
-        """The offsets of a group at the broker."""
+        """The committed offsets of a group."""
         with BlockingSession(self.namesrv) as session:
             admin = Admin(session)
             return [
@@ -85,7 +85,7 @@ def expected(tag: str, count: int) -> list[str]:
     return sorted(f"{tag}-{number}" for number in range(count))
 
 
-def test_what_is_sent_in_every_way_is_stored_once_and_as_sent(
+def test_messages_sent_in_every_way_are_stored_once_and_unchanged(
     daemons: Daemons, java: JavaClient
 ) -> None:
     topic = daemons.topic()
@@ -115,13 +115,13 @@ def test_what_is_sent_in_every_way_is_stored_once_and_as_sent(
     assert [m.queue_offset for m in in_batch] == [batch.queue_offset + i for i in range(5)]
 
 
-def test_a_large_body_travels_compressed_and_is_delivered_whole(
+def test_a_large_body_is_sent_compressed_and_delivered_decompressed(
     daemons: Daemons, java: JavaClient
 ) -> None:
     topic = daemons.topic(1)
     (sent,) = java.send(topic, "sync", "large", 1, 20_000)
     (found,) = java.messages("view", topic, sent.offset_id)
-    # The flag is of no use here: the client of 5.x takes it off when it has decompressed.
+    # The flag cannot be checked: the client of 5.x removes it when it has decompressed the body.
     assert found.store_size < 2000
     assert found.body == "large-0".ljust(60, ".")
 
@@ -140,7 +140,7 @@ def test_a_consumer_gets_only_the_tags_that_it_subscribes_to(
     for tag in ("red", "green", "blue"):
         java.send(topic, "sync", tag, 6)
     java.consume("coloured", f"coloured-{topic}", topic, "red || blue")
-    # A message sent while the consumer waits: the broker's long polling filters, too.
+    # A message sent while the consumer waits: long polling filters, too.
     java.got("coloured", 12)
     java.send(topic, "sync", "green", 1)
     java.send(topic, "sync", "red", 1)
@@ -149,7 +149,7 @@ def test_a_consumer_gets_only_the_tags_that_it_subscribes_to(
     assert bodies(got) == sorted(expected("red", 6) + expected("blue", 6) + ["red-0"])
 
 
-def test_members_of_a_group_share_the_queues_as_they_come_and_go(
+def test_members_of_a_group_share_the_queues_as_they_join_and_leave(
     daemons: Daemons, java: JavaClient
 ) -> None:
     topic = daemons.topic()
@@ -157,7 +157,7 @@ def test_members_of_a_group_share_the_queues_as_they_come_and_go(
     first, second = f"first-{topic}", f"second-{topic}"
     java.consume(first, group, topic)
     java.wait_for_queues([{0, 1, 2, 3}], first)
-    # Told by the broker (code 40), long before the 20 s after which a client looks by itself.
+    # Notified by the broker (code 40), long before a client's own rebalance after 20 s.
     java.consume(second, group, topic)
     java.wait_for_queues([{0, 1}, {2, 3}], first, second)
     java.send(topic, "sync", "shared", 20)
@@ -179,7 +179,7 @@ def test_members_of_a_group_share_the_queues_as_they_come_and_go(
     assert daemons.committed(group, topic) == [7] * QUEUES
 
 
-def test_a_group_goes_on_where_it_has_stopped(daemons: Daemons, java: JavaClient) -> None:
+def test_a_group_continues_where_it_stopped(daemons: Daemons, java: JavaClient) -> None:
     topic = daemons.topic()
     group = f"resumed-{topic}"
     java.send(topic, "sync", "before", 8)
@@ -205,7 +205,8 @@ def test_every_member_of_a_broadcast_gets_everything(daemons: Daemons, java: Jav
     for name in names:
         assert bodies(java.got(name, 8)) == expected("cast", 8)
         java.stop_consumer(name)
-    assert daemons.committed(f"cast-{topic}", topic) == [0] * QUEUES  # kept by each for itself
+    # each member keeps its own offsets
+    assert daemons.committed(f"cast-{topic}", topic) == [0] * QUEUES
 
 
 def test_orderly_consumers_hold_locks_and_keep_the_order(
@@ -228,7 +229,7 @@ def test_orderly_consumers_hold_locks_and_keep_the_order(
         assert len({m.who for m in member}) == 1
     for name in (first, second):
         assert {words[3] for words in java("queues", name) if words[0] == "QUEUE"} == {"true"}
-    java.stop_consumer(first)  # it unlocks its queues, and the other gets them at once
+    java.stop_consumer(first)  # it unlocks its queues, and the other member gets them at once
     java.wait_for_queues([{0, 1, 2, 3}], second, rebalance=True)
     java.send(topic, 0, "taken-over", 1)
     java.until(lambda: any(m.body == "taken-over-0" for m in java.got(second)))
@@ -265,7 +266,7 @@ def test_offsets_are_found_by_position_and_by_time(daemons: Daemons, java: JavaC
     topic = daemons.topic(1)
     before = int(time.time() * MILLISECOND)
     java.send(topic, 0, "early", 3)
-    time.sleep(0.3)  # the nearest message is found: this side of the gap it is the first late one
+    time.sleep(0.3)  # a time in the gap finds the nearest message: the first late one
     late = int(time.time() * MILLISECOND)
     java.send(topic, 0, "late", 2)
     _, least, most, found, earliest = java("offsets", topic, 0, late)[0]

@@ -1,4 +1,6 @@
-"""Ours and Java's in one cluster: our broker under Java name servers, both brokers under ours."""
+"""Our daemons and Java's in one cluster: our broker under Java name servers, both brokers under
+ours.
+"""
 
 import asyncio
 from collections import Counter
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.java
 
 OURS = "our-broker"
 THEIRS = "java-broker"
-# Which client goes with which daemons: together the tests have both of each.
+# The client release tested with each daemon release: together the tests cover both of each.
 CLIENTS = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
 
 
@@ -35,7 +37,7 @@ def cluster_of(namesrv: str) -> ClusterInfo:
 
 
 def make_topic(namesrv: str, topic: str, *brokers: str) -> None:
-    """A topic with four queues on each broker; its route is known when this returns."""
+    """Create a topic with four queues on each broker; its route is known on return."""
 
     async def main() -> None:
         async with Session(namesrv) as session:
@@ -57,7 +59,7 @@ def make_topic(namesrv: str, topic: str, *brokers: str) -> None:
 
 def our_broker(tmp: Path, namesrv: str) -> BrokerProcess:
     settings = {"brokerName": OURS, "namesrvAddr": namesrv, "diskMaxUsedSpaceRatio": "95"}
-    # A fixed port, so that it restarts on the same one.
+    # A fixed port, so that it restarts at the same address.
     return BrokerProcess(tmp / "our-store", {**settings, "listenPort": str(free_port())})
 
 
@@ -83,7 +85,7 @@ def test_our_broker_serves_java_clients_under_a_java_name_server(
             got = java.got("reader", 8)
             assert sorted(m.message_id for m in got) == sorted(s.message_id for s in sent)
             java.stop_consumer("reader")
-        # A broker that stops takes itself off the routes.
+        # A broker that stops unregisters itself.
         assert broker.stop() == 0
         wait_until(lambda: OURS not in cluster_of(namesrv.address).broker_addr_table)
 
@@ -123,7 +125,7 @@ def mqadmin() -> JavaTool:
 
 
 def consumed(mixed: Mixed, topic: str, group: str, count: int) -> list[Got]:
-    """Return what a group receives of a topic; both brokers have its commits when this returns."""
+    """Return the messages that a group receives; both brokers have its commits on return."""
     reader = f"reader-{group}"
     mixed.java.consume(reader, group, topic)
     got = mixed.java.got(reader, count)
@@ -155,12 +157,12 @@ def test_a_topic_on_both_brokers_is_filled_and_read_as_one(mixed: Mixed) -> None
     for result in sent:
         place = (result.broker, result.queue_id, result.queue_offset)
         assert by_id[result.message_id] == place
-    for number in range(4):  # one key is found whichever broker has it
+    for number in range(4):  # a key is found at either broker
         (found,) = mixed.java.messages("query", "spans", f"key-spread-{number}")
         assert found.body == f"spread-{number}"
 
 
-def test_mqadmin_makes_and_shows_a_topic_of_both_brokers(mixed: Mixed, mqadmin: JavaTool) -> None:
+def test_mqadmin_creates_and_shows_a_topic_of_both_brokers(mixed: Mixed, mqadmin: JavaTool) -> None:
     at = ("-n", mixed.namesrv)
     made = mqadmin("updateTopic", "-c", "DefaultCluster", "-t", "shown", "-r", "2", "-w", "2", *at)
     assert mixed.ours.address in made and mixed.theirs.address in made
@@ -183,7 +185,7 @@ def test_mqadmin_makes_and_shows_a_topic_of_both_brokers(mixed: Mixed, mqadmin: 
     assert "shown" not in mqadmin("topicList", *at).split()
 
 
-def test_a_producer_goes_on_with_the_java_broker_while_ours_is_away(mixed: Mixed) -> None:
+def test_a_producer_continues_with_the_java_broker_while_ours_is_down(mixed: Mixed) -> None:
     make_topic(mixed.namesrv, "fails-over", mixed.ours.address, mixed.theirs.address)
     assert len(mixed.java.send("fails-over", "sync", "both", 8)) == 8
     mixed.ours.kill()

@@ -1,4 +1,4 @@
-"""Our name server under Java brokers, tools and clients; our registration at Java name servers."""
+"""Our name server with Java brokers, tools and clients; our registration at Java name servers."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
 
-SOON = 20.0  # seconds; by itself a broker registers again after 30
+SOON = 20.0  # seconds; a broker's periodic registration takes 30
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def test_a_java_broker_and_its_topics_are_listed_by_mqadmin(
     assert mixed.broker.address in clusters and "java-broker" in clusters
 
 
-def test_a_topic_made_by_mqadmin_has_a_route_and_is_deleted(
+def test_a_topic_created_by_mqadmin_has_a_route_and_is_deleted(
     mixed: Mixed, mqadmin: JavaTool
 ) -> None:
     address = mixed.namesrv.address
@@ -110,7 +110,7 @@ def test_settings_kv_and_write_permission_are_managed_by_mqadmin(
     assert re.search(r"OK, \d+", mqadmin("addWritePerm", "-b", "java-broker", "-n", address))
 
 
-def test_mqadmin_of_5_5_works_through_it_too(mixed: Mixed) -> None:
+def test_mqadmin_of_5_5_works_with_our_name_server(mixed: Mixed) -> None:
     address = mixed.namesrv.address
     make = ("updateTopic", "-c", "DefaultCluster", "-t", "five", "-r", "3", "-w", "3")
     tool = warm_tool("5.5.0")
@@ -135,7 +135,7 @@ def test_java_clients_work_through_our_name_server(
 @pytest.mark.parametrize(
     ("release", "way"), [("4.9.7", "killed"), ("4.9.7", "stopped"), ("5.5.0", "killed")]
 )
-def test_a_java_broker_that_ends_leaves_the_routes_at_once(
+def test_a_java_broker_that_stops_leaves_the_routes_at_once(
     release: str, way: str, tmp_path: Path
 ) -> None:
     require_java()
@@ -181,7 +181,7 @@ def test_our_broker_registers_with_a_java_name_server(
             await registration.announced()
             command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "ordered"})
             async with asyncio.timeout(SOON):
-                # A 5.x name server works registrations off in a queue of its own.
+                # A 5.x name server processes registrations in a separate queue.
                 while (reply := await session.invoke(address, command)).code:
                     await asyncio.sleep(0.05)
                     command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "ordered"})
@@ -201,10 +201,10 @@ def test_our_broker_registers_with_a_java_name_server(
 
 
 @pytest.mark.parametrize("release", peers.SERVER_RELEASES)
-def test_a_java_name_server_has_every_topic_whatever_was_made_when(
+def test_a_java_name_server_gets_every_topic_whenever_it_was_created(
     release: str, tmp_path: Path
 ) -> None:
-    """Made one right after the other, and while the name server was away or stood still."""
+    """Topics are created in quick succession, and while the name server is down or suspended."""
     require_java()
 
     async def make_pairs(topics: Topics, prefix: str, turns: int) -> None:

@@ -1,4 +1,4 @@
-"""The harness itself, as far as it runs without a JDK."""
+"""The test harness itself, the parts that work without a JDK."""
 
 import socket
 import sys
@@ -11,14 +11,18 @@ from tests.interop.ports import free_port
 from tests.interop.process import Process
 
 
-def test_a_missing_jdk_skips_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_jdk_skips_the_test_and_names_the_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match=r"java, javac, mvn not found: apt-get install"):
         require_java()
 
 
-def test_a_missing_jdk_fails_where_nothing_may_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_jdk_fails_the_test_if_skips_are_forbidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="apt-get install"):
@@ -34,13 +38,13 @@ def test_a_free_port_has_free_neighbours_for_the_fast_and_the_ha_port() -> None:
     assert port not in others
 
 
-def test_a_port_is_not_given_again_while_its_daemon_may_not_listen_yet() -> None:
-    given = [free_port() for _ in range(150)]  # more than twice all of them
+def test_a_port_is_not_returned_again_soon() -> None:
+    given = [free_port() for _ in range(150)]  # more than twice all ports
     for first in range(len(given) - 20):
         assert len({*given[first : first + 20]}) == 20
 
 
-def test_a_process_is_ready_at_its_line_and_gone_after_the_block(tmp_path: Path) -> None:
+def test_a_process_is_ready_at_its_line_and_dead_after_the_block(tmp_path: Path) -> None:
     script = "print('READY now', flush=True); print('got', input(), flush=True); input()"
     with Process([sys.executable, "-c", script], tmp_path / "home", "READY") as process:
         assert process.lines == ["READY now"]
@@ -50,7 +54,7 @@ def test_a_process_is_ready_at_its_line_and_gone_after_the_block(tmp_path: Path)
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_process_that_ends_before_it_is_ready_shows_what_it_printed(tmp_path: Path) -> None:
+def test_a_process_that_ends_before_it_is_ready_shows_its_output(tmp_path: Path) -> None:
     process = Process([sys.executable, "-c", "print('no luck')"], tmp_path, "READY")
     with pytest.raises(TimeoutError, match="no luck"):
         process.start()

@@ -37,14 +37,14 @@ async def produce(namesrv: str, bodies: list[str], tag: str = "a") -> None:
 
 
 async def waiting_pops(broker: str) -> int:
-    """How many pops wait at our broker."""
+    """The number of suspended pops at our broker."""
     fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
     async with Session("127.0.0.1:1") as session:
         reply = await session.invoke(broker, Command(RequestCode.POLLING_INFO, fields))
         return int(reply.fields["pollingNum"])
 
 
-def test_a_java_consumer_pops_acknowledges_and_gets_again_what_it_failed_to_consume(
+def test_a_java_consumer_pops_acknowledges_and_gets_failed_messages_again(
     tmp_path: Path,
 ) -> None:
     require_java()
@@ -62,7 +62,7 @@ def test_a_java_consumer_pops_acknowledges_and_gets_again_what_it_failed_to_cons
             assert sorted(line for line in lines if "GOT old-" in line) == [
                 f"GOT old-{n} 0 true {TOPIC}" for n in range(8)
             ]
-            # From here on its pops wait at the broker: messages come at once.
+            # From here on its pops are suspended at the broker: messages arrive at once.
             deadline = time.monotonic() + 60
             while asyncio.run(waiting_pops(broker)) == 0:
                 assert time.monotonic() < deadline, "the consumer does not pop"
@@ -71,7 +71,7 @@ def test_a_java_consumer_pops_acknowledges_and_gets_again_what_it_failed_to_cons
             consumer.wait_for_line("GOT new 0 true")
             for number in (1, 2):
                 consumer.wait_for_line(f"GOT later-{number} 0 true {TOPIC}")
-                # It hides them for 10 s (popDelayLevel), then they come as retries.
+                # It hides them for 10 s (popDelayLevel), then they arrive as retries.
                 consumer.wait_for_line(f"GOT later-{number} 1 true {TOPIC}", timeout=40)
             got = [line for line in consumer.lines if line.startswith("GOT ")]
             assert len(got) == len(set(got)) == 8 + 3 + 2

@@ -1,4 +1,4 @@
-"""Java's proxy 5.5.0 before our broker, with the Java gRPC client."""
+"""Java's proxy 5.5.0 in front of our broker, with the Java gRPC client."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ TOPICS = ("Normal", "Fifo", "Delay", "Transaction")
 
 
 async def set_up(namesrv: str, broker: str) -> None:
-    """Make a topic of each message type, and have transactions checked often."""
+    """Create a topic of each message type, and make checks of transactions frequent."""
     async with Session(namesrv) as session:
         for topic in TOPICS:
             config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4)

@@ -1,4 +1,4 @@
-"""Our consumers of each kind against Java's brokers, and in one group with Java's consumers."""
+"""Our consumers of each kind with Java's brokers, and in one group with Java's consumers."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.java
 
 
 class Listener:
-    """Records its messages; fails as often as the test demands for a body."""
+    """Records its messages; a body fails as often as the test demands."""
 
     def __init__(self, error: Exception | None = None, **failures: int) -> None:
         self.got: list[StoredMessage] = []
@@ -52,7 +52,7 @@ class Listener:
         await until(complete, 60)
 
 
-def test_ordered_members_hand_queues_over_without_a_break_in_order(
+def test_ordered_members_hand_over_queues_without_breaking_the_order(
     java_cluster: JavaCluster,
 ) -> None:
     topic, group = "push-ordered", "push-ordered-g"
@@ -101,7 +101,7 @@ def test_ordered_members_hand_queues_over_without_a_break_in_order(
     asyncio.run(scenario())
 
 
-def test_broadcast_members_each_get_everything_and_go_on_from_their_files(
+def test_broadcast_members_each_get_everything_and_continue_from_their_files(
     java_cluster: JavaCluster, tmp_path: Path
 ) -> None:
     topic, group = "push-broadcast", "push-broadcast-g"
@@ -137,7 +137,7 @@ def test_broadcast_members_each_get_everything_and_go_on_from_their_files(
     asyncio.run(scenario())
 
 
-def test_sql_subscriptions_beside_tags_are_evaluated_by_the_broker(
+def test_the_broker_evaluates_subscriptions_by_sql_and_by_tag(
     java_cluster: JavaCluster,
 ) -> None:
     numbers, tags = "push-sql", "push-sql-tags"
@@ -182,7 +182,7 @@ def test_sql_subscriptions_beside_tags_are_evaluated_by_the_broker(
     asyncio.run(scenario())
 
 
-def test_what_fails_too_often_is_a_dead_letter(java_cluster: JavaCluster) -> None:
+def test_a_message_that_fails_too_often_becomes_a_dead_letter(java_cluster: JavaCluster) -> None:
     topic, group = "push-retry", "push-retry-g"
 
     async def scenario() -> None:
@@ -216,7 +216,7 @@ def test_what_fails_too_often_is_a_dead_letter(java_cluster: JavaCluster) -> Non
 @pytest.mark.parametrize(
     ("mode", "strategy"), [("circle", allocate_in_circle), ("hash", AllocateByConsistentHash())]
 )
-def test_a_group_agrees_with_a_java_member_on_whose_the_queues_are(
+def test_our_members_and_a_java_member_agree_on_the_assignment(
     java_cluster: JavaCluster, release: str, mode: str, strategy: Strategy, tmp_path: Path
 ) -> None:
     topic = f"push-{mode}-{release[0]}"

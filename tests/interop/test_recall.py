@@ -1,4 +1,4 @@
-"""Messages that are due later, taken back by the Java client 5.5.0 and at its broker."""
+"""Timed messages are recalled by the Java client 5.5.0 at our broker, and by ours at Java's."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from tests.interop.tools import our_daemons
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 
-def test_the_java_client_takes_back_a_message_at_our_broker(tmp_path: Path) -> None:
+def test_the_java_client_recalls_a_message_at_our_broker(tmp_path: Path) -> None:
     require_java()
 
     async def enable(namesrv: str, broker: str) -> None:
@@ -32,7 +32,7 @@ def test_the_java_client_takes_back_a_message_at_our_broker(tmp_path: Path) -> N
         async with Session(namesrv) as session:
             (left,) = await read(session, "recalled", 1)
             assert left.body == b"left"
-            await asyncio.sleep(1)  # what is of the same time would be there by now
+            await asyncio.sleep(1)  # other messages of the same time would have arrived by now
             assert len(await read(session, "recalled", 1)) == 1
 
     with our_daemons(tmp_path) as (namesrv, broker):
@@ -45,12 +45,12 @@ def test_the_java_client_takes_back_a_message_at_our_broker(tmp_path: Path) -> N
         asyncio.run(scenario(namesrv))
 
 
-def test_we_take_back_a_message_at_the_java_broker(tmp_path: Path) -> None:
+def test_our_client_recalls_a_message_at_the_java_broker(tmp_path: Path) -> None:
     require_java()
 
     async def scenario(namesrv: str, broker: str) -> None:
         async with Session(namesrv) as session, Producer(session, "recallers") as producer:
-            due = int(time.time() * 1000) + 8000  # it is taken back before, also by a busy machine
+            due = int(time.time() * 1000) + 8000  # time to recall it, even on a busy machine
             taken, _ = [
                 await producer.send(Message("recalled", body, deliver_at=due), timeout=10)
                 for body in (b"taken", b"left")
@@ -60,7 +60,7 @@ def test_we_take_back_a_message_at_the_java_broker(tmp_path: Path) -> None:
             assert await producer.recall(taken.recall_handle) == taken.message_id
             (left,) = await read(session, "recalled", 1)
             assert left.body == b"left"
-            await asyncio.sleep(2)  # Java's slots are of a second
+            await asyncio.sleep(2)  # Java's timer slots are one second long
             assert len(await read(session, "recalled", 1)) == 1
 
     config = {"recallMessageEnable": "true"}

@@ -1,4 +1,4 @@
-"""Searches of a queue by store time at Java's brokers and at ours."""
+"""Searches of a queue by store time, at Java's brokers and ours."""
 
 import asyncio
 import time
@@ -83,13 +83,13 @@ async def at_ours() -> AsyncIterator[Filled]:
 
 
 async def answers(queue: Filled, boundary: str | None) -> list[int]:
-    """The answers before, at and after each of the times, and for a future time."""
+    """The results before, at and after each of the times, and for a future time."""
     first, batch, last = queue.times[0], queue.times[1], queue.times[4]
     moments = (first - 9000, first, first + 1, batch - 1, batch, batch + 1, last - 1, last, FUTURE)
     return [await queue.search(moment, boundary) for moment in moments]
 
 
-def test_a_boundary_is_answered_as_by_java_5_and_without_one_as_by_4_9(
+def test_searches_with_a_boundary_match_java_5_and_without_one_match_4_9(
     java_cluster: JavaCluster,
 ) -> None:
     boundaries = (None,) if java_cluster.release == "4.9.7" else ("LOWER", "UPPER")
@@ -105,7 +105,7 @@ def test_a_boundary_is_answered_as_by_java_5_and_without_one_as_by_4_9(
             for boundary in boundaries:
                 theirs = await answers(java, boundary)
                 if boundary is None:
-                    assert theirs[4] in (1, 2, 3)  # any one of those that were stored then
+                    assert theirs[4] in (1, 2, 3)  # any message stored at that time
                     theirs[4] = 1
                 assert theirs == expected[boundary] == await answers(ours, boundary), boundary
 

@@ -1,4 +1,4 @@
-"""Access control and TLS between our side and Java's: clients, mqadmin and the broker of 4.9."""
+"""Access control and TLS between our side and Java's: clients, mqadmin and the 4.9 broker."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ APPLICATION = AccessKey("application", "application_secret")
 
 
 def write_accounts(home: Path) -> None:
-    """Java's broker searches for the file in its home, and for the folder, too."""
+    """Java's broker searches its home for the file and for the folder."""
     (home / "conf" / "acl").mkdir(parents=True, exist_ok=True)
     (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
 
@@ -59,7 +59,7 @@ async def create_topics(namesrv: str, broker: str) -> None:
 
 
 def secure(namesrv: str, key: AccessKey | None, topic: str, *, tls: bool = False) -> list[str]:
-    """What the Java client prints of its attempt."""
+    """Return the Java client's output about its attempt."""
     who = (key.access_key, key.secret_key) if key else ("-", "-")
     flag = "true" if tls else "false"
     finished = peers.run_java(CLIENT, "Secure.java", namesrv, flag, *who, topic, "billing")
@@ -68,7 +68,7 @@ def secure(namesrv: str, key: AccessKey | None, topic: str, *, tls: bool = False
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalone, Path]]:
-    """Our daemons with access control, and where their accounts are."""
+    """Our daemons with access control, and the path of their accounts."""
     require_java()
     home = tmp_path_factory.mktemp("guarded")
     write_accounts(home)
@@ -77,7 +77,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalo
         yield pair, home
 
 
-def test_the_java_client_that_signs_sends_looks_up_and_consumes(
+def test_the_signing_java_client_sends_queries_and_consumes(
     guarded: tuple[Standalone, Path],
 ) -> None:
     pair, _ = guarded
@@ -94,7 +94,7 @@ def test_the_java_client_that_signs_sends_looks_up_and_consumes(
         (APPLICATION, "Prices", "No default permission for topic:Prices"),
     ],
 )
-def test_the_java_client_is_refused_and_told_why(
+def test_the_java_client_is_refused_with_the_reason(
     guarded: tuple[Standalone, Path], key: AccessKey | None, topic: str, text: str
 ) -> None:
     pair, _ = guarded
@@ -137,7 +137,7 @@ def test_the_java_mqadmin_changes_our_accounts(
 
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A Java name server and a Java broker with access control: their addresses."""
+    """The addresses of a Java name server and a Java broker with access control."""
     require_java()
     tmp = tmp_path_factory.mktemp("java-acl")
     with peers.JavaNameServer("4.9.7", tmp) as namesrv:
@@ -148,7 +148,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
             yield namesrv.address, broker.address
 
 
-def test_our_client_signs_as_the_java_broker_wants_it(java: tuple[str, str]) -> None:
+def test_the_java_broker_accepts_the_signatures_of_our_client(java: tuple[str, str]) -> None:
     namesrv, _ = java
 
     async def main() -> None:
@@ -162,7 +162,8 @@ def test_our_client_signs_as_the_java_broker_wants_it(java: tuple[str, str]) -> 
                     await producer.send(Message("Prices", b"x"))
             async with PullConsumer(session, "billing") as consumer:
                 bodies: list[bytes] = []
-                async with asyncio.timeout(60):  # Java lets them be read some time after it answers
+                # Java makes them readable some time after its response
+                async with asyncio.timeout(60):
                     while len(bodies) < 3:
                         offset = one.queue_offset + len(bodies)
                         result = await consumer.pull(one.queue, offset)
@@ -175,7 +176,7 @@ def test_our_client_signs_as_the_java_broker_wants_it(java: tuple[str, str]) -> 
     asyncio.run(main())
 
 
-def test_our_command_looks_up_by_unique_key_at_the_java_broker(
+def test_our_command_finds_a_message_by_unique_key_at_the_java_broker(
     java: tuple[str, str], tmp_path: Path
 ) -> None:
     namesrv, broker = java

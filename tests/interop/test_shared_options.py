@@ -1,4 +1,4 @@
-"""What all commands share works with Java's name servers and brokers, too: both releases."""
+"""The options shared by all commands work with Java's name servers and brokers of both releases."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def test_names_are_completed_and_a_dry_run_changes_nothing(
         return mq("__complete", kind, "mq", *words, MQ_COMPLETION_TIMEOUT="10").out.split()
 
     topics = names("topics", "-t", "Shared")
-    assert topics == [TOPIC]  # and not the one of the dry run
+    assert topics == [TOPIC]  # and not the name in the dry run
     assert "SharedGroup" in names("groups", "")
     assert names("brokers", "") == [java_cluster.broker_name]
     assert names("addresses", "") == [java_cluster.broker]
@@ -78,7 +78,7 @@ def test_top_shows_rates_and_lag_of_java_brokers(mq: Mq, java_cluster: JavaClust
 
     def top(show: str) -> dict[str, Any]:
         # The rates are of a second in which a thread sends. Java's brokers refuse to report them in
-        # their first second (StoreStatsService), so it is the second result.
+        # their first second (StoreStatsService), so the second result is used.
         enough = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             sent = pool.submit(asyncio.run, send(enough))

@@ -1,4 +1,4 @@
-"""Java's clients, which know nothing of snodes, through one: it is their name server."""
+"""Java clients, which do not know snodes, use one as their name server."""
 
 import asyncio
 import itertools
@@ -69,7 +69,7 @@ def expected(tag: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["sync", "async", "oneway", "batch"])
-def test_what_java_sends_is_stored_behind_the_snode_and_consumed_through_it(
+def test_messages_of_java_are_stored_and_consumed_through_the_snode(
     java: JavaClient, topic: str, way: str
 ) -> None:
     group = f"{topic}-g"
@@ -77,12 +77,12 @@ def test_what_java_sends_is_stored_behind_the_snode_and_consumed_through_it(
     if way in ("sync", "async"):
         assert {one.broker for one in sent} <= {ENODE, OTHER}
         assert len(sent) == 8
-    java.consume(topic, group, topic)  # a name of its own: what it gets is told by that
+    java.consume(topic, group, topic)  # the unique name identifies the messages that it gets
     assert sorted(one.body for one in java.got(topic, 8)) == expected("t", 8)
     java.stop_consumer(topic)
 
 
-def test_members_share_the_queues_of_both_brokers_and_commit_how_far_they_are(
+def test_members_share_the_queues_of_both_brokers_and_commit_their_offsets(
     java: JavaClient, running: RunningWorld, topic: str
 ) -> None:
     group = f"{topic}-g"
@@ -134,7 +134,7 @@ def test_ordered_consumers_lock_their_queues_through_a_snode(java: JavaClient, t
     java.stop_consumer(topic)
 
 
-def test_tags_are_filtered_behind_a_snode(java: JavaClient, topic: str) -> None:
+def test_tags_are_filtered_through_a_snode(java: JavaClient, topic: str) -> None:
     java.send(topic, "sync", "red", 4)
     java.send(topic, "sync", "blue", 4)
     java.consume(topic, f"{topic}-g", topic, "blue")
@@ -149,10 +149,10 @@ def test_a_pull_consumer_reads_queues_through_a_snode(java: JavaClient, topic: s
 
 
 @pytest.mark.parametrize("release", peers.SERVER_RELEASES)
-def test_brokers_of_java_work_behind_a_snode(
+def test_java_brokers_work_behind_a_snode(
     release: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """They have other meanings for 351 and 355, or none: a snode asks them in other words."""
+    """351 and 355 mean something else there, or nothing: a snode sends other requests to them."""
     require_java()
     folder = tmp_path_factory.mktemp(f"enode-{release}")
 
@@ -188,7 +188,7 @@ def test_brokers_of_java_work_behind_a_snode(
 
 
 @pytest.mark.parametrize("release", peers.SERVER_RELEASES)
-def test_a_name_server_of_java_is_asked_though_it_knows_no_snodes(
+def test_a_snode_works_with_a_java_name_server_that_does_not_know_snodes(
     release: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     require_java()
@@ -201,7 +201,8 @@ def test_a_name_server_of_java_is_asked_though_it_knows_no_snodes(
             async with asyncio.timeout(60), Producer(snode.address, "p") as producer:
                 result = await producer.send(Message("T", b"x"))
             assert result.queue.broker_name == ENODE
-            assert await snode.registration.register()  # it is not told again at once
+            # it does not ask this name server again at once
+            assert await snode.registration.register()
             assert snode.registration.unregistered() == [address]
 
     with peers.JavaNameServer(release, folder) as name_server:

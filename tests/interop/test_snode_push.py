@@ -1,4 +1,4 @@
-"""Groups of which our members are pushed to by a snode, and Java's, which know of none, pull."""
+"""Groups with members of ours, to which a snode pushes, and members of Java, which pull."""
 
 import time
 from collections import Counter
@@ -31,7 +31,7 @@ def running(tmp_path: Path) -> Iterator[RunningWorld]:
 
 
 @pytest.mark.parametrize("release", peers.CLIENT_RELEASES)
-def test_a_member_that_is_pushed_to_shares_a_group_with_java_that_pulls(
+def test_a_member_with_a_push_session_shares_a_group_with_a_pulling_java_member(
     running: RunningWorld, release: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     got: list[bytes] = []

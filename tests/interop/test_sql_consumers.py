@@ -1,4 +1,4 @@
-"""Java clients that filter by SQL92 against our broker."""
+"""Java clients with SQL92 filters and our broker."""
 
 import asyncio
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Peers:
     broker: str
 
     def settle(self, property_filter: bool) -> None:
-        """Have the broker allow such filters or not."""
+        """Allow or forbid such filters at the broker."""
 
         async def change() -> None:
             async with Session(self.namesrv) as session:
@@ -89,7 +89,7 @@ def test_a_client_with_a_bad_expression_does_not_start(java: Peers) -> None:
         java.java.consume(topic, f"g-{topic}", topic, "sql:number >")
 
 
-def test_a_client_that_must_not_filter_does_not_start(java: Peers) -> None:
+def test_a_client_with_a_forbidden_filter_does_not_start(java: Peers) -> None:
     topic = java.topic("off")
     java.settle(property_filter=False)
     try:

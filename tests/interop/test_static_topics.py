@@ -1,5 +1,7 @@
-"""Static topics of two Java brokers of 5.5.0: both tools print the same, and each continues with
-the state that the other has written. The time in the names of files is masked.
+"""Static topics of two Java 5.5.0 brokers: both tools print the same, and each continues with the
+state written by the other.
+
+The time in file names is masked.
 """
 
 import re
@@ -34,7 +36,7 @@ class Pair:
         return self._mq(*arguments, "-n", self._namesrv)
 
     def leaders(self, *arguments: str) -> list[str]:
-        """The brokers of the queues after a command of ours."""
+        """The brokers of the queues after one of our commands."""
         finished = self.ours(*arguments, "-o", "json")
         assert finished.status == 0, finished.err
         return [row["brokerName"] for row in finished.json["data"]]
@@ -61,13 +63,13 @@ def masked(text: str) -> str:
     return re.sub(r"Static\w+-\d+\.", "<topic>-<time>.", text)
 
 
-def test_both_tools_print_the_same_and_go_on_with_each_other_s_topics(pair: Pair) -> None:
+def test_both_tools_print_the_same_and_continue_with_each_other_s_topics(pair: Pair) -> None:
     grow = ("updateStaticTopic", "-c", "DefaultCluster", "-qn")
     java = pair.theirs(*grow, "4", "-t", "StaticJava")
     ours = pair.ours(*grow, "4", "-t", "StaticOurs")
     assert (masked(ours.out), ours.err, ours.status) == (masked(java), "", 0)
     assert java.count("mapping data is written to file") == 2
-    # Each tool checks everything that the other has written before it continues.
+    # Each tool checks the state written by the other before it continues.
     assert sorted(pair.leaders(*grow, "6", "-t", "StaticJava")) == 3 * ["broker-a"] + 3 * [
         "broker-b"
     ]
@@ -98,7 +100,7 @@ def test_messages_are_consumed_in_order_across_a_move(pair: Pair, tmp_path: Path
     assert peers.run_java(RELEASE, *produce, "6").stdout.count("SENT ") == 6
     arguments = (pair._namesrv, "StaticGroup", topic)
     with peers.JavaProgram(RELEASE, "Consume.java", *arguments, tmp=tmp_path) as consumer:
-        # Its second try to learn which queues are its own comes after 20 s.
+        # Its second attempt to learn its queues comes after 20 s.
         lines = consumer.wait_for_line("GOT ", 90, count=12)
     offsets: dict[str, list[int]] = {}
     for line in lines:
@@ -108,7 +110,7 @@ def test_messages_are_consumed_in_order_across_a_move(pair: Pair, tmp_path: Path
     assert {min(offset for offset in found if offset > 9) for found in offsets.values()} == {10_000}
 
 
-def test_a_plan_is_carried_out_again_from_its_file(pair: Pair) -> None:
+def test_a_plan_is_executed_again_from_its_file(pair: Pair) -> None:
     made = pair.ours(
         "updateStaticTopic", "-b", "broker-a", "-t", "StaticAgain", "-qn", "2", "-o", "json"
     )
@@ -118,7 +120,8 @@ def test_a_plan_is_carried_out_again_from_its_file(pair: Pair) -> None:
     assert (again.status, again.out, again.err) == (0, "", "")
     more = pair.ours("updateStaticTopic", "-b", "broker-a", "-t", "StaticAgain", "-qn", "3")
     assert more.status == 0, more.err
-    late = pair.ours("updateStaticTopic", "-qn", "2", *words)  # the plan is older than the brokers
+    # the plan is older than the brokers' mappings
+    late = pair.ours("updateStaticTopic", "-qn", "2", *words)
     assert (late.status, late.out) == (1, "")
     assert "not all brokers have the new mapping: " in late.err
     assert f"hint: continue with: mq updateStaticTopic … -mf {plan}\n" in late.err

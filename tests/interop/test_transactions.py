@@ -1,4 +1,4 @@
-"""Transactions, requests and replies between the Java clients and ours, over either broker."""
+"""Transactions, requests and replies between the Java clients and ours, with either broker."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def namesrv(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name server of a cluster whose broker checks transactions each second."""
+    """The name server of a cluster whose broker checks transactions every second."""
     tmp = tmp_path_factory.mktemp("cluster")
     if cluster_kind == "ours":
         with our_daemons(tmp) as (address, broker):
@@ -61,7 +61,7 @@ async def set_up(address: str, broker: str) -> None:
 def java(
     request: pytest.FixtureRequest, namesrv: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[peers.JavaProgram]:
-    """A Java client, its producers in a group of its own."""
+    """A Java client whose producers are in their own group."""
     tmp = tmp_path_factory.mktemp("client")
     group = f"java-producers-{next(_numbers)}"
     with peers.JavaProgram(request.param, "Converse.java", namesrv, group, tmp=tmp) as program:
@@ -73,7 +73,7 @@ def new_topic() -> str:
 
 
 def ask(java: peers.JavaProgram, *words: str) -> list[list[str]]:
-    """Run a command; the words of the lines that it printed."""
+    """Run a command; returns the words of its output lines."""
     begin = len(java.lines)
     done = sum(line == "DONE" for line in java.lines)
     java.write_line("\t".join(words))
@@ -81,11 +81,11 @@ def ask(java: peers.JavaProgram, *words: str) -> list[list[str]]:
     return [line.split("\t") for line in java.lines[begin:]]
 
 
-def test_a_java_producer_commits_rolls_back_and_is_asked(
+def test_a_java_producer_commits_rolls_back_and_is_checked(
     namesrv: str, java: peers.JavaProgram, cluster_kind: str
 ) -> None:
     if cluster_kind != "ours":
-        pytest.skip("Java with Java")  # 5.5 asks again before it has written what it was told
+        pytest.skip("Java with Java")  # 5.5 checks again before it has stored the outcome
     topic = new_topic()
     for body, state, checked in (
         ("yes", "COMMIT_MESSAGE", "ROLLBACK_MESSAGE"),
@@ -100,9 +100,9 @@ def test_a_java_producer_commits_rolls_back_and_is_asked(
     async def scenario() -> None:
         async with Session(namesrv) as session:
             found = await read(session, topic, 2)
-            # Another check is not due before this one is answered and seen.
+            # The next check is due only after this one is answered and its message visible.
             java.wait_for_line(f"{topic}-later-no", 60)
-            await asyncio.sleep(1.5)  # a further round, after which there must be nothing more
+            await asyncio.sleep(1.5)  # a further round, after which there must be no more messages
             found = await read(session, topic, 2)
             by_body = {message.body.decode(): message for message in found}
             assert set(by_body) == {f"{topic}-yes", f"{topic}-later-yes"}
@@ -119,7 +119,7 @@ def test_a_java_producer_commits_rolls_back_and_is_asked(
     assert int(first[3]) >= 1
 
 
-def test_our_producer_commits_rolls_back_and_is_asked(namesrv: str) -> None:
+def test_our_producer_commits_rolls_back_and_is_checked(namesrv: str) -> None:
     topic, group = new_topic(), f"our-producers-{next(_numbers)}"
     asked: list[TransactionCheck] = []
 
@@ -150,7 +150,7 @@ def test_our_producer_commits_rolls_back_and_is_asked(namesrv: str) -> None:
                 assert done.confirmed == (state is not TransactionState.UNKNOWN)
             found = await read(session, topic, 2)
             async with asyncio.timeout(60):
-                # 5.5 asks for others, too: it writes ends down only each three seconds.
+                # 5.5 also checks others: it writes ends only every three seconds.
                 while not {q.message.body for q in asked} >= {b"later-yes", b"later-no"}:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             assert {message.body for message in found} == {b"later-yes", b"yes"}
@@ -163,7 +163,7 @@ def test_our_producer_commits_rolls_back_and_is_asked(namesrv: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_producer_of_ours_that_has_sent_nothing_is_asked(namesrv: str) -> None:
+def test_our_producer_is_checked_although_it_has_sent_nothing(namesrv: str) -> None:
     topic, group = new_topic(), f"our-producers-{next(_numbers)}"
 
     async def unknown(question: TransactionCheck) -> TransactionState:
@@ -188,7 +188,7 @@ def test_a_producer_of_ours_that_has_sent_nothing_is_asked(namesrv: str) -> None
     asyncio.run(scenario())
 
 
-def test_java_asks_and_we_reply(namesrv: str, java: peers.JavaProgram) -> None:
+def test_we_reply_to_a_request_of_java(namesrv: str, java: peers.JavaProgram) -> None:
     topic = new_topic()
 
     async def scenario() -> None:
@@ -204,7 +204,7 @@ def test_java_asks_and_we_reply(namesrv: str, java: peers.JavaProgram) -> None:
     asyncio.run(scenario())
 
 
-def test_we_ask_and_java_replies(namesrv: str, java: peers.JavaProgram) -> None:
+def test_java_replies_to_our_request(namesrv: str, java: peers.JavaProgram) -> None:
     topic = new_topic()
 
     async def scenario() -> None:

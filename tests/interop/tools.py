@@ -1,4 +1,4 @@
-"""The Java mqadmin and ours on one cluster, for the tests that compare what they print."""
+"""The Java mqadmin and ours on one cluster, for tests that compare their output."""
 
 import atexit
 import base64
@@ -26,13 +26,13 @@ GROUP = "CommandGroup"
 IDLE_GROUP = "IdleCommandGroup"
 MESSAGES = 9
 
-# What differs between two calls for the same state: durations, and rates of the moment.
+# Parts that differ between two calls for the same state: durations and current rates.
 MOVING = (
     re.compile(r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]"),  # brokerStatus: runtime
     re.compile(r"\d+\.\d\d(?= \d\.\d{4}$)", re.M),  # clusterList: hours
     re.compile(r"(?<=spentTimeMills=)\d+"),
-    # Messages in a span of time that ends at the call: they move with each call.
-    re.compile(r"\d+\.\d\d(?=\(\d+,\d+ms\))"),  # clusterList: what is in and out in a second
+    # Messages in a time span that ends at the call: they change with each call.
+    re.compile(r"\d+\.\d\d(?=\(\d+,\d+ms\))"),  # clusterList: messages in and out per second
     re.compile(r"(?<=Consume TPS: )\d+\.\d+"),  # consumerProgress
     re.compile(r"(?<=Tps)( +: )[\d.E-]+ [\d.E-]+ [\d.E-]+$", re.M),
 )
@@ -42,8 +42,9 @@ T = TypeVar("T")
 
 
 def once(found: Callable[[], T], seconds: float = 60) -> T:
-    """Return what `found` returns once that is true, or its last result: for work of Java's brokers
-    after their responses, which has no notification.
+    """Return the result of `found` once it is true, or its last result.
+
+    For work of Java's brokers after their responses, which has no event.
     """
     deadline = time.monotonic() + seconds
     while not (result := found()) and time.monotonic() < deadline:
@@ -84,7 +85,7 @@ _warm: dict[str, JavaTool] = {}
 
 
 def warm_tool(version: str = "4.9.7") -> JavaTool:
-    """The Java mqadmin of `version` that all tests of this process share: it starts once."""
+    """The Java mqadmin of `version` shared by all tests of this process: it starts once."""
     if version not in _warm:
         folder = tempfile.TemporaryDirectory(prefix="mq-mqadmin-")
         tool = JavaTool(Path(folder.name), version)
@@ -96,7 +97,7 @@ def warm_tool(version: str = "4.9.7") -> JavaTool:
 
 
 class Cluster:
-    """A cluster with a topic, messages and groups; the tools that query it.
+    """A cluster with a topic, messages and groups, and the tools that query it.
 
     The Java tool is that of 4.9.7; that of 5.5.0 is started on demand.
     """
@@ -129,9 +130,9 @@ class Cluster:
     def assert_same(
         self, *arguments: str, nonempty: bool = True, tool: JavaTool | None = None
     ) -> str:
-        """Both tools print the same; `tool` is the Java one if not that of 4.9.7.
+        """Both tools print the same; `tool` is the Java one if it is not that of 4.9.7.
 
-        Rates and counters of the broker may move between two calls: then they are made again.
+        Rates and counters of the broker may change between two calls: then both calls are repeated.
         """
         for _ in range(20):
             java = (tool or self.java)(*arguments, "-n", self.namesrv)
@@ -147,7 +148,7 @@ class Cluster:
 
 @contextmanager
 def java_daemons(tmp: Path, release: str) -> Iterator[tuple[str, str]]:
-    """A Java name server and broker; their addresses."""
+    """A Java name server and broker; yields their addresses."""
     with (
         peers.JavaNameServer(release, tmp) as namesrv,
         peers.JavaBroker(release, tmp, namesrv.address, {"brokerName": BROKER}) as broker,
@@ -157,7 +158,7 @@ def java_daemons(tmp: Path, release: str) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def our_daemons(tmp: Path, config: Mapping[str, str] = {}) -> Iterator[tuple[str, str]]:
-    """Our name server and broker in a process of their own; their addresses."""
+    """Our name server and broker, in their own process; yields their addresses."""
     settings = [word for key, value in config.items() for word in ("--set", f"{key}={value}")]
     port, broker_port = free_port(), free_port()
     command = [sys.executable, "-m", "mq", "standalone", "--store", str(tmp / "store")]
@@ -167,7 +168,7 @@ def our_daemons(tmp: Path, config: Mapping[str, str] = {}) -> Iterator[tuple[str
 
 
 def fill(cluster: Cluster) -> None:
-    """Topics, messages with keys and tags, a group that has consumed and one that has not."""
+    """Create topics, messages with keys and tags, a group that has consumed and one that has not."""
     assert cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", TOPIC).status == 0
     for group in (GROUP, IDLE_GROUP):
         made = cluster.ours("updateSubGroup", "-b", cluster.broker, "-g", group)
@@ -181,7 +182,7 @@ def fill(cluster: Cluster) -> None:
 
 
 def commit(cluster: Cluster) -> None:
-    """Put the group where its consumer is; by itself it says so only every five seconds."""
+    """Commit the consumer's position; the consumer itself commits only every five seconds."""
     with BlockingSession(cluster.namesrv) as session:
         admin = Admin(session)
         for queue in range(8):
@@ -191,7 +192,7 @@ def commit(cluster: Cluster) -> None:
 
 @contextmanager
 def cluster_with_both_tools(release: str, tmp: Path) -> Iterator[Cluster]:
-    """A cluster of `release` ("4.9.7", "5.5.0" or "ours") that is filled and consumed from."""
+    """A cluster of `release` ("4.9.7", "5.5.0" or "ours") with messages, some of them consumed."""
     require_java()
     daemons = our_daemons(tmp) if release == "ours" else java_daemons(tmp, release)
     with ExitStack() as parts:

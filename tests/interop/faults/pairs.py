@@ -1,4 +1,4 @@
-"""A master and its slave, of Java's and of ours."""
+"""A master and its slave, one of Java's and one of ours."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

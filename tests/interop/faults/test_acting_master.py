@@ -1,4 +1,4 @@
-"""A pair of Java 5.5.0 whose slave acts as the master, under our name server."""
+"""A Java 5.5.0 master and slave under our name server; the slave becomes the acting master."""
 
 from pathlib import Path
 
@@ -37,21 +37,21 @@ def broker(tmp: Path, names: str, number: int) -> peers.JavaBroker:
 
 
 def route(names: str) -> tuple[dict[int, str], int]:
-    """The addresses in the route of the topic, and what is permitted there."""
+    """The addresses in the route of the topic, and its permissions."""
     with BlockingSession(names) as session:
         found = run(Admin(session).topic_route(TOPIC))
     return found.broker_datas[0].broker_addrs, found.queue_datas[0].perm
 
 
 def make_topic(names: str, *brokers: str) -> None:
-    """On both: a slave of Java asks for topics after a minute."""
+    """Create the topic at both: a Java slave copies topics only after a minute."""
     config = TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
     with BlockingSession(names) as session:
         for address in brokers:
             run(Admin(session).create_topic(address, config))
 
 
-def test_a_java_slave_acts_as_the_master_while_that_is_gone(tmp_path: Path) -> None:
+def test_a_java_slave_is_the_acting_master_while_its_master_is_down(tmp_path: Path) -> None:
     require_java()
     shown = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
     with (

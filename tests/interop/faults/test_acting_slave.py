@@ -1,5 +1,5 @@
-"""A slave acts for a killed master, and steps back when it returns: ours for one of Java 5.5.0, and
-the reverse.
+"""A slave acts for a killed master and steps back when it returns: ours for a Java 5.5.0 master,
+and the reverse.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 NAME, OTHER, TOPIC, QUEUES = "set-acting", "set-other", "Orders", 4
 ACTS = {"enableSlaveActingMaster": "true", "slaveReadEnable": "true"}
 LEVELS = {"messageDelayLevel": "1s 15s"}
-# With more than one replica a master of 5.x asks its slaves before it registers.
+# A master of 5.x with more than one replica queries its slaves before it registers.
 REPLICAS = {"totalReplicas": 2, "inSyncReplicas": 1}
 ESCAPES = {"enableRemoteEscape": "true"}
 
@@ -56,7 +56,7 @@ def send(address: str, body: str, level: int) -> None:
 
 
 def count(address: str) -> int:
-    """How many messages of the topic a broker has."""
+    """The number of messages of the topic at a broker."""
     found = 0
     for queue_id in range(QUEUES):
         fields = {"topic": TOPIC, "queueId": str(queue_id)}
@@ -71,7 +71,7 @@ def has_group(address: str, group: str) -> bool:
 
 @contextmanager
 def names_and_other(folder: Path) -> Iterator[tuple[str, BrokerProcess]]:
-    """The address of a name server, and a broker of another set, not started yet."""
+    """The address of a name server, and a broker of another replica set that is not started yet."""
     shown = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
     with NameServerProcess(folder / "names", shown) as names:
         settings = {"brokerName": OTHER, "haListenPort": "0", "namesrvAddr": names.address}
@@ -79,14 +79,14 @@ def names_and_other(folder: Path) -> Iterator[tuple[str, BrokerProcess]]:
 
 
 def of_java(folder: Path, names: str, **settings: str | int) -> peers.JavaBroker:
-    """A broker of the set; a slave expects a connection from the registered address."""
+    """A Java broker of the replica set; a slave expects a connection from the registered address."""
     own: dict[str, str | int] = {"brokerName": NAME, "haListenPort": free_port()}
     own |= {"brokerIP2": "127.0.0.1", **ACTS, **LEVELS, **settings}
     return peers.JavaBroker("5.5.0", folder, names, own, store=folder / "store-java")
 
 
 def of_ours(folder: Path, names: str, **settings: str) -> BrokerProcess:
-    """A broker of the set, which is asked on listenPort - 2, too."""
+    """A broker of ours in the set, which also serves on listenPort - 2."""
     own = {"brokerName": NAME, "listenPort": str(free_port()), "namesrvAddr": names}
     return BrokerProcess(folder / "store-ours", {**own, **ACTS, **LEVELS, **settings})
 
@@ -99,7 +99,9 @@ def make_topic(names: str, *brokers: Broker) -> None:
 
 
 def be_away(master: Broker, slave: Broker, other: Broker) -> None:
-    """Kill a master that has a delayed message, until its slave has sent that to another set."""
+    """Kill a master with a delayed message, and restart it when its slave has sent that to another
+    set.
+    """
     caught_up(slave.address, master.address)
     master.kill()
     wait_until(lambda: count(other.address) == 1)
@@ -108,7 +110,7 @@ def be_away(master: Broker, slave: Broker, other: Broker) -> None:
     wait_until(lambda: count(master.address) == 1)
 
 
-def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Path) -> None:
+def test_a_delayed_message_of_a_killed_java_master_is_delivered_once(tmp_path: Path) -> None:
     require_java()
     with names_and_other(tmp_path) as (names, other):
         master = of_java(tmp_path, names, brokerId=0, brokerRole="ASYNC_MASTER", **REPLICAS)
@@ -122,25 +124,26 @@ def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Pa
                 run(Admin(session).update_subscription_group(master.address, last))
             send(master.address, "delayed", 2)
             with slave:
-                wait_until(lambda: has_group(slave.address, "last"))  # and what is copied before it
+                # and the tables copied before it
+                wait_until(lambda: has_group(slave.address, "last"))
                 be_away(master, slave, other)
                 caught_up(slave.address, master.address)
-                time.sleep(1)  # what came again would have come with it
+                time.sleep(1)  # a second delivery would have arrived with it
                 assert (count(master.address), count(other.address)) == (1, 1)
 
 
 @pytest.mark.long
-def test_a_delayed_message_of_our_master_that_a_java_slave_has_delivered_comes_once(
+def test_a_delayed_message_delivered_by_a_java_slave_is_not_delivered_by_our_master(
     tmp_path: Path,
 ) -> None:
     require_java()
     with names_and_other(tmp_path) as (names, other):
-        files = {"mappedFileSizeCommitLog": str(64 << 20)}  # as those of Java have in these tests
+        files = {"mappedFileSizeCommitLog": str(64 << 20)}  # like Java's files in these tests
         master = of_ours(tmp_path, names, haListenPort=str(free_port()), **files)
         slave = of_java(tmp_path, names, brokerId=1, brokerRole="SLAVE", **ESCAPES)
         with master, other, slave:
-            make_topic(names, master, other, slave)  # one of Java copies topics after a minute
+            make_topic(names, master, other, slave)  # a Java slave copies topics after a minute
             send(master.address, "delayed", 2)
             be_away(master, slave, other)
-            time.sleep(1)  # what came again would have come with it
+            time.sleep(1)  # a second delivery would have arrived with it
             assert (count(master.address), count(other.address)) == (1, 1)

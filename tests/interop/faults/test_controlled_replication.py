@@ -1,6 +1,4 @@
-"""Sets with a Java controller, of one of our brokers and one of Java's: which replicates from
-which.
-"""
+"""Replica sets under a Java controller, of one broker of ours and one of Java's, in both roles."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -36,7 +34,7 @@ P = TypeVar("P", NameServerProcess, JavaController)
 
 
 class World:
-    """A name server, a controller, a broker of Java that is not started, and a member of ours."""
+    """A name server, a controller, a Java broker that is not started, and a member of ours."""
 
     def __init__(self, tmp: Path, names: str, controller: str) -> None:
         self.tmp = tmp
@@ -58,7 +56,7 @@ class World:
 
     @asynccontextmanager
     async def ours(self) -> AsyncIterator[Broker]:
-        """Our broker in the role that the controller gives it."""
+        """Our broker in the role assigned by the controller."""
         await self.until_role(lambda role: True)
         role = await self.member.role(f"127.0.0.1:{self.ha_port}")
         assert role is not None
@@ -77,11 +75,11 @@ class World:
             **changes,
         }
         async with Broker(BrokerSettings.load(None, given), role, self.member) as broker:
-            self.tell(broker)
+            self.report(broker)
             yield broker
 
-    def tell(self, broker: Broker) -> None:
-        """Have the controller know what a broker has."""
+    def report(self, broker: Broker) -> None:
+        """Report a broker's log position to the controller with the next heartbeat."""
         self.member.says = {
             "epoch": broker.replication.last_epoch,
             "maxOffset": broker.stores.messages.max_physical_offset,
@@ -89,7 +87,7 @@ class World:
         }
 
     async def until_role(self, holds: Callable[[ControlledRole], bool]) -> None:
-        """Wait until the controller has a master, and the set is as it should be."""
+        """Wait until the controller has assigned a role that satisfies a condition."""
 
         async def is_so() -> bool:
             role = await self.member.role()
@@ -122,12 +120,12 @@ async def enter(parts: AsyncExitStack, process: P) -> P:
 
 
 async def send(address: str, count: int, first: int = 0, size: int = 900) -> None:
-    """Each is acknowledged."""
+    """Send messages; each must be acknowledged."""
     assert await answers(address, count, first, size) == {ResponseCode.SUCCESS}
 
 
 async def answers(address: str, count: int, first: int = 0, size: int = 900) -> set[int]:
-    """The codes of the answers."""
+    """Return the response codes of the sends."""
     async with Session("127.0.0.1:1", timeout=15) as session:
         sent = [
             session.request(address, send_command(f"id-{number:06d}", number % QUEUES, size))
@@ -137,7 +135,7 @@ async def answers(address: str, count: int, first: int = 0, size: int = 900) -> 
 
 
 async def first_send(address: str) -> None:
-    """The first message makes the topic; Java takes none before it is the master."""
+    """Send the first message, which creates the topic; Java accepts none before it is the master."""
     async with Session("127.0.0.1:1", timeout=15) as session, asyncio.timeout(PATIENCE):
         while True:
             reply = await session.invoke(address, send_command("first", 0, 100))
@@ -147,7 +145,7 @@ async def first_send(address: str) -> None:
 
 
 async def ends(address: str) -> list[int]:
-    """Return the ends of the topic's queues, as consumers see them."""
+    """Return the ends of the topic's queues that consumers see."""
     async with Session("127.0.0.1:1", timeout=15) as session:
         asked = [
             Command(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue_id)})
@@ -165,13 +163,13 @@ async def until_equal(one: str, other: str) -> None:
 
 
 def assert_same_epochs(tmp: Path) -> None:
-    """Java's file and ours, byte for byte."""
+    """Compare Java's file with ours byte for byte."""
     files = [(tmp / store / "epochFileCheckpoint").read_bytes() for store in ("java", "ours")]
     assert files[0] == files[1]
 
 
-def test_our_slave_joins_a_java_master_and_follows_it_as_its_master(tmp_path: Path) -> None:
-    """Java's master, its slave of ours, its death, our master, and Java's broker as its slave."""
+def test_our_slave_joins_a_java_master_and_succeeds_it(tmp_path: Path) -> None:
+    """A Java master has a slave of ours and dies; ours becomes the master, and Java's its slave."""
     require_java()
 
     async def main() -> None:
@@ -185,7 +183,7 @@ def test_our_slave_joins_a_java_master_and_follows_it_as_its_master(tmp_path: Pa
             async with set_a.ours() as slave:
                 await set_a.until_in_sync({1, 2})
                 await send(java.address, 300, 300)  # waits for both
-                set_a.tell(slave)
+                set_a.report(slave)
                 log = slave.stores.messages.log
                 assert slave.replication.last_epoch == 1
 
@@ -198,13 +196,13 @@ def test_our_slave_joins_a_java_master_and_follows_it_as_its_master(tmp_path: Pa
             await set_a.until_master(2)
             async with set_a.ours() as master:
                 assert master.replication.last_epoch == 2
-                assert sum(await ends(master.address)) == 601  # all that was acknowledged
-                await send(master.address, 100, 600)  # alone in its set
+                assert sum(await ends(master.address)) == 601  # every acknowledged message
+                await send(master.address, 100, 600)  # the only member in sync
                 await asyncio.to_thread(java.start)
                 await set_a.until_in_sync({1, 2})
                 await send(master.address, 200, 700, size=40_000)
                 await until_equal(java.address, master.address)
-                await asyncio.sleep(1.5)  # until Java has its queues on the disk; nothing tells
+                await asyncio.sleep(1.5)  # until Java has its queues on the disk; there is no event
                 await asyncio.to_thread(java.stop)
         assert_equal(tmp_path / "java", tmp_path / "ours")
         assert_same_epochs(tmp_path)
@@ -213,7 +211,7 @@ def test_our_slave_joins_a_java_master_and_follows_it_as_its_master(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_our_former_master_cuts_what_a_java_master_does_not_have(tmp_path: Path) -> None:
+def test_our_former_master_truncates_records_that_a_java_master_lacks(tmp_path: Path) -> None:
     require_java()
 
     async def main() -> None:
@@ -230,7 +228,7 @@ def test_our_former_master_cuts_what_a_java_master_does_not_have(tmp_path: Path)
                 codes = await answers(master.address, 40, 600, size=1_000_000)
                 assert codes <= {ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SUCCESS}
                 assert ResponseCode.FLUSH_SLAVE_TIMEOUT in codes
-                set_a.tell(master)
+                set_a.report(master)
             member.die()
             java.go_on()
             await set_a.until_master(2)

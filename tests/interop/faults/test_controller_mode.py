@@ -1,6 +1,6 @@
-"""Our brokers under a controller of Java 5.5.0, alone and with one of Java's in their set.
+"""Our brokers under a Java 5.5.0 controller, alone and with a Java broker in their replica set.
 
-One controller and one name server, of ours, for all tests: each has a set of its own.
+All tests share one controller and our name server; each has its own replica set.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MIXED_ROUNDS = 30 if os.environ.get("MQ_TEST_LONG") else 1
 
 @dataclass
 class Set:
-    """A set of brokers by their addresses."""
+    """A replica set of brokers, by their addresses."""
 
     name: str
     tmp: Path
@@ -74,12 +74,12 @@ class Set:
         return peers.JavaBroker("5.5.0", self.tmp, self.namesrv, settings)
 
     def command(self, *words: str) -> dict[str, object]:
-        """What a command says, as data; {} while it fails."""
+        """Return the data that a command prints; {} if it fails."""
         found = self.mq(*words, "-n", self.namesrv, "-o", "json")
         return found.json["data"] if found.status == 0 else {}
 
     def state(self) -> tuple[str, set[str], int]:
-        """The address of the master, of those in sync, and the epoch."""
+        """The address of the master, the addresses in sync, and the master epoch."""
         data = self.command("getSyncStateSet", "-a", self.controller, "-b", self.name)
         one = data.get(self.name)
         if not isinstance(one, dict):
@@ -95,11 +95,11 @@ class Set:
         return now
 
     def in_sync(self, *addresses: str) -> str:
-        """Wait until these are in sync; the address of the master, which is one of them."""
+        """Wait until these brokers are in sync; returns the address of their master."""
         return self.until(lambda master, members, _: members == {*addresses} and bool(master))[0]
 
     def master_but(self, address: str) -> str:
-        """Wait until another one than that is master."""
+        """Wait for a master other than this one; returns its address."""
         return self.until(lambda master, _, __: master not in ("", address))[0]
 
 
@@ -136,12 +136,12 @@ async def send(address: str, numbers: range) -> list[int]:
 
 
 def sent(address: str, numbers: range) -> None:
-    """All of them acknowledged."""
+    """Send messages; all must be acknowledged."""
     assert set(asyncio.run(send(address, numbers))) == {ResponseCode.SUCCESS}
 
 
 def until_sent(java: JavaClient, tag: str) -> None:
-    """Send until that succeeds."""
+    """Send until a send succeeds."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -163,7 +163,9 @@ def takes_a_send(address: str) -> bool:
         return False
 
 
-def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: Common) -> None:
+def test_our_brokers_fail_over_under_a_java_controller_and_java_clients_continue(
+    common: Common,
+) -> None:
     one = common.set_of("set-ours")
     with one.ours("a") as first, one.ours("b") as second:
         old = one.in_sync(first.address, second.address)
@@ -187,7 +189,7 @@ def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: C
                 time.sleep(0.02)
             took = time.monotonic() - began
             sent(other.address, range(200, 300))
-            until_sent(java, "found")  # it asks for routes when it is time, whatever fails
+            until_sent(java, "found")  # it requests routes periodically, even after failures
             after = java.send(TOPIC, "sync", "after", 20)
             assert {result.status for result in after} == {"SEND_OK"}
             again = newer.send(TOPIC, "sync", "newer", 5)
@@ -209,10 +211,10 @@ def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: C
         assert epochs.out.count("EpochEntry{epoch=2, startOffset=") == 2, epochs.out
         assert (first.stop(), second.stop()) == (0, 0)
     print(f"from kill -9 to the next acknowledged send: {took:.2f} s")
-    assert took < 8  # it is told: otherwise it looks each ten seconds
+    assert took < 8  # when notified; otherwise it polls every ten seconds
 
 
-def test_ours_and_one_of_java_are_each_others_masters_and_slaves(common: Common) -> None:
+def test_our_broker_and_a_java_broker_replicate_from_each_other(common: Common) -> None:
     one = common.set_of("set-mixed")
     with one.ours("a") as ours, one.java() as java:
         assert one.in_sync(ours.address, java.address) == ours.address
@@ -220,7 +222,7 @@ def test_ours_and_one_of_java_are_each_others_masters_and_slaves(common: Common)
         caught_up(java.address, ours.address)
         elected = elect(one, java.address)
         assert elected == java.address
-        sent_until_taken(java.address, 200)  # it says who is master before it is
+        sent_until_taken(java.address, 200)  # it reports the role of master before it accepts sends
         sent(java.address, range(201, 400))
         one.in_sync(ours.address, java.address)
         caught_up(ours.address, java.address)
@@ -235,7 +237,7 @@ def test_ours_and_one_of_java_are_each_others_masters_and_slaves(common: Common)
 
 @pytest.mark.longer
 @pytest.mark.timeout(120 + 30 * MIXED_ROUNDS)
-def test_masters_of_ours_and_of_java_die_and_nothing_is_lost(common: Common) -> None:
+def test_nothing_is_lost_when_our_masters_and_java_masters_are_killed(common: Common) -> None:
     one = common.set_of("set-dying")
     two = {"minInSyncReplicas": 2}
     with one.ours("a", **two) as first, one.ours("b", **two) as second, one.java(**two) as java:
@@ -259,7 +261,7 @@ async def code_of(address: str, number: int) -> int:
 
 
 def elect(one: Set, address: str) -> str:
-    """Have a broker elected by the command; the address of the master then."""
+    """Elect a broker with the command; returns the address of the new master."""
     data = one.command("getSyncStateSet", "-a", one.controller, "-b", one.name)[one.name]
     assert isinstance(data, dict)
     replicas = [*data["inSyncReplicas"], *data["notInSyncReplicas"]]
@@ -271,7 +273,7 @@ def elect(one: Set, address: str) -> str:
     return one.until(lambda master, _, __: master == address)[0]
 
 
-def test_a_member_that_controllers_forgot_joins_as_a_new_one(common: Common) -> None:
+def test_a_member_removed_from_the_controller_joins_as_a_new_one(common: Common) -> None:
     one = common.set_of("set-cleaned")
     with one.ours("a") as first, one.ours("b") as second:
         master = one.in_sync(first.address, second.address)
@@ -289,7 +291,7 @@ def test_a_member_that_controllers_forgot_joins_as_a_new_one(common: Common) -> 
         assert identity.read_text() == f"{CLUSTER}#{one.name}#3"
 
 
-def test_roles_stay_while_the_controller_is_away_and_when_it_is_back(common: Common) -> None:
+def test_roles_stay_while_the_controller_is_down_and_after_its_return(common: Common) -> None:
     one = common.set_of("set-alone")
     with one.ours("a") as first, one.ours("b") as second:
         master = one.in_sync(first.address, second.address)
@@ -301,6 +303,6 @@ def test_roles_stay_while_the_controller_is_away_and_when_it_is_back(common: Com
         common.java.start()
         one.until(lambda now, members, _: now == master and len(members) == 2)
         sent(master, range(100, 200))
-        time.sleep(6)  # what it looks for each five seconds are masters that are dead
+        time.sleep(6)  # the controller checks for dead masters every five seconds
         assert one.state() == (master, {first.address, second.address}, epoch)
         sent(master, range(200, 300))

@@ -1,4 +1,4 @@
-"""Filters of consumers and maps of matched filters, written by one broker and read by the other."""
+"""Consumer filters and bit maps of matched filters, written by one broker and read by the other."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def broker(kind: str, tmp: Path) -> Iterator[JavaBroker | BrokerProcess]:
 
 
 class Reader:
-    """A consumer that filters, over a connection of its own."""
+    """A consumer with a filter, on its own connection."""
 
     def __init__(self, session: Session, address: str) -> None:
         self._session = session
@@ -77,9 +77,7 @@ class Reader:
         assert reply.code == ResponseCode.SUCCESS, reply
 
     async def entries(self, count: int) -> list[ConsumeQueueData]:
-        """Return the entries of the queue, once there are enough (Java writes them after the
-        log).
-        """
+        """Return the entries of the queue once there are enough (Java writes them after the log)."""
         fields = {"topic": TOPIC, "queueId": "0", "index": "0", "count": str(count)}
         deadline = time.monotonic() + 20
         while True:
@@ -112,7 +110,7 @@ class Reader:
 
 
 async def turn(address: str, before: int, after: int) -> list[ConsumeQueueData]:
-    """Read what is there, send more, read all; returns the entries."""
+    """Read the messages, send more, and read all; returns the entries."""
     async with Session("127.0.0.1:1", timeout=10) as session:
         reader = Reader(session, address)
         await reader.beat()
@@ -127,19 +125,19 @@ async def turn(address: str, before: int, after: int) -> list[ConsumeQueueData]:
 
 
 @pytest.mark.parametrize("order", [("java", "ours", "java"), ("ours", "java", "ours")])
-def test_filters_and_maps_of_one_broker_serve_the_other(
+def test_filters_and_bit_maps_of_one_broker_serve_the_other(
     tmp_path: Path, order: tuple[str, ...]
 ) -> None:
     seen: list[ConsumeQueueData] = []
     for number, kind in enumerate(order):
         with broker(kind, tmp_path) as process:
             entries = asyncio.run(turn(process.address, 10 * number, 10 * number + 10))
-        # Both show an entry of the other in the same way as its writer does.
+        # Each broker shows an entry of the other as the writer does.
         for old, new in zip(seen, entries, strict=False):
             assert (new.tags_code, new.bit_map) == (old.tags_code, old.bit_map)
             assert (new.extend_data_json, new.eval) == (old.extend_data_json, old.eval)
         assert all(entry.extend_data_json for entry in entries), kind
         seen = entries
-    # The first message may be of the very millisecond in which the filter was born.
+    # The first message may have the same millisecond as the creation of the filter.
     assert [entry.eval for entry in seen[2:8]] == [False, True, True, True, False, False]
     assert not any(entry.eval for entry in seen[10:])

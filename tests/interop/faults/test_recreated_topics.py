@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again at a Java broker, both lives still in its log."""
+"""A topic that was deleted and recreated at a Java broker, with both generations still in its log."""
 
 import asyncio
 import shutil
@@ -56,7 +56,7 @@ def read(address: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 @pytest.mark.parametrize("release", SERVER_RELEASES)
-def test_the_new_life_is_given_out_by_ours_after_each_kill_and_by_java_again(
+def test_our_broker_and_then_java_serve_the_new_generation_after_kills(
     release: str, end: str, tmp_path: Path
 ) -> None:
     require_java()
@@ -87,7 +87,7 @@ def test_the_new_life_is_given_out_by_ours_after_each_kill_and_by_java_again(
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "nothing"])
-def test_a_store_of_java_is_repaired_to_the_new_life(lost: str, tmp_path: Path) -> None:
+def test_a_repaired_store_of_java_has_the_new_generation(lost: str, tmp_path: Path) -> None:
     require_java()
     store = tmp_path / "store"
     with JavaBroker("4.9.7", tmp_path, "", store=store) as java:
@@ -105,7 +105,7 @@ def test_a_store_of_java_is_repaired_to_the_new_life(lost: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("release", ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)])
 @pytest.mark.parametrize("begins", ["before", "after"])
-def test_our_slave_of_a_java_master_gives_out_the_new_life_after_a_kill(
+def test_our_slave_of_a_java_master_serves_the_new_generation_after_a_kill(
     release: str, begins: str, tmp_path: Path
 ) -> None:
     require_java()

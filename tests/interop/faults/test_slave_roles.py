@@ -1,6 +1,4 @@
-"""Slaves of ours and of Java's: what they copy in addition to the log, and consumers that read
-there.
-"""
+"""Slaves of ours and of Java's: the tables that they copy, and the consumers that read there."""
 
 import asyncio
 import time
@@ -31,7 +29,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 async def prepare(names: str, master: str, count: int) -> None:
-    """A topic with messages, a group that has a setting of its own, and its offset."""
+    """A topic with messages, a group with a non-default setting, and its offset."""
     async with Session(names) as session, Producer(session) as producer:
         admin = Admin(session)
         config = TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
@@ -67,7 +65,7 @@ def has_copies(address: str) -> bool:
     return asyncio.run(ask())
 
 
-# A slave of 5.x copies each minute, for the first time after a minute.
+# A 5.x slave copies every minute, the first time after a minute.
 COPIES_LATE = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)]
 
 
@@ -102,7 +100,7 @@ def test_our_slave_copies_what_a_java_master_has(release: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("release", [pytest.param("4.9.8", marks=pytest.mark.long), "5.5.0"])
-def test_java_consumers_go_on_at_our_slave_when_our_master_dies(
+def test_java_consumers_continue_at_our_slave_when_our_master_dies(
     release: str, tmp_path: Path
 ) -> None:
     require_java()
@@ -134,7 +132,7 @@ def route(names: str) -> list[str]:
 
 
 @pytest.mark.parametrize("release", COPIES_LATE)
-def test_our_consumer_goes_on_at_a_java_slave_when_the_java_master_dies(
+def test_our_consumer_continues_at_a_java_slave_when_the_java_master_dies(
     release: str, tmp_path: Path
 ) -> None:
     require_java()
@@ -163,7 +161,7 @@ def test_our_consumer_goes_on_at_a_java_slave_when_the_java_master_dies(
             asyncio.run(consume(names, master.kill))
 
 
-def test_our_slave_finds_its_master_by_a_java_name_server(tmp_path: Path) -> None:
+def test_our_slave_finds_its_master_through_a_java_name_server(tmp_path: Path) -> None:
     require_java()
     with (
         JavaNameServer("4.9.7", tmp_path) as names,

@@ -1,4 +1,4 @@
-"""Topics, groups and offsets that we have saved, in a Java broker; what it saves, with us."""
+"""A Java broker loads the topics, groups and offsets that we saved, and the reverse."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One store, served by the Java broker and by ours in turn: what either wrote, the other serves."""
+"""The Java broker and ours serve one store in turn: each serves the data written by the other."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ NO_NAME_SERVER = "127.0.0.1:1"
 
 
 class Served:
-    """A broker of either kind that serves a store."""
+    """A broker of either kind that serves the store."""
 
     def __init__(self, process: JavaBroker | BrokerProcess) -> None:
         self._process = process
@@ -119,7 +119,7 @@ def test_a_store_is_handed_over_after_kill_9(tmp_path: Path, order: tuple[str, .
         with BROKERS[kind]("4.9.7", tmp_path) as broker:
             if turn:
                 assert asyncio.run(read_all(broker.address)) == dict.fromkeys(expected, 1)
-                # Java drops the index file in use after a crash, and with it the older keys.
+                # After a crash Java drops the current index file, and with it the older keys.
                 if kind == "ours":
                     for name in expected[::50]:
                         assert asyncio.run(found_by_key(broker.address, name)), name

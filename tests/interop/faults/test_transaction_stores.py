@@ -1,4 +1,4 @@
-"""Transactions that one broker has begun, Java's or ours, are ended and checked by the other."""
+"""One broker, Java's or ours, ends and checks the transactions that the other one began."""
 
 import asyncio
 import time
@@ -52,7 +52,9 @@ def broker(
 
 
 async def seen(peer: TransactionPeer, count: int) -> list[bytes]:
-    """Return what consumers see, once it is enough: Java fills its queues after the log."""
+    """Return the messages that consumers see once there are enough: Java fills its queues after the
+    log.
+    """
     deadline = time.monotonic() + 60
     while len(bodies := await peer.consumed()) < count:
         assert time.monotonic() < deadline, bodies
@@ -89,8 +91,8 @@ async def second_turn(address: str, halves: list[Half]) -> None:
     async with Session("127.0.0.1:1", timeout=10) as session:
         peer = TransactionPeer(session, address)
         assert await seen(peer, 1) == [b"0"]
-        # Before a check moves them, for Java would commit twice then: by the offsets that the
-        # other broker gave.
+        # Ends with the offsets of the other broker come before a check moves the halves: afterwards
+        # Java would commit twice.
         for half, how in ((halves[2], COMMIT), (halves[3], ROLLBACK)):
             assert (await peer.end(half, how)).code == 0
         assert await seen(peer, 2) == [b"0", b"2"]
@@ -119,7 +121,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_transactions_go_on_with_the_other_broker(tmp_path: Path, order: tuple[str, str]) -> None:
+def test_the_other_broker_completes_transactions(tmp_path: Path, order: tuple[str, str]) -> None:
     with broker(order[0], tmp_path, {**SETTINGS, **NEVER}) as process:
         halves = asyncio.run(first_turn(process.address))
     with broker(order[1], tmp_path) as process:
@@ -127,7 +129,7 @@ def test_transactions_go_on_with_the_other_broker(tmp_path: Path, order: tuple[s
 
 
 def visible(final: StoredMessage) -> dict[str, str]:
-    """The properties without those of the half, which 4.9 keeps, and the id that 5.5 adds."""
+    """The properties without those of the half message, which 4.9 keeps, and the id that 5.5 adds."""
     other = {"REAL_TOPIC", "REAL_QID", "__transactionId__"}
     return {name: value for name, value in final.properties.items() if name not in other}
 

@@ -1,4 +1,4 @@
-"""The Java clients of TubeMQ, ready to run commands: `java/Tube.java` and what it prints."""
+"""The Java clients of TubeMQ: sends commands to `java/Tube.java` and reads its output."""
 
 import base64
 import random
@@ -20,11 +20,13 @@ _LOG2 = """rootLogger.level = off
 
 
 class JavaFailed(AssertionError):
-    """The Java client threw an exception; its text says which."""
+    """The Java client threw an exception, which is the text."""
 
 
 class TubeClient(Process):
-    """A JVM with the client of `release`, its files below `tmp`; `account`: name and password."""
+    """A JVM with the client of `release`, with its files below `tmp`; `account` is name and
+    password.
+    """
 
     def __init__(self, release: str, masters: str, tmp: Path, *account: str) -> None:
         folder = jars(f"tubemq-client-{release}")
@@ -39,7 +41,7 @@ class TubeClient(Process):
         self.release = release
 
     def __call__(self, *words: object, seconds: float = 180) -> list[list[str]]:
-        """Run a command; the words of what it printed, line by line. Raises JavaFailed."""
+        """Run a command; returns the words of its output, line by line. Raises JavaFailed."""
         begin = len(self.lines)
         self.write_line("\t".join(map(str, words)))
         ended = self._until(lambda: self._ends(begin), seconds)
@@ -57,13 +59,13 @@ class TubeClient(Process):
         items: str = "-",
         name: str = "p",
     ) -> int:
-        """Send numbered messages until each is taken; how many were sent again."""
+        """Send numbered messages until each is accepted; returns the number of retries."""
         [sent] = [w for w in self("send", name, topic, first, count, size, items) if w[0] == "SENT"]
         assert (int(sent[1]), int(sent[2])) == (count, 0), sent
         return int(sent[3])
 
     def got(self, name: str) -> tuple[int, set[int]]:
-        """How many messages a consumer has got, and which numbers."""
+        """The number of messages that a consumer got, and their numbers."""
         [words] = [words for words in self("got", name) if words[0] == "GOT"]
         bits = int.from_bytes(base64.b64decode(words[2]), "little")
         numbers = {n for n, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"}
@@ -85,7 +87,7 @@ class TubeClient(Process):
 
 
 def _source(release: str) -> Path:
-    """The driver with the packages of a release."""
+    """The program with the packages of a release."""
     source = HERE / "java" / "Tube.java"
     if release == "1.7.0":
         return source

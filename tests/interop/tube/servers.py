@@ -1,4 +1,4 @@
-"""Our master and broker of TubeMQ, each in a process of its own, as `mq tube` runs them."""
+"""Our TubeMQ master and broker, each in its own process, as `mq tube` runs them."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ TOKEN = "secret"
 
 
 class TubeMaster(Process):
-    """`mq tube master`, with rounds each half second and without waits."""
+    """`mq tube master`, with a balance round every half second and without waiting times."""
 
     def __init__(self, tmp: Path, **settings: object) -> None:
         self.port, self.web_port = free_port(), free_port()
@@ -46,7 +46,7 @@ class TubeMaster(Process):
         return answer
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic on broker 1; back when it can be sent to and consumed."""
+        """Create a topic on broker 1; on return messages can be sent and consumed."""
         self.ask("admin_add_new_topic_record", topicName=name, brokerId=1, numPartitions=partitions)
         end = time.monotonic() + 60
         while not self._serves(name):
@@ -59,7 +59,7 @@ class TubeMaster(Process):
 
 
 class TubeBroker(Process):
-    """`mq tube broker`, on a folder that stays: killed and started again it has what it had."""
+    """`mq tube broker` on a persistent folder: after a kill and a restart it has the same messages."""
 
     def __init__(self, tmp: Path, master: TubeMaster, **settings: object) -> None:
         self.port = free_port()
@@ -80,7 +80,7 @@ class TubeBroker(Process):
 def cluster(
     tmp: Path, of_master: Mapping[str, object] | None = None, /, **settings: object
 ) -> Iterator[tuple[TubeMaster, TubeBroker]]:
-    """A master and a broker that it has admitted, each with further settings."""
+    """A master and a broker that it has admitted, each with additional settings."""
     with TubeMaster(tmp, **(of_master or {})) as master:
         broker = TubeBroker(tmp, master, **settings)
         at = {"brokerId": 1, "brokerIp": "127.0.0.1", "brokerPort": broker.port}

@@ -1,4 +1,4 @@
-"""TubeMQ's own Java clients with our master and broker, unchanged: they produce and consume."""
+"""TubeMQ's unmodified Java clients produce and consume with our master and broker."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 def servers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[TubeMaster, TubeBroker]]:
-    """Shared: each test has topics and groups of its own."""
+    """Shared: each test has its own topics and groups."""
     require_java()
     with cluster(tmp_path_factory.mktemp("tube")) as both:
         yield both
@@ -37,7 +37,7 @@ def name_of(client: TubeClient, topic: str) -> str:
     return f"{topic}_{client.release.replace('.', '_').replace('-', '_')}"
 
 
-def test_a_hundred_thousand_messages_come_and_filters_let_theirs_through(
+def test_a_hundred_thousand_messages_arrive_and_filters_select_theirs(
     client: TubeClient, servers: tuple[TubeMaster, TubeBroker]
 ) -> None:
     topic, count = name_of(client, "many"), 100_000
@@ -55,7 +55,7 @@ def test_a_hundred_thousand_messages_come_and_filters_let_theirs_through(
     assert client.got("some") == (len(wanted), wanted)
 
 
-def test_two_consumers_share_what_there_is_while_they_join_and_leave(
+def test_two_consumers_share_the_partitions_as_they_join_and_leave(
     client: TubeClient, servers: tuple[TubeMaster, TubeBroker]
 ) -> None:
     topic, group, step = name_of(client, "shared"), name_of(client, "sharers"), 2_000
@@ -89,7 +89,7 @@ def _both(client: TubeClient) -> set[int]:
 @pytest.mark.parametrize(
     "release", ["1.7.0", pytest.param("0.8.0-incubating", marks=pytest.mark.long)]
 )
-def test_nothing_is_lost_when_the_broker_is_killed_and_started_again(
+def test_nothing_is_lost_when_the_broker_is_killed_and_restarted(
     release: str, tmp_path: Path
 ) -> None:
     require_java()
@@ -113,7 +113,7 @@ def test_nothing_is_lost_when_the_broker_is_killed_and_started_again(
         )
 
 
-def test_clients_with_an_account_go_on_through_heartbeats_and_others_are_refused(
+def test_clients_with_an_account_stay_registered_and_others_are_refused(
     client: TubeClient, tmp_path: Path
 ) -> None:
     """A client signs its registration only, so its heartbeats depend on the master's token.
@@ -131,7 +131,7 @@ def test_clients_with_an_account_go_on_through_heartbeats_and_others_are_refused
         "needBrokerVisitAuth": "true",
         "visitName": "broker",
         "visitPassword": "pw",
-        # Without heartbeats a client would be forgotten within the test.
+        # Without heartbeats the master would evict a client during the test.
         "producerHeartbeatTimeoutMs": 2500,
         "consumerHeartbeatTimeoutMs": 2500,
     }
