@@ -20,7 +20,7 @@ def class_path(folder: Path) -> str:
 
 
 def options(folder: Path) -> list[str]:
-    """Return the options that make a JVM use the archive of `folder`, if one exists for this JDK."""
+    """Return the options that make a JVM use the archive of `folder`, if this JDK has one."""
     archive = _path(folder)
     return [*_QUIET, f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []
 

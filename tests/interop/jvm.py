@@ -48,7 +48,7 @@ def require_java() -> None:
 
 
 def jdk() -> str:
-    """The version of the JDK, whose class archives no other version can read; "" if there is none."""
+    """The version of the JDK, the only one that can read its class archives; "" without a JDK."""
     java = Path(shutil.which("java") or "java").resolve()
     return f"{java} {java.stat().st_mtime_ns}" if java.exists() else ""
 

@@ -65,7 +65,7 @@ def _archive_options(folder: Path) -> list[str]:
 
 
 def _load(jars_of: str, recording: str) -> None:
-    """Start the programs that use the jars, with a JVM option that records the classes they load."""
+    """Start the programs that use the jars, with a JVM option that records loaded classes."""
     kind, _, release = jars_of.partition("-")
     _recorded.append(recording)
     try:
@@ -273,7 +273,7 @@ def _run(command: list[str], home: Path, timeout: float) -> subprocess.Completed
 
 
 class JavaController(Process):
-    """A controller of `release` ("5.5.0"), the only one of its group, with its files below `tmp`."""
+    """The only controller of its group, of `release` ("5.5.0"), with its files below `tmp`."""
 
     def __init__(self, release: str, tmp: Path) -> None:
         home = tmp / f"controller-{release}"

@@ -1,4 +1,4 @@
-"""Commands for replication, controllers and containers print the output of the Java mqadmin 5.5.0."""
+"""Commands for replication, controllers and containers print what Java's mqadmin 5.5.0 prints."""
 
 import re
 import time

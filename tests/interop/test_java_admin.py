@@ -41,7 +41,7 @@ MOVING = [
 
 @dataclass(frozen=True)
 class Side:
-    """A cluster with TOPIC, three messages in each of its queues, and GROUP, which has read them."""
+    """A cluster with TOPIC, three messages in each of its queues, all read by GROUP."""
 
     namesrv: str
     broker: str
@@ -197,7 +197,7 @@ def test_the_tool_of_5_5_prints_the_same_for_our_daemons_and_java(pair: Pair) ->
 
 
 def test_the_tool_of_5_5_can_query_our_broker_with_a_code_unknown_to_java_4_9(pair: Pair) -> None:
-    """GET_TOPIC_CONFIG (351), with which 5.x searches for queues that are mapped to other brokers."""
+    """GET_TOPIC_CONFIG (351), with which 5.x finds queues that are mapped to other brokers."""
     rows = pair.at_ours("5.5.0", "topicStatus", "-t", TOPIC).splitlines()
     rows = [row for row in rows if row.startswith(BROKER)]
     assert [row.split()[1:3] for row in rows] == [[str(queue), "0"] for queue in range(QUEUES)]

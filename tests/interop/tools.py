@@ -168,7 +168,7 @@ def our_daemons(tmp: Path, config: Mapping[str, str] = {}) -> Iterator[tuple[str
 
 
 def fill(cluster: Cluster) -> None:
-    """Create topics, messages with keys and tags, a group that has consumed and one that has not."""
+    """Create topics, messages with keys and tags, an active group and an idle one."""
     assert cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", TOPIC).status == 0
     for group in (GROUP, IDLE_GROUP):
         made = cluster.ours("updateSubGroup", "-b", cluster.broker, "-g", group)

@@ -79,7 +79,7 @@ def names_and_other(folder: Path) -> Iterator[tuple[str, BrokerProcess]]:
 
 
 def of_java(folder: Path, names: str, **settings: str | int) -> peers.JavaBroker:
-    """A Java broker of the replica set; a slave expects a connection from the registered address."""
+    """A Java broker of the set; a slave expects a connection from the registered address."""
     own: dict[str, str | int] = {"brokerName": NAME, "haListenPort": free_port()}
     own |= {"brokerIP2": "127.0.0.1", **ACTS, **LEVELS, **settings}
     return peers.JavaBroker("5.5.0", folder, names, own, store=folder / "store-java")

@@ -135,7 +135,7 @@ async def answers(address: str, count: int, first: int = 0, size: int = 900) -> 
 
 
 async def first_send(address: str) -> None:
-    """Send the first message, which creates the topic; Java accepts none before it is the master."""
+    """Send the first message, which creates the topic; Java accepts it only as the master."""
     async with Session("127.0.0.1:1", timeout=15) as session, asyncio.timeout(PATIENCE):
         while True:
             reply = await session.invoke(address, send_command("first", 0, 100))

@@ -77,7 +77,7 @@ class Reader:
         assert reply.code == ResponseCode.SUCCESS, reply
 
     async def entries(self, count: int) -> list[ConsumeQueueData]:
-        """Return the entries of the queue once there are enough (Java writes them after the log)."""
+        """Return the entries of the queue when enough exist (Java writes them after the log)."""
         fields = {"topic": TOPIC, "queueId": "0", "index": "0", "count": str(count)}
         deadline = time.monotonic() + 20
         while True:

@@ -1,4 +1,4 @@
-"""A topic that was deleted and recreated at a Java broker, with both generations still in its log."""
+"""A topic that was deleted and recreated at a Java broker; its log has both generations."""
 
 import asyncio
 import shutil

@@ -129,7 +129,7 @@ def test_the_other_broker_completes_transactions(tmp_path: Path, order: tuple[st
 
 
 def visible(final: StoredMessage) -> dict[str, str]:
-    """The properties without those of the half message, which 4.9 keeps, and the id that 5.5 adds."""
+    """The properties without the half message's, which 4.9 keeps, and the id that 5.5 adds."""
     other = {"REAL_TOPIC", "REAL_QID", "__transactionId__"}
     return {name: value for name, value in final.properties.items() if name not in other}
 

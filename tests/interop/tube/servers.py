@@ -59,7 +59,7 @@ class TubeMaster(Process):
 
 
 class TubeBroker(Process):
-    """`mq tube broker` on a persistent folder: after a kill and a restart it has the same messages."""
+    """`mq tube broker` on a persistent folder: a restart after a kill has the same messages."""
 
     def __init__(self, tmp: Path, master: TubeMaster, **settings: object) -> None:
         self.port = free_port()
