@@ -1,4 +1,4 @@
-"""A real broker and a name server that sends everything to it."""
+"""A real broker, and a name server that names it for every topic."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ BROKER_NAME = "broker-a"
 
 
 class Served(NamedTuple):
-    """A broker, and the address of the name server that knows it."""
+    """A broker and the address of its name server."""
 
     broker: Broker
     namesrv: str
@@ -21,7 +21,7 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def served(root: Path, **settings: str) -> AsyncIterator[Served]:
-    """Serve a broker on a store until the block ends."""
+    """Run a broker on the store at `root` until the block ends."""
     fixed = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(root)}
     fixed["brokerName"] = BROKER_NAME
     async with Broker(BrokerSettings.load(None, {**fixed, **settings})) as broker:

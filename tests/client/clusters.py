@@ -17,7 +17,7 @@ GROUP = "group"
 
 
 class Cluster:
-    """Our daemons, one topic of four queues, and a producer."""
+    """A broker, a name server, one topic and a producer."""
 
     def __init__(self, pair: Standalone, session: Session, producer: Producer) -> None:
         self.pair = pair
@@ -35,7 +35,8 @@ class Cluster:
         return Consumer(self.address, GROUP, {TOPIC: "*"}, **settings)  # type: ignore[arg-type]
 
     async def lag(self) -> int:
-        # The group is searched at its retry topic, which the broker may have just created.
+        # The statistics are found by the group's retry topic, which the broker may have just
+        # created.
         await self.pair.broker.registration.announced()
         stats = await self.admin.whole_consume_stats(GROUP, TOPIC)
         return sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
@@ -43,7 +44,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(queues: int = 4, **properties: str) -> AsyncIterator[Cluster]:
-    """`properties` are settings of the broker."""
+    """Run daemons with one topic of `queues` queues; `properties` are settings of the broker."""
     async with (
         Standalone(name_server_port=0, broker_port=0, properties=properties) as pair,
         Session(pair.name_server_address) as session,

@@ -1,4 +1,4 @@
-"""Sends of bodies that are compressed, or only said to be: no client of ours would send them."""
+"""Send requests that are marked as compressed; no client of ours sends such a body."""
 
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -9,8 +9,10 @@ from mq.protocol.headers import SendMessageRequestHeader
 def said_to_be_compressed(
     topic: str, body: bytes, properties: str = "", *, queues: int = 1
 ) -> Command:
-    """A request to store a body as it is in queue 0, marked as one that zlib has compressed. A
-    topic that is not there yet gets so many queues."""
+    """Return a request to store `body` unchanged in queue 0, marked as compressed with zlib.
+
+    A missing topic is created with `queues` queues.
+    """
     header = SendMessageRequestHeader(
         producer_group="bombers",
         topic=topic,

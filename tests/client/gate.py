@@ -1,4 +1,4 @@
-"""A way to a daemon that can be blocked: what then comes is accepted, and leads nowhere."""
+"""A proxy to a daemon that can be blocked: it then accepts data and forwards none."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class Gate:
-    """A port of its own that forwards to `target`. A blocked connection stays blocked."""
+    """A port that forwards to `target`. A connection that was blocked stays blocked."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -49,7 +49,8 @@ class Gate:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         while data := await source.read(65536):
             if self.blocked:
-                await asyncio.Event().wait()  # a black hole: also when others get through again
+                # stays blocked, even when new connections get through again
+                await asyncio.Event().wait()
             sink.write(data)
             await sink.drain()
         sink.close()
@@ -57,7 +58,7 @@ class Gate:
 
 @asynccontextmanager
 async def gate(target: str) -> AsyncIterator[Gate]:
-    """A gate to "host:port" until the block ends."""
+    """Run a gate to `target`, "host:port", until the block ends."""
     made = Gate(target)
     await made.start()
     try:

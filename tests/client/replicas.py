@@ -1,4 +1,4 @@
-"""Sets of scripted brokers, some of which lag, and a name server that knows them."""
+"""Replica sets of scripted brokers, some of which lag, and a name server that knows them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -26,8 +26,11 @@ def a_second_apart(offset: int) -> int:
 def replica(
     end: int, *, first: int = 0, time_of: Callable[[int], int] = a_second_apart
 ) -> dict[int, Handler]:
-    """One of a set that has messages up to `end`, each with its number; it has the replica asked
-    next. It says of `first` when the oldest was stored."""
+    """Return the handlers of a replica with messages up to offset `end`; each body is its offset.
+
+    It suggests broker 1 for the next pull. `first` is the offset whose store time it reports as the
+    earliest.
+    """
 
     def pull(request: Command, channel: Channel) -> Command:
         offset = int(request.fields["queueOffset"])
@@ -55,7 +58,10 @@ def replica(
 async def named(
     addresses: dict[int, str], others: Mapping[str, str] = MappingProxyType({})
 ) -> AsyncIterator[str]:
-    """A name server that knows the topic at one set, of these by id, and at masters by name."""
+    """Run a name server that has the topic at one replica set and at other masters.
+
+    `addresses` are those of the set, by broker id; `others` are masters, by broker name.
+    """
 
     def answer(request: Command, channel: Channel) -> Command:
         sets = {NAME: dict(addresses)} | {name: {0: address} for name, address in others.items()}

@@ -1,4 +1,4 @@
-"""Tests that are coroutines, each with something opened for it in a loop of its own."""
+"""Decorators for tests that are coroutines: each runs in an event loop of its own."""
 
 import asyncio
 import functools
@@ -14,7 +14,10 @@ P = ParamSpec("P")
 def opened(
     what: Callable[[], AbstractAsyncContextManager[T]],
 ) -> Callable[[Callable[Concatenate[T, P], Awaitable[None]]], Callable[P, None]]:
-    """Have a test run in a loop, its first argument what `what()` opens; pytest gives the rest."""
+    """Run a test in an event loop, with the object that `what()` opens as its first argument.
+
+    pytest passes the other arguments.
+    """
 
     def decorate(test: Callable[Concatenate[T, P], Awaitable[None]]) -> Callable[P, None]:
         @functools.wraps(test)
@@ -35,7 +38,7 @@ def opened(
 
 
 def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Have a test run in a loop of its own."""
+    """Run a test in an event loop of its own."""
 
     @functools.wraps(test)
     def run(*arguments: P.args, **named: P.kwargs) -> None:
@@ -48,7 +51,11 @@ def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 async def eventually(condition: Callable[[], Awaitable[T]], seconds: float = 30) -> T:
-    """Return what `condition` returns once it is true: for work of a broker after its response."""
+    """Wait until `condition` returns a true value, and return that value.
+
+    It serves to wait for work that a broker does after its response. Raises TimeoutError after
+    `seconds`.
+    """
     async with asyncio.timeout(seconds):
         while not (found := await condition()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A scripted daemon: answers each request code with a function, on a real port."""
+"""A scripted daemon: it answers each request code with a function, on a real port."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ HANG_UP = 904
 
 @asynccontextmanager
 async def scripted(handlers: Mapping[int, Handler]) -> AsyncIterator[str]:
-    """Serve `handlers` until the block ends; gives the address, "host:port"."""
+    """Serve `handlers` until the block ends; yields the address, "host:port"."""
     listener = Listener(Dispatcher(handlers), "127.0.0.1", 0)
     await listener.start()
     try:
@@ -34,7 +34,7 @@ async def scripted(handlers: Mapping[int, Handler]) -> AsyncIterator[str]:
 
 
 def routes(brokers: Mapping[str, str], queues: int = 2) -> Handler:
-    """A name server's answer: every topic is on these brokers, by name."""
+    """Return a name server's handler: every topic is at these brokers, given as name: address."""
 
     def answer(request: Command, channel: Channel) -> Command:
         route = TopicRouteData(
@@ -53,12 +53,12 @@ def routes(brokers: Mapping[str, str], queues: int = 2) -> Handler:
 
 
 def name_server(brokers: Mapping[str, str]) -> dict[int, Handler]:
-    """A name server that only knows `routes`."""
+    """Return the handlers of a name server that serves only routes."""
     return {RequestCode.GET_ROUTEINFO_BY_TOPIC: routes(brokers)}
 
 
 def accept_heartbeats() -> dict[int, Handler]:
-    """Handlers that each scripted broker needs in addition to those of the test."""
+    """Return the handlers that each scripted broker needs in addition to those of the test."""
 
     def ok(request: Command, channel: Channel) -> Command:
         return request.reply(ResponseCode.SUCCESS)
@@ -67,9 +67,10 @@ def accept_heartbeats() -> dict[int, Handler]:
 
 
 async def routed(session: Session, topic: str) -> None:
-    """Return when a name server knows a topic that a broker has just created automatically.
+    """Wait until a name server knows a topic that a broker has just created automatically.
 
-    A failed registration is repeated with all topics half a minute later, by Java's brokers, too.
+    If the registration fails, the broker repeats it with all topics half a minute later, as Java's
+    brokers do.
     """
     async with asyncio.timeout(60):
         while True:

@@ -22,7 +22,7 @@ from tests.waiting import until
 
 
 class Page:
-    """What the address server answers."""
+    """The response of the address server."""
 
     def __init__(self, text: str, status: str = "200 OK") -> None:
         self.text = text
@@ -75,7 +75,7 @@ def test_clients_find_their_name_servers_at_an_address_server() -> None:
     asyncio.run(scenario())
 
 
-def test_a_list_that_changes_is_followed_and_one_that_cannot_be_read_is_not(
+def test_a_changed_list_is_used_and_an_unreadable_one_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(routes_module, "ADDRESS_SERVER_SECONDS", 0.05)
@@ -100,7 +100,7 @@ def test_a_list_that_changes_is_followed_and_one_that_cannot_be_read_is_not(
     asyncio.run(scenario())
 
 
-def test_a_list_is_changed_by_hand() -> None:
+def test_name_servers_can_be_set_explicitly() -> None:
     async def scenario() -> None:
         async with (
             scripted(name_server({"a": "1.2.3.4:5"})) as first,
@@ -111,7 +111,8 @@ def test_a_list_is_changed_by_hand() -> None:
             session.set_name_servers(f"127.0.0.1:{free_port()};{second}")
             assert (await session.route("two")).broker_datas[0].broker_name == "b"
             session.set_name_servers([first, second])
-            assert (await session.route("three")).broker_datas[0].broker_name == "b"  # in use
+            # the server in use
+            assert (await session.route("three")).broker_datas[0].broker_name == "b"
             with pytest.raises(ClientError):
                 session.set_name_servers("")
             with pytest.raises(ClientError, match="was given its name servers"):
@@ -120,7 +121,7 @@ def test_a_list_is_changed_by_hand() -> None:
     asyncio.run(scenario())
 
 
-def test_an_address_server_that_has_no_list_is_named(tmp_path: Path) -> None:
+def test_an_error_names_an_address_server_without_a_list(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Session(f"http://127.0.0.1:{free_port()}/x") as session:
             with pytest.raises(ConnectError, match=r"http://127\.0\.0\.1:\d+/x: .*refused"):

@@ -36,7 +36,7 @@ async def ask_in_every_way(session: Caller, address: str) -> list[str]:
     return seen
 
 
-def test_a_session_without_an_event_loop_does_the_same_as_one_with() -> None:
+def test_a_session_without_an_event_loop_behaves_like_one_with_a_loop() -> None:
     expected = ["one", "0", "1", "2", "again"]
 
     async def scenario() -> None:
@@ -50,7 +50,7 @@ def test_a_session_without_an_event_loop_does_the_same_as_one_with() -> None:
     asyncio.run(scenario())
 
 
-def test_a_session_without_an_event_loop_notices_that_a_peer_has_hung_up_meanwhile() -> None:
+def test_a_session_without_an_event_loop_reconnects_after_the_peer_has_closed() -> None:
     async def scenario() -> None:
         channels: list[Channel] = []
 
@@ -77,7 +77,7 @@ def test_waiting_for_an_event_loop_without_one_is_a_clear_error() -> None:
         run(wait())
 
 
-def test_the_first_error_of_several_leaves_no_coroutine_behind() -> None:
+def test_the_first_error_of_several_closes_the_other_coroutines() -> None:
     async def fail() -> int:
         raise ClientError("first")
 

@@ -6,7 +6,7 @@ from mq.client.caller import parse_address, parse_name_servers
 from mq.client.errors import ClientError
 
 
-def test_name_servers_are_parted_by_semicolons_or_commas() -> None:
+def test_name_servers_are_separated_by_semicolons_or_commas() -> None:
     assert parse_name_servers("a:1; b:2,c:3;") == ("a:1", "b:2", "c:3")
     assert parse_address("[::1]:9876") == ("::1", 9876)
 
@@ -24,11 +24,11 @@ def test_name_servers_are_parted_by_semicolons_or_commas() -> None:
         ),
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ClientError):
         parse_name_servers(text)
 
 
 @pytest.mark.parametrize("host", ["a.b.", "a" * 63, "1.2.3.4", "größe.example", "fe80::1%eth0"])
-def test_what_may_be_looked_up_is_an_address(host: str) -> None:
+def test_a_resolvable_host_is_accepted(host: str) -> None:
     assert parse_address(f"{host}:1") == (host, 1)

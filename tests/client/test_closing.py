@@ -1,4 +1,4 @@
-"""Clients that are opened while they close, again, or closed while they open."""
+"""Clients that are opened while they close, opened twice, or closed while they open."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from tests.client.scenarios import in_a_loop
 from tests.client.scripted import name_server, scripted
 from tests.waiting import until
 
-TURNS = range(1, 7)  # of the loop, between the beginning of the closing and the opening
+TURNS = range(1, 7)  # turns of the loop between the start of the closing and the opening
 
 
 async def turns(count: int) -> None:
@@ -29,7 +29,7 @@ async def turns(count: int) -> None:
 
 @pytest.mark.parametrize("traced", [False, True])
 @in_a_loop
-async def test_a_producer_that_is_opened_while_it_closes_sends_then(traced: bool) -> None:
+async def test_a_producer_that_is_opened_while_it_closes_can_send(traced: bool) -> None:
     async with cluster(queues=1) as there:
         for count in TURNS:
             producer = Producer(there.address, "p", trace=traced)
@@ -43,7 +43,7 @@ async def test_a_producer_that_is_opened_while_it_closes_sends_then(traced: bool
 
 
 @in_a_loop
-async def test_a_lite_consumer_that_is_opened_while_it_closes_polls_then() -> None:
+async def test_a_lite_consumer_that_is_opened_while_it_closes_can_poll() -> None:
     async with cluster(queues=1) as there:
         for count in TURNS:
             body = b"%d" % count
@@ -55,7 +55,7 @@ async def test_a_lite_consumer_that_is_opened_while_it_closes_polls_then() -> No
             await consumer.open()
             await closing
             assert [message.body for message in await consumer.poll()] == [body]
-            assert await consumer.poll(0) == []  # which finishes them
+            assert await consumer.poll(0) == []  # this poll finishes the messages
             await consumer.close()
 
 
@@ -69,8 +69,8 @@ def member(kind: str, session: Session) -> Consumer | LitePullConsumer:
     return Consumer(session, GROUP, {TOPIC: "*"}, listener=ignored, consume_from=FIRST)
 
 
-def work_of(session: Session) -> list[str]:
-    """What runs on a session but the refreshing of routes."""
+def tasks_of(session: Session) -> list[str]:
+    """Return the names of the session's tasks, except those that refresh routes."""
     names = [task.get_coro().__qualname__ for task in session._tasks]  # type: ignore[union-attr]
     return [name for name in names if "route" not in name]
 
@@ -78,7 +78,7 @@ def work_of(session: Session) -> list[str]:
 @pytest.mark.parametrize("kind", ["push", "lite"])
 @in_a_loop
 async def test_a_member_that_is_closed_while_it_opens_leaves_its_group(kind: str) -> None:
-    """It went on to open behind that, held queues, and could not be closed any more."""
+    """The opening ends with the closing, and the member keeps no queue."""
     async with cluster() as there, Session(there.address) as session:
         for count in (1, 2, 4, 8, 16, 32):
             one = member(kind, session)
@@ -86,18 +86,18 @@ async def test_a_member_that_is_closed_while_it_opens_leaves_its_group(kind: str
             await turns(count)
             await one.close()
             await asyncio.gather(opening, return_exceptions=True)
-            await until(lambda: not work_of(session))
+            await until(lambda: not tasks_of(session))
             assert one.assigned == []
 
 
 @pytest.mark.parametrize("kind", ["push", "lite"])
 @in_a_loop
-async def test_a_member_whose_opening_is_given_up_leaves_its_group(kind: str) -> None:
-    """A broker had heard of it, and kept queues for it as long as the session was open."""
+async def test_a_member_whose_opening_is_cancelled_leaves_its_group(kind: str) -> None:
+    """A broker that knows the member would keep queues for it while the session is open."""
     heard = asyncio.Event()
     left: list[str] = []
 
-    def hear(request: Command, channel: Channel) -> None:  # and answer nothing
+    def hear(request: Command, channel: Channel) -> None:  # sends no answer
         heard.set()
 
     def leave(request: Command, channel: Channel) -> Command:
@@ -122,7 +122,7 @@ async def test_a_member_whose_opening_is_given_up_leaves_its_group(kind: str) ->
 
 @pytest.mark.parametrize("kind", ["push", "lite"])
 @in_a_loop
-async def test_a_member_that_is_opened_twice_is_one_and_closed_once(kind: str) -> None:
+async def test_opening_a_member_twice_starts_it_once(kind: str) -> None:
     async with cluster() as there, Session(there.address) as session:
         one = member(kind, session)
         await one.open()
@@ -130,12 +130,12 @@ async def test_a_member_that_is_opened_twice_is_one_and_closed_once(kind: str) -
         await asyncio.gather(one.open(), one.open())
         assert len(session._tasks) == before
         await one.close()
-        await until(lambda: not work_of(session))
+        await until(lambda: not tasks_of(session))
 
 
 @in_a_loop
 async def test_a_consumer_that_was_closed_is_not_opened_again() -> None:
-    """It took queues, gave its listener nothing, and a second closing did not end that."""
+    """It would take queues and deliver nothing, and a second closing would not release them."""
     got: list[bytes] = []
 
     async def listener(message: StoredMessage) -> None:

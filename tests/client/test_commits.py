@@ -15,7 +15,7 @@ from mq.protocol.bodies import MessageQueue
 from tests.client.scenarios import in_a_loop
 
 
-class Told:
+class RecordingStore:
     """A store that records its calls."""
 
     def __init__(self) -> None:
@@ -36,16 +36,16 @@ class Told:
 
 
 async def _is_same(held: ProcessQueue) -> bool:
-    raise AssertionError("it is pulled from")
+    raise AssertionError("the queue was pulled recently")
 
 
 @in_a_loop
-async def test_a_topic_that_is_there_again_during_a_commit_was_not_committed() -> None:
+async def test_a_topic_that_returns_during_a_commit_is_reported_as_uncommitted() -> None:
     held = {queue: ProcessQueue(queue, 1) for queue in (MessageQueue("T", "b", n) for n in (0, 1))}
     late = held[MessageQueue("T", "b", 0)]
     late.absent_pause = 3.0
 
-    class Slow(Told):
+    class Slow(RecordingStore):
         async def commit(
             self, queues: Iterable[MessageQueue], *, again: bool = False
         ) -> list[MQError]:
@@ -53,22 +53,22 @@ async def test_a_topic_that_is_there_again_during_a_commit_was_not_committed() -
             late.absent_pause = 0.0
             return errors
 
-    async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
-        told = Slow()
+    async with Session("127.0.0.1:1") as session:  # no request is sent
+        store = Slow()
         keep = asyncio.get_running_loop().create_task
         locks = QueueLocks(session, "g")
-        commits = Commits("g", ReaderSettings(), told, locks, keep, held=held, is_same=_is_same)
+        commits = Commits("g", ReaderSettings(), store, locks, keep, held=held, is_same=_is_same)
         errors = await commits.commit(again=True)
-        assert told.queues == [1]
+        assert store.queues == [1]
         assert [str(error) for error in errors] == [
             f"{late.queue}: its broker has no such topic now"
         ]
 
 
 @in_a_loop
-async def test_much_that_is_finished_is_not_told_of_a_queue_whose_lock_has_lapsed() -> None:
+async def test_many_finished_messages_are_not_committed_while_the_lock_has_lapsed() -> None:
     loop = asyncio.get_running_loop()
-    async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
+    async with Session("127.0.0.1:1") as session:  # no request is sent
         held: dict[MessageQueue, ProcessQueue] = {}
         ends = [loop.create_future() for _ in range(2)]
         for number, end in enumerate(ends):
@@ -76,21 +76,21 @@ async def test_much_that_is_finished_is_not_told_of_a_queue_whose_lock_has_lapse
             held[queue] = ProcessQueue(queue, COMMIT_AFTER)
             held[queue].pushes = Pushes()
             held[queue].note_lock(clock.monotonic(), end)
-        ends[0].set_result(None)  # the connection over which it was locked
-        told = Told()
+        ends[0].set_result(None)  # the connection over which the queue was locked ends
+        store = RecordingStore()
         settings = ReaderSettings(ordered=True, pushed=True)
         tasks: list[asyncio.Task[None]] = []
         commits = Commits(
-            *("g", settings, told, QueueLocks(session, "g")),
+            *("g", settings, store, QueueLocks(session, "g")),
             lambda task: tasks.append(loop.create_task(task)) or tasks[-1],  # type: ignore[func-returns-value]
             held=held,
             is_same=_is_same,
         )
         commits._commit_much()
         await asyncio.gather(*tasks)
-        assert (told.queues, told.offsets) == ([1], {1: COMMIT_AFTER})
+        assert (store.queues, store.offsets) == ([1], {1: COMMIT_AFTER})
         ends[0] = loop.create_future()
         next(iter(held.values())).note_lock(clock.monotonic(), ends[0])  # renewed
         commits._commit_much()
         await asyncio.gather(*tasks)
-        assert told.queues == [1, 0]
+        assert store.queues == [1, 0]

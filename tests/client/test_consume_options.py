@@ -30,7 +30,7 @@ class Listener:
         self.got.append(message.body)
 
 
-def test_a_consumer_whose_topic_is_made_later_starts_with_a_warning_and_consumes_it(
+def test_a_consumer_of_a_missing_topic_warns_and_consumes_it_once_it_exists(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mq.client.reader.LONGEST_AGAIN_SECONDS", 0.2)
@@ -48,7 +48,7 @@ def test_a_consumer_whose_topic_is_made_later_starts_with_a_warning_and_consumes
     assert "waits for a topic: topic later: no name server knows it" in caplog.text
 
 
-def test_a_consumer_starts_while_the_name_server_is_away_and_goes_on_when_it_comes(
+def test_a_consumer_starts_without_a_name_server_and_consumes_once_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mq.client.reader.LONGEST_AGAIN_SECONDS", 0.2)
@@ -70,7 +70,7 @@ def test_a_consumer_starts_while_the_name_server_is_away_and_goes_on_when_it_com
     assert "Connection refused" in caplog.text
 
 
-def test_a_consumer_hears_of_all_queues_and_its_own_when_they_change() -> None:
+def test_a_consumer_reports_all_queues_and_its_own_when_they_change() -> None:
     heard: dict[str, list[tuple[str, int, int]]] = {"a": [], "b": []}
 
     def note(name: str) -> object:
@@ -101,8 +101,8 @@ def test_a_consumer_hears_of_all_queues_and_its_own_when_they_change() -> None:
     assert heard == {"a": [(TOPIC, 4, 4), (TOPIC, 4, 2), (TOPIC, 4, 4)], "b": [(TOPIC, 4, 2)]}
 
 
-class Shelf:
-    """A user's own store of offsets, which fails now and then."""
+class UserStore:
+    """A user's own store of offsets, whose first query and first commit fail."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -132,27 +132,27 @@ class Shelf:
 
 
 @pytest.mark.parametrize("error", [OSError("the database is away"), asyncio.CancelledError()])
-def test_offsets_can_be_kept_by_the_user(
+def test_the_user_can_provide_the_offset_store(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.02)
-    shelf = Shelf(error)
+    store = UserStore(error)
     queue = MessageQueue(TOPIC, "broker-a", 0)
 
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             await there.send(*numbers(5))
-            shelf.kept[queue] = 3
+            store.kept[queue] = 3
             listener = Listener()
-            options = {"offsets": shelf, "intervals": Intervals(offsets=0.05)}
+            options = {"offsets": store, "intervals": Intervals(offsets=0.05)}
             async with there.consumer(listener=listener, concurrency=1, **options):
-                await until(lambda: shelf.kept[queue] == 5)
+                await until(lambda: store.kept[queue] == 5)
             assert listener.got == [b"3", b"4"]
 
     asyncio.run(scenario())
 
 
-def test_broadcasting_tells_the_broker_no_offsets(tmp_path: Path) -> None:
+def test_broadcasting_commits_no_offset_at_the_broker(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             listener = Listener()
@@ -168,7 +168,7 @@ def test_broadcasting_tells_the_broker_no_offsets(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_consumed_message_says_how_far_its_queue_reaches() -> None:
+def test_a_consumed_message_has_the_bounds_of_its_queue() -> None:
     seen: dict[bytes, tuple[str, str]] = {}
 
     async def listen(message: StoredMessage) -> None:

@@ -34,8 +34,9 @@ from tests.waiting import until
 
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:
-    """Return the messages of a loop until it has requested more than `count`, without waiting for
-    the last.
+    """Return the bodies of `count` messages from the consumer's iterator.
+
+    One more message is requested, so that the last one is finished; then the consumer is closed.
     """
     bodies: list[bytes] = []
 
@@ -51,7 +52,7 @@ async def take(consumer: Consumer, count: int) -> list[bytes]:
     return bodies
 
 
-def test_a_group_gets_each_message_once_and_a_successor_goes_on() -> None:
+def test_a_group_gets_each_message_once_and_the_next_member_continues() -> None:
     async def scenario() -> None:
         async with cluster() as there:
             await there.send(*numbers(50))
@@ -65,7 +66,7 @@ def test_a_group_gets_each_message_once_and_a_successor_goes_on() -> None:
     asyncio.run(scenario())
 
 
-def test_a_message_that_the_loop_was_left_with_comes_again() -> None:
+def test_a_message_at_which_the_loop_breaks_is_redelivered() -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             await there.send(b"1", b"2")
@@ -80,7 +81,7 @@ def test_a_message_that_the_loop_was_left_with_comes_again() -> None:
     asyncio.run(scenario())
 
 
-def test_two_members_share_the_queues_and_one_inherits_when_the_other_leaves() -> None:
+def test_two_members_share_the_queues_and_one_gets_all_when_the_other_leaves() -> None:
     async def scenario() -> None:
         got: list[bytes] = []
 
@@ -105,7 +106,7 @@ def test_two_members_share_the_queues_and_one_inherits_when_the_other_leaves() -
     asyncio.run(scenario())
 
 
-def test_a_listener_that_raises_sees_the_message_again_even_if_no_broker_takes_it_back(
+def test_a_failed_message_is_redelivered_even_if_no_broker_takes_it_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mq.client.push.concurrent.REDELIVER_SECONDS", 0.01)
@@ -132,7 +133,7 @@ async def refuse_all(*_: object, **__: object) -> None:
     raise ConnectError("broker", "gone")
 
 
-def test_only_wanted_tags_come() -> None:
+def test_only_subscribed_tags_are_delivered() -> None:
     async def scenario() -> None:
         async with cluster() as there:
             await there.send(b"1", tag="red")
@@ -153,7 +154,7 @@ def test_only_wanted_tags_come() -> None:
         (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, "30"),
     ],
 )
-def test_a_new_group_begins_where_it_is_told_to(where: ConsumeFromWhere, first: str) -> None:
+def test_a_new_group_starts_where_its_option_says(where: ConsumeFromWhere, first: str) -> None:
     pulled: dict[str, str] = {}
     consumers: list[Consumer] = []
 
@@ -238,20 +239,20 @@ def test_offsets_are_committed_while_it_runs(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(scenario())
 
 
-def test_an_ordered_queue_waits_for_the_message_that_fails() -> None:
+def test_an_ordered_queue_waits_for_a_failed_message() -> None:
     async def scenario() -> None:
-        tries: list[bytes] = []
+        attempts: list[bytes] = []
 
         async def listen(message: StoredMessage) -> None:
-            tries.append(message.body)
-            if message.body == b"2" and tries.count(b"2") < 3:
+            attempts.append(message.body)
+            if message.body == b"2" and attempts.count(b"2") < 3:
                 raise ValueError("again")
 
         async with cluster(queues=1) as there:
             await there.send(*numbers(5))
             async with there.consumer(listener=listen, ordered=True, suspension=0.01):
-                await until(lambda: len(tries) == 7)
-        assert tries == [b"0", b"1", b"2", b"2", b"2", b"3", b"4"]
+                await until(lambda: len(attempts) == 7)
+        assert attempts == [b"0", b"1", b"2", b"2", b"2", b"3", b"4"]
 
     asyncio.run(scenario())
 
@@ -288,7 +289,7 @@ def test_an_async_listener_may_end_the_program() -> None:
         asyncio.run(scenario())
 
 
-def test_what_cannot_be_subscribed_to_is_refused() -> None:
+def test_invalid_subscriptions_are_refused() -> None:
     with pytest.raises(IllegalName):
         Consumer("127.0.0.1:9876", "a/b", {TOPIC: "*"})
     with pytest.raises(IllegalName):
@@ -297,7 +298,7 @@ def test_what_cannot_be_subscribed_to_is_refused() -> None:
         Consumer("127.0.0.1:9876", GROUP, {TOPIC: "*"}, ordered=True)
 
 
-def test_producer_and_consumer_go_on_when_the_daemons_were_restarted(tmp_path: Path) -> None:
+def test_producer_and_consumer_continue_after_the_daemons_restart(tmp_path: Path) -> None:
     got: list[bytes] = []
 
     async def listen(message: StoredMessage) -> None:
@@ -305,7 +306,8 @@ def test_producer_and_consumer_go_on_when_the_daemons_were_restarted(tmp_path: P
 
     async def scenario() -> None:
         async with AsyncExitStack() as clients:
-            # Not ports that the system gives to connections: one may take them in the restart.
+            # Ports outside the ephemeral range: a connection could take one of those during the
+            # restart.
             ports = free_port(), free_port()
             async with Standalone(
                 tmp_path, name_server_port=ports[0], broker_port=ports[1]

@@ -1,4 +1,4 @@
-"""What brokers ask of a consumer: resets and its state."""
+"""Requests of brokers to a consumer: resets and queries of its state."""
 
 import asyncio
 
@@ -19,13 +19,13 @@ from tests.waiting import until
 
 
 async def push(there: Cluster, consumer: Consumer, request: Command) -> Command | None:
-    """What the consumer answers when its broker asks this."""
+    """Return the consumer's answer to a request of its broker."""
     handler = consumer.session._handlers[request.code]
     answer = handler(request, there.pair.broker.address)
     return answer if answer is None or isinstance(answer, Command) else await answer
 
 
-def test_a_reset_goes_on_at_the_new_offset_and_commits_it() -> None:
+def test_a_reset_queue_continues_at_the_new_offset_and_commits_it() -> None:
     async def scenario() -> None:
         got: list[bytes] = []
 
@@ -46,7 +46,7 @@ def test_a_reset_goes_on_at_the_new_offset_and_commits_it() -> None:
     asyncio.run(scenario())
 
 
-def test_a_consumer_tells_its_state_to_those_who_ask_for_its_group() -> None:
+def test_a_consumer_answers_queries_of_its_state_for_its_own_group() -> None:
     async def scenario() -> None:
         async def listen(message: StoredMessage) -> None:
             if message.body == b"bad":
@@ -57,9 +57,9 @@ def test_a_consumer_tells_its_state_to_those_who_ask_for_its_group() -> None:
             await there.send(b"x")
             fields = {"consumerGroup": GROUP, "clientId": "c", "jstackEnable": "true"}
             asked = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-            told = await push(there, consumer, asked)
-            assert told is not None
-            info = ConsumerRunningInfo.decode(bytes(told.body))
+            state = await push(there, consumer, asked)
+            assert state is not None
+            info = ConsumerRunningInfo.decode(bytes(state.body))
             assert {queue.topic for queue in info.mq_table} == {TOPIC, f"%RETRY%{GROUP}"}
             assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
             assert "MainThread" in (info.jstack or "")

@@ -39,13 +39,13 @@ def test_a_security_token_is_signed_too() -> None:
     assert other.fields["Signature"] != command.fields["Signature"]
 
 
-def test_a_query_by_unique_key_says_a_release_that_every_broker_reads_alike() -> None:
+def test_a_query_by_unique_key_has_a_version_that_all_brokers_sign_alike() -> None:
     command = Command(RequestCode.QUERY_MESSAGE, {"topic": "T", "_UNIQUE_KEY_QUERY": "true"})
     KEY.sign(command)
     assert command.version == 399  # V4_9_3
 
 
-def test_secrets_are_not_in_what_is_printed() -> None:
+def test_secrets_are_not_printed() -> None:
     command = Command(RequestCode.SEND_MESSAGE_V2, {"secretKey": "hidden_secret"})
     AccessKey("rocketmq2", "hidden_secret", "hidden_token").sign(command)
     for text in (repr(KEY), repr(AccessKey("a", "b", "hidden_token")), repr(command)):

@@ -1,4 +1,4 @@
-"""Records damaged in the store: they are not delivered, and do not block consumers."""
+"""Damaged records of the store are not delivered and do not block consumers."""
 
 import asyncio
 import mmap
@@ -14,13 +14,13 @@ from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from tests.client.clusters import GROUP, TOPIC, cluster
 
 _BODIES = [b"message %d" % number for number in range(5)]
-_SIZE, _MAGIC, _BODY = 0, 4, 88  # where these begin in a record
+_SIZE, _MAGIC, _BODY = 0, 4, 88  # offsets of these fields in a record
 
 
 def _damage(folder: Path, body: bytes, at: int) -> None:
-    """Change a byte of the record that has this body."""
+    """Change the byte at `at` of the record with this body."""
     for path in folder.rglob("commitlog/0*"):
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as log:  # which has a gigabyte
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as log:  # the file is 1 GiB
             found = log.find(body)
             if found >= 0:
                 log[found - _BODY + at] ^= 0x40
@@ -29,7 +29,7 @@ def _damage(folder: Path, body: bytes, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [_BODY + 2, _SIZE + 3, _SIZE, _MAGIC])
-def test_a_damaged_record_is_passed_over_and_those_around_it_are_read(
+def test_a_damaged_record_is_skipped_and_those_around_it_are_read(
     at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -45,7 +45,7 @@ def test_a_damaged_record_is_passed_over_and_those_around_it_are_read(
     asyncio.run(scenario())
 
 
-def test_a_damaged_message_that_is_sent_back_is_not_stored_anew_as_a_good_one() -> None:
+def test_a_damaged_message_cannot_be_sent_back() -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             await there.send(*_BODIES)

@@ -1,4 +1,4 @@
-"""Errors by the codes of responses."""
+"""Errors by response code."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from mq.client.errors import (
 )
 
 
-def test_codes_without_an_error_of_their_own_keep_their_number() -> None:
+def test_an_unknown_code_becomes_a_broker_error_with_its_number() -> None:
     assert type(for_code(17, "no", "a:1")) is TopicNotExist
     assert type(for_code(9999, None, "a:1")) is BrokerError
     assert str(for_code(9999, None, "a:1")) == "a:1: code 9999: no reason given"
@@ -27,7 +27,7 @@ def test_codes_without_an_error_of_their_own_keep_their_number() -> None:
         "The checkpoint is null",
     ],
 )
-def test_words_of_a_system_error_tell_that_there_is_none(remark: str) -> None:
+def test_the_remark_of_a_system_error_can_mean_that_there_is_none(remark: str) -> None:
     error = for_code(1, remark, "a:1")
     assert type(error) is NoneThere
     assert str(error) == f"a:1: SYSTEM_ERROR: {remark}"
@@ -43,5 +43,5 @@ def test_words_of_a_system_error_tell_that_there_is_none(remark: str) -> None:
         "the producer group[shop] is too large",
     ],
 )
-def test_a_failure_says_nothing_of_what_is_there(remark: str | None) -> None:
+def test_other_remarks_do_not_mean_that_there_is_none(remark: str | None) -> None:
     assert type(for_code(1, remark, "a:1")) is RemoteSystemError

@@ -1,9 +1,9 @@
-"""What `mq.client` says it has."""
+"""The names that `mq.client` exports."""
 
 import mq.client
 
 
-def test_dir_shows_what_can_be_imported() -> None:
+def test_dir_lists_the_exported_names() -> None:
     shown = dir(mq.client)
     assert {"Producer", "Consumer", "Session", "SendResult"} <= set(shown)
     for name in mq.client.__all__:

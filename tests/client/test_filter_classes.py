@@ -1,4 +1,4 @@
-"""Consumers that subscribe by a class: what they send where, and what they are given."""
+"""Consumers that subscribe by a class: the upload of the class, and the delivered messages."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ OFTEN = Intervals(heartbeats=0.1, routes=0.1)
 
 
 class Even:
-    """A filter as its user writes it."""
+    """A filter as a user writes it."""
 
     def match(self, message: StoredMessage) -> bool:
         return int(message.body) % 2 == 0
@@ -59,12 +59,12 @@ def test_a_class_and_its_source_make_a_subscription() -> None:
     assert chosen.source.startswith("class Even:\n") and "return int(message.body)" in chosen.source
     data = Subscriptions(GROUP, {TOPIC: chosen}).data[TOPIC]
     assert (data.sub_string, data.class_filter_mode, data.tags_set) == ("Even", True, set())
-    assert data.filter_class_source is None  # it is not in heartbeats
+    assert data.filter_class_source is None  # heartbeats do not carry it
     assert ClassFilter("on.the.server.Even").source == ""
 
 
 @pytest.mark.parametrize(
-    "name, source, told",
+    "name, source, error",
     [
         ("Even", "class Even:\n  def match(self, message):\n    return (\n", "line 3: '(' was"),
         ("Odd", EVEN.decode(), "there is no class Odd in the source of Odd"),
@@ -72,9 +72,9 @@ def test_a_class_and_its_source_make_a_subscription() -> None:
     ],
 )
 def test_a_source_that_cannot_be_used_is_refused_before_it_is_sent(
-    name: str, source: str, told: str
+    name: str, source: str, error: str
 ) -> None:
-    with pytest.raises(ClientError, match=told.replace("(", r"\(")):
+    with pytest.raises(ClientError, match=error.replace("(", r"\(")):
         ClassFilter(name, source)
 
 
@@ -95,7 +95,7 @@ def test_a_filter_server_is_chosen_among_those_not_tried() -> None:
     assert choose_filter_server(route, "c:1") is None
 
 
-def test_a_consumer_is_given_what_its_class_lets_through_and_commits() -> None:
+def test_a_consumer_gets_the_messages_that_its_class_accepts_and_commits() -> None:
     async def main() -> None:
         async with servers(queues=2) as at:
             await at.send(*(b"%d" % number for number in range(20)))
@@ -110,12 +110,12 @@ def test_a_consumer_is_given_what_its_class_lets_through_and_commits() -> None:
                     again.append(message.body)
                     if message.body == b"22":
                         break
-            assert len(again) < 10  # and not all that was finished and committed
+            assert len(again) < 10  # committed messages are not redelivered
 
     asyncio.run(main())
 
 
-def test_a_lite_pull_consumer_can_have_a_class_too() -> None:
+def test_a_lite_pull_consumer_can_subscribe_by_a_class() -> None:
     async def main() -> None:
         async with servers() as at:
             await at.send(*(b"%d" % number for number in range(6)))
@@ -138,7 +138,7 @@ async def another(at: Servers) -> AsyncIterator[FilterServer]:
         yield filters
 
 
-def test_every_filter_server_gets_the_class_one_that_comes_later_too() -> None:
+def test_every_filter_server_gets_the_class_even_if_it_starts_later() -> None:
     async def main() -> None:
         async with servers() as at, consumer(at, ClassFilter(Even)):
             assert KEY in at.filters.classes.table
@@ -149,7 +149,7 @@ def test_every_filter_server_gets_the_class_one_that_comes_later_too() -> None:
     asyncio.run(main())
 
 
-def test_a_consumer_forgets_filter_servers_that_are_in_no_route_any_more() -> None:
+def test_a_consumer_forgets_filter_servers_that_left_the_route() -> None:
     async def main() -> None:
         async with servers() as at, consumer(at, ClassFilter(Even)) as reading:
             async with another(at) as late, asyncio.timeout(60):
@@ -164,7 +164,7 @@ def test_a_consumer_forgets_filter_servers_that_are_in_no_route_any_more() -> No
     asyncio.run(main())
 
 
-def test_a_consumer_goes_on_with_another_filter_server_when_one_ends() -> None:
+def test_a_consumer_continues_with_another_filter_server_when_one_stops() -> None:
     async def main() -> None:
         async with servers() as at:
             async with another(at), consumer(at, ClassFilter(Even)) as reading:
@@ -173,14 +173,14 @@ def test_a_consumer_goes_on_with_another_filter_server_when_one_ends() -> None:
                 await at.filters.__aexit__()
                 await at.send(b"3", b"4")
                 async with asyncio.timeout(60):
-                    async for message in reading:  # at first, it may be, that one again
+                    async for message in reading:  # the first message may be redelivered
                         if message.body == b"4":
                             break
 
     asyncio.run(main())
 
 
-def test_a_refused_class_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_class_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with servers(filterMaxClasses="1", filterClassMaxBytes="10") as at:
             async with consumer(at, ClassFilter(Even)) as reading:
@@ -194,7 +194,7 @@ def test_a_refused_class_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert "10 are allowed (filterClassMaxBytes)" in text
 
 
-def test_without_filter_servers_a_consumer_says_so_and_waits(
+def test_a_consumer_without_filter_servers_logs_an_error_and_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

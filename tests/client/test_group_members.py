@@ -1,4 +1,4 @@
-"""A restarted broker hears of a group's members one by one: the first has no more by that."""
+"""A restarted broker learns of a group's members one by one: the first one gets no more queues."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ def broker(root: Path, port: int) -> Broker:
 
 
 async def join(session: Session, address: str) -> None:
-    """A member that says nothing but that it is one."""
+    """Register a member that does nothing else."""
     member = describe_member(
         session,
         GROUP,
@@ -46,7 +46,7 @@ async def join(session: Session, address: str) -> None:
     await session.call(address, Command(RequestCode.HEART_BEAT, None, member.encode()))
 
 
-def test_who_a_restarted_broker_knows_first_does_not_take_the_queues_of_the_others(
+def test_the_first_member_that_a_restarted_broker_knows_keeps_only_its_queues(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Heartbeats: a restarted broker learns at once about its clients."""
+"""Heartbeats: a restarted broker learns of its clients at once."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ def broker_on(root: Path, name_server: str, port: int) -> Broker:
     return Broker(BrokerSettings.load(None, settings))
 
 
-def test_a_restarted_broker_is_told_of_producers_and_consumers_without_waiting_for_their_next_beat(
+def test_a_restarted_broker_learns_of_its_clients_before_their_next_heartbeat(
     tmp_path: Path,
 ) -> None:
     got: list[bytes] = []
@@ -41,7 +41,7 @@ def test_a_restarted_broker_is_told_of_producers_and_consumers_without_waiting_f
         async with NameServer(NamesrvSettings.load(None, files)) as name_server:
             where = name_server.address
             async with AsyncExitStack() as first, Producer(where, "senders") as producer:
-                port = free_port()  # not one that a connection may take while it restarts
+                port = free_port()  # no connection can take it during the restart
                 broker = await first.enter_async_context(broker_on(tmp_path, where, port))
                 await producer.send(Message("orders", b"one"))
                 await until(

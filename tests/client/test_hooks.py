@@ -38,7 +38,7 @@ from tests.waiting import until
 
 
 class Sends(SendHook):
-    """Writes down the tries to send, and marks what is sent."""
+    """Records the send attempts and marks the messages."""
 
     def __init__(self, name: str = "", into: list[Any] | None = None) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Sends(SendHook):
 
 
 class Broken(SendHook, ConsumeHook):
-    """Fails wherever it can without refusing."""
+    """Raises in every method whose errors are only logged."""
 
     def __init__(self, kind: type[BaseException]) -> None:
         self.kind = kind
@@ -78,12 +78,12 @@ class Broken(SendHook, ConsumeHook):
         raise self.kind("after")
 
 
-# Exceptions of a hook that has awaited a cancelled task.
+# A hook that has awaited a cancelled task raises CancelledError.
 UNUSUAL = (KeyError, asyncio.CancelledError)
 
 
 async def stored(there: Cluster, count: int = 1) -> dict[bytes, dict[str, str]]:
-    """The properties of all that is in the topic, by body, once there are so many."""
+    """Wait for `count` messages in the topic; return the properties of all by body."""
     store = there.pair.broker.stores.messages
     await until(lambda: sum(store.max_offset(TOPIC, queue) for queue in range(4)) >= count)
     reader = PullConsumer(there.session)
@@ -94,7 +94,7 @@ async def stored(there: Cluster, count: int = 1) -> dict[bytes, dict[str, str]]:
     }
 
 
-def test_hooks_around_sends_are_called_in_their_order_and_what_they_set_is_stored() -> None:
+def test_send_hooks_run_in_order_and_their_properties_are_stored() -> None:
     seen: list[Any] = []
     hooks = [Sends("a", seen), Sends("b", seen)]
 
@@ -120,7 +120,7 @@ def test_hooks_around_sends_are_called_in_their_order_and_what_they_set_is_store
     assert seen == expected
 
 
-def test_each_try_of_a_send_has_its_hooks_and_its_error() -> None:
+def test_hooks_run_for_each_send_attempt_and_get_its_error() -> None:
     hook = Sends()
 
     async def scenario() -> None:
@@ -162,7 +162,7 @@ def test_a_hook_that_fails_loses_no_message_and_is_logged(
 @pytest.mark.parametrize(
     ("name", "value"), [("long", "x" * 40_000), ("odd", "\x01"), ("TAGS", "t")]
 )
-def test_what_a_hook_sets_that_cannot_be_stored_is_left_out(
+def test_properties_of_a_hook_that_cannot_be_stored_are_left_out(
     name: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Spoils(SendHook):
@@ -211,7 +211,7 @@ def test_a_check_refuses_a_send_without_a_retry_and_blames_no_broker() -> None:
     assert [entry[1] for entry in marks.seen] == ["before", "after"]
 
 
-def test_hooks_are_around_messages_in_transactions() -> None:
+def test_send_hooks_run_for_messages_in_transactions() -> None:
     hook = Sends()
 
     async def check(question: TransactionCheck) -> TransactionState:
@@ -231,7 +231,7 @@ def test_hooks_are_around_messages_in_transactions() -> None:
 
 
 class Consumes(ConsumeHook):
-    """Writes down what is consumed, and keeps back bodies that begin with `hidden`."""
+    """Records the consumed messages, and rejects bodies that start with `hidden`."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[bytes], str, str]] = []
@@ -251,8 +251,8 @@ class Consumes(ConsumeHook):
         self.seen.append((bodies, context.outcome.name, type(context.error).__name__))
 
 
-def test_what_a_hook_has_ended_the_program_over_is_not_committed() -> None:
-    """It was behind what it was asked about by then, which nobody had got."""
+def test_a_message_at_which_a_hook_exits_is_not_committed() -> None:
+    """The committed offset does not pass messages that were not delivered."""
     committed: list[int] = []
 
     class Ends(ConsumeHook):
@@ -276,13 +276,13 @@ def test_what_a_hook_has_ended_the_program_over_is_not_committed() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_hooks_around_a_listener_see_how_it_went_and_sort_out(ordered: bool) -> None:
+def test_consume_hooks_get_the_outcome_of_a_listener_and_reject_messages(ordered: bool) -> None:
     hook = Consumes()
-    tries: list[bytes] = []
+    attempts: list[bytes] = []
 
     async def listen(message: StoredMessage) -> None:
-        tries.append(message.body)
-        if message.body == b"1" and tries.count(b"1") == 1:
+        attempts.append(message.body)
+        if message.body == b"1" and attempts.count(b"1") == 1:
             raise ValueError("once") if ordered else RetryLater(1)
 
     async def scenario() -> None:
@@ -294,7 +294,7 @@ def test_hooks_around_a_listener_see_how_it_went_and_sort_out(ordered: bool) -> 
                 await consumer.commit()
                 queue = MessageQueue(TOPIC, "broker-a", 0)
                 committed = await consumer.reader.offsets.committed(queue)
-                assert committed == 3  # what is kept back counts as consumed
+                assert committed == 3  # rejected messages count as consumed
 
     asyncio.run(scenario())
     failure = "ValueError" if ordered else "RetryLater"
@@ -306,10 +306,10 @@ def test_hooks_around_a_listener_see_how_it_went_and_sort_out(ordered: bool) -> 
             ([b"2"], "SUCCESS", "NoneType"),
         ]
     )
-    assert b"hidden" not in tries
+    assert b"hidden" not in attempts
 
 
-def test_hooks_around_a_loop_end_when_it_asks_for_more_or_is_left() -> None:
+def test_consume_hooks_of_a_loop_end_with_the_next_message_or_a_break() -> None:
     hook = Consumes()
 
     async def scenario() -> None:
@@ -324,7 +324,7 @@ def test_hooks_around_a_loop_end_when_it_asks_for_more_or_is_left() -> None:
     assert hook.seen == [([b"0"], "SUCCESS", "NoneType"), ([b"1"], "FAILED", "NoneType")]
 
 
-def test_hooks_around_a_poll_end_with_the_next_one_or_at_the_end() -> None:
+def test_consume_hooks_of_a_poll_end_with_the_next_poll_or_at_the_close() -> None:
     hook = Consumes()
 
     async def scenario() -> None:
@@ -339,13 +339,13 @@ def test_hooks_around_a_poll_end_with_the_next_one_or_at_the_end() -> None:
                 await there.send(b"2")
                 assert [message.body for message in await lite.poll()] == [b"2"]
                 assert hook.seen == [([b"1"], "SUCCESS", "NoneType")]
-                await lite.close()  # without having polled again
+                await lite.close()  # without another poll
 
     asyncio.run(scenario())
     assert hook.seen[1:] == [([b"2"], "FAILED", "NoneType")]
 
 
-def test_hooks_are_around_a_pull() -> None:
+def test_consume_hooks_run_for_a_pull() -> None:
     hook = Consumes()
 
     async def scenario() -> None:
@@ -385,7 +385,7 @@ class Requests(RpcHook):
             raise self.kind("not that")
 
 
-def test_hooks_are_around_every_request_of_a_session() -> None:
+def test_rpc_hooks_run_for_every_request_of_a_session() -> None:
     hook = Requests()
 
     async def scenario() -> None:
@@ -399,13 +399,13 @@ def test_hooks_are_around_every_request_of_a_session() -> None:
 
     asyncio.run(scenario())
     assert {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.HEART_BEAT} <= set(hook.sent)
-    assert hook.sent.count(RequestCode.SEND_MESSAGE_V2) == 2  # the one that nobody answers, too
+    assert hook.sent.count(RequestCode.SEND_MESSAGE_V2) == 2  # including the one-way send
     assert hook.answered.count((RequestCode.SEND_MESSAGE_V2, 0)) == 1
 
 
 @pytest.mark.parametrize("kind", [PermissionError, asyncio.CancelledError])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_hook_around_requests_may_refuse_them_and_the_session_goes_on(
+def test_an_rpc_hook_may_refuse_requests_and_the_session_continues(
     sign: int, kind: type[BaseException]
 ) -> None:
     hook = Requests(kind)
@@ -426,7 +426,7 @@ def test_a_hook_around_requests_may_refuse_them_and_the_session_goes_on(
 
 @pytest.mark.parametrize("kind", UNUSUAL)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_consumer_whose_pulls_a_hook_has_refused_goes_on(
+def test_a_consumer_continues_after_a_hook_has_refused_its_pulls(
     sign: int, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling, "PULL_RETRY_SECONDS", 0.01)
@@ -448,7 +448,7 @@ def test_a_consumer_whose_pulls_a_hook_has_refused_goes_on(
     asyncio.run(scenario())
 
 
-def test_hooks_are_around_the_requests_of_a_blocking_session_and_of_its_copies() -> None:
+def test_rpc_hooks_run_for_requests_of_a_blocking_session_and_its_copies() -> None:
     hook = Requests()
 
     def ask(namesrv: str) -> None:
@@ -469,7 +469,7 @@ def test_hooks_are_around_the_requests_of_a_blocking_session_and_of_its_copies()
     assert hook.answered == [(code, 0), (code, 0)]
 
 
-def test_what_is_no_hook_or_cannot_be_one_is_refused() -> None:
+def test_invalid_hooks_are_refused() -> None:
     class Waits(SendHook):
         async def before_send(self, context: SendContext) -> None:  # type: ignore[override]
             pass

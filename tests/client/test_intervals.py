@@ -1,4 +1,4 @@
-"""The intervals of a client's queries and reports, with real daemons."""
+"""The intervals of a client's route queries and heartbeats."""
 
 import asyncio
 from collections import Counter
@@ -18,7 +18,7 @@ from tests.client.scripted import accept_heartbeats, routes, scripted, stores
 from tests.waiting import until
 
 
-def test_routes_and_heartbeats_come_as_often_as_is_wished() -> None:
+def test_route_queries_and_heartbeats_follow_their_intervals() -> None:
     asked: Counter[int] = Counter()
 
     def counted(handler: Handler) -> Handler:

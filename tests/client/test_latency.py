@@ -18,7 +18,7 @@ class Clock:
     ("seconds", "avoided"),
     [(0.0, 0), (0.549, 0), (0.55, 2), (1.8, 5), (3.0, 6), (5.0, 10), (14.9, 10), (99.0, 30)],
 )
-def test_a_broker_is_avoided_for_as_long_as_java_would(seconds: float, avoided: float) -> None:
+def test_a_broker_is_avoided_for_the_same_time_as_in_java(seconds: float, avoided: float) -> None:
     assert FaultTolerance().duration(seconds) == avoided
 
 
@@ -47,7 +47,7 @@ def test_one_send_a_second_tests_a_broker_that_has_failed_until_it_answers() -> 
     assert brokers(faults) == {"a", "b", "c"}
 
 
-def test_tables_that_do_not_fit_are_refused() -> None:
+def test_inconsistent_tables_are_refused() -> None:
     with pytest.raises(ClientError, match="2 latencies need as many durations, not 1"):
         FaultTolerance(latency=(0.1, 0.2), avoided=(1,))
     with pytest.raises(ClientError, match="must rise"):
@@ -71,7 +71,7 @@ def brokers(faults: BrokerFaults, count: int = 12) -> set[str]:
     return {where.next_available(faults).broker_name for _ in range(count)}
 
 
-def test_messages_go_round_the_brokers_that_are_not_slow() -> None:
+def test_brokers_that_are_not_slow_get_messages_in_turn() -> None:
     faults = BrokerFaults(FaultTolerance(), Clock())
     assert brokers(faults) == {"a", "b", "c"}
     faults.record("b", 5)

@@ -44,7 +44,7 @@ async def take(consumer: LitePullConsumer, count: int) -> list[bytes]:
     return bodies
 
 
-def test_members_share_the_queues_and_a_successor_goes_on_after_what_was_polled() -> None:
+def test_members_share_the_queues_and_one_gets_all_when_the_other_leaves() -> None:
     async def scenario() -> None:
         async with cluster() as there, member(there) as first:
             await until(lambda: len(first.assigned) == 4)
@@ -81,7 +81,7 @@ def test_assigned_queues_are_read_and_others_are_not() -> None:
     asyncio.run(scenario())
 
 
-def test_seeking_goes_on_anywhere_in_the_queue_and_drops_what_was_pulled() -> None:
+def test_a_seek_moves_to_any_offset_and_drops_pulled_messages() -> None:
     async def scenario() -> None:
         async with cluster(queues=8) as there, reading(there, auto_commit=False) as consumer:
             for body in numbers(6):
@@ -109,7 +109,7 @@ def test_seeking_goes_on_anywhere_in_the_queue_and_drops_what_was_pulled() -> No
     asyncio.run(scenario())
 
 
-def test_a_paused_queue_gives_nothing_and_keeps_its_order() -> None:
+def test_a_paused_queue_delivers_nothing_and_keeps_its_order() -> None:
     async def scenario() -> None:
         async with cluster(queues=2) as there, reading(there, pull_batch=2) as consumer:
             other = MessageQueue(TOPIC, "broker-a", 1)
@@ -128,8 +128,8 @@ def test_a_paused_queue_gives_nothing_and_keeps_its_order() -> None:
     asyncio.run(scenario())
 
 
-def test_what_was_pulled_of_a_queue_that_goes_on_elsewhere_is_let_go_behind_a_paused_one() -> None:
-    """Each seek left behind what had been pulled, for as long as the other queue was paused."""
+def test_a_seek_releases_pulled_messages_while_another_queue_is_paused() -> None:
+    """Messages pulled before a seek are released, although a paused queue comes before them."""
 
     async def scenario() -> None:
         async with cluster(queues=2) as there, reading(there) as consumer:
@@ -152,7 +152,7 @@ def test_what_was_pulled_of_a_queue_that_goes_on_elsewhere_is_let_go_behind_a_pa
     asyncio.run(scenario())
 
 
-def test_offsets_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_are_committed_automatically(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.02)
 
     async def scenario() -> None:
@@ -169,7 +169,7 @@ def test_offsets_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(scenario())
 
 
-def test_a_listener_hears_of_new_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_is_called_for_new_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_watch, "TOPIC_CHECK_SECONDS", 0.02)
     heard: list[tuple[str, int]] = []
 
@@ -204,7 +204,7 @@ def test_a_subscription_in_sql_is_evaluated_by_the_broker(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_a_reset_and_a_question_of_the_broker_are_answered() -> None:
+def test_a_reset_and_a_query_of_the_broker_are_answered() -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there, reading(there) as consumer:
             await there.send(*numbers(3))
@@ -228,7 +228,7 @@ def test_a_reset_and_a_question_of_the_broker_are_answered() -> None:
 
 
 class LateOffsets(OffsetStore):
-    """Says where a group is when it may."""
+    """Answers queries of the committed offset only while `may_answer` is set."""
 
     def __init__(self, session: Session, group: str) -> None:
         super().__init__(session, group)
@@ -241,7 +241,7 @@ class LateOffsets(OffsetStore):
         return await super().committed(queue)
 
 
-def test_nothing_is_pulled_any_more_after_a_close_amid_a_reset() -> None:
+def test_nothing_is_pulled_after_a_close_during_a_reset() -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             await there.send(*numbers(3))
@@ -265,7 +265,7 @@ def test_nothing_is_pulled_any_more_after_a_close_amid_a_reset() -> None:
     asyncio.run(scenario())
 
 
-def test_polling_what_is_not_open_and_assigning_what_is_subscribed_are_refused() -> None:
+def test_polling_before_opening_and_assigning_with_subscriptions_are_refused() -> None:
     async def scenario() -> None:
         async with cluster() as there:
             with pytest.raises(ClientError, match="not open"):
@@ -277,7 +277,7 @@ def test_polling_what_is_not_open_and_assigning_what_is_subscribed_are_refused()
     asyncio.run(scenario())
 
 
-def test_what_lite_polls_have_returned_is_committed_with_the_next_poll() -> None:
+def test_polled_messages_are_committed_with_the_next_poll() -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             await there.send(*numbers(3))

@@ -25,7 +25,7 @@ def commit(offsets: LocalOffsetStore, queue: MessageQueue, offset: int) -> None:
     assert asyncio.run(offsets.commit([queue])) == []
 
 
-def test_the_file_is_where_java_has_it_and_what_java_reads(tmp_path: Path) -> None:
+def test_the_file_has_the_path_and_format_of_java(tmp_path: Path) -> None:
     offsets = store(tmp_path)
     commit(offsets, QUEUE, 42)
     assert offsets.path == tmp_path / "10.0.0.1@DEFAULT" / "group" / "offsets.json"
@@ -46,13 +46,13 @@ def test_a_file_of_java_is_read(tmp_path: Path) -> None:
     assert committed(tmp_path, OTHER) is None
 
 
-def test_what_other_queues_have_committed_stays(tmp_path: Path) -> None:
+def test_offsets_of_other_queues_are_kept(tmp_path: Path) -> None:
     commit(store(tmp_path), QUEUE, 1)
     commit(store(tmp_path), OTHER, 2)
     assert (committed(tmp_path), committed(tmp_path, OTHER)) == (1, 2)
 
 
-def test_of_queues_that_are_reset_at_once_all_are_written(tmp_path: Path) -> None:
+def test_concurrent_resets_of_several_queues_are_all_written(tmp_path: Path) -> None:
     queues = [MessageQueue("topic", "broker-a", number) for number in range(8)]
 
     async def script() -> None:
@@ -74,7 +74,7 @@ def test_of_queues_that_are_reset_at_once_all_are_written(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"offsetTable":{{"broker', b"\xff\x00"])
-def test_of_a_torn_file_the_one_before_is_taken(tmp_path: Path, torn: bytes) -> None:
+def test_the_previous_file_is_read_if_the_last_one_is_torn(tmp_path: Path, torn: bytes) -> None:
     offsets = store(tmp_path)
     commit(offsets, QUEUE, 1)
     commit(offsets, QUEUE, 2)
@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_in_the_error(tmp_path: Path
     assert "offsets.json" in str(error)
 
 
-def test_a_folder_may_be_named_by_a_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_may_be_given_as_a_string(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     offsets = LocalOffsetStore("~/offsets", "10.0.0.1@DEFAULT", "group")
     commit(offsets, QUEUE, 1)
@@ -103,10 +103,10 @@ def test_a_client_id_cannot_lead_out_of_the_folder(tmp_path: Path, client_id: st
         LocalOffsetStore(tmp_path, client_id, "group")
 
 
-def test_a_file_that_is_torn_takes_no_good_one_with_it(
+def test_a_torn_file_does_not_replace_the_good_backup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill between two renames must not leave the torn one, or none."""
+    """A kill between two renames must not leave only a torn file, or none."""
     commit(store(tmp_path), QUEUE, 1)
     commit(store(tmp_path), QUEUE, 2)
     path = store(tmp_path).path

@@ -29,7 +29,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def logger(request: pytest.FixtureRequest) -> Iterator[logging.Logger]:
-    """A logger that only the test's own handlers hear, which are closed afterwards."""
+    """Yield a logger that passes records only to the test's handlers; closes them afterwards."""
     found = logging.getLogger(f"test.{request.node.name}")
     found.propagate = False
     found.setLevel(logging.DEBUG)
@@ -65,7 +65,7 @@ def test_records_of_all_threads_arrive_formatted_with_tag_and_level(
     assert handler.dropped == 0
 
 
-def test_it_works_beside_an_event_loop_and_from_a_dictionary(broker: RunningBroker) -> None:
+def test_it_works_in_an_event_loop_and_from_a_logging_dictionary(broker: RunningBroker) -> None:
     logging.config.dictConfig(
         {
             "version": 1,
@@ -95,7 +95,7 @@ def test_it_works_beside_an_event_loop_and_from_a_dictionary(broker: RunningBrok
     assert message.body == b"\n"  # no message may be empty
 
 
-def test_nobody_waits_and_what_there_is_no_room_for_is_counted_and_told_once(
+def test_logging_does_not_wait_and_dropped_records_are_counted_and_reported(
     logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = f"127.0.0.1:{free_port()}"
@@ -104,17 +104,17 @@ def test_nobody_waits_and_what_there_is_no_room_for_is_counted_and_told_once(
     began = time.monotonic()
     for number in range(1000):
         logger.info("%d", number)
-    assert time.monotonic() - began < 15.0  # a thousand lines, each with nobody to take it
-    assert 0 < 1000 - handler.dropped <= 10  # five that wait, and those that were on their way
+    assert time.monotonic() - began < 15.0  # a thousand records, and no broker takes one
+    assert 0 < 1000 - handler.dropped <= 10  # the five waiting records, and those in flight
     began = time.monotonic()
     handler.close()
-    assert time.monotonic() - began < CLOSE_SECONDS  # which it was told otherwise
+    assert time.monotonic() - began < CLOSE_SECONDS  # `close_timeout` overrides it
     assert handler.dropped == 1000
     lines = capsys.readouterr().err.splitlines()
     assert 1 <= len(lines) <= 2
     assert lines[-1].endswith("were dropped: no broker took them in time")
-    told = [int(line.split()[1]) for line in lines]
-    assert sum(told) == 1000
+    counts = [int(line.split()[1]) for line in lines]
+    assert sum(counts) == 1000
 
 
 def test_long_records_do_not_fill_the_memory(logger: logging.Logger) -> None:
@@ -126,7 +126,7 @@ def test_long_records_do_not_fill_the_memory(logger: logging.Logger) -> None:
     assert handler.dropped >= 20 - 4 - 1
 
 
-def test_what_its_own_client_logs_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_of_its_own_client_are_not_sent(caplog: pytest.LogCaptureFixture) -> None:
     handler = MessageLogHandler(f"127.0.0.1:{free_port()}", TOPIC, close_timeout=0.3)
     # Daemons of other tests may run in this process, and log as well.
     threads = {threading.current_thread().name, "mq-log"}
@@ -145,7 +145,7 @@ def test_what_its_own_client_logs_is_not_sent(caplog: pytest.LogCaptureFixture) 
     try:
         with caplog.at_level(logging.DEBUG):
             logging.getLogger("test.own").info("one")
-            assert seen.wait(10)  # its loop has said something by now
+            assert seen.wait(10)  # its client has logged something by now
             handler.close()
     finally:
         root.removeHandler(handler)
@@ -164,13 +164,13 @@ def test_records_wait_for_a_broker_that_comes_later(tmp_path: Path, logger: logg
         assert [message.body for message in running.messages(TOPIC)] == [b"early"]
 
 
-def test_a_record_that_is_refused_takes_no_other_with_it(
+def test_a_refused_record_does_not_affect_the_others(
     broker: RunningBroker, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler = MessageLogHandler(broker.name_server, "LogsRefused")
     logger.addHandler(handler)
     logger.info("before")
-    logger.info("x" * (5 << 20))  # over what brokers take
+    logger.info("x" * (5 << 20))  # above the brokers' limit
     logger.info("after")
     handler.close()
     assert sorted(m.body for m in broker.messages("LogsRefused")) == [b"after", b"before"]
@@ -200,18 +200,18 @@ logging.basicConfig(level=logging.DEBUG, handlers=[handler], format='%(message)s
         ),
     ],
 )
-def test_a_program_that_just_ends_sends_what_it_has_logged(
+def test_a_program_that_ends_sends_its_records(
     topic: str, body: str, expected: list[str], broker: RunningBroker
 ) -> None:
     where = broker.name_server
-    if topic == "LogsOfName":  # has to be looked up when no thread can be started any more
+    if topic == "LogsOfName":  # the name must be resolved when no thread can be started any more
         where = where.replace("127.0.0.1", "localhost")
     program = [sys.executable, "-c", PROGRAM.format(body=body), where, topic]
     subprocess.run(program, check=True, timeout=30)
     assert sorted(message.body.decode() for message in broker.messages(topic)) == expected
 
 
-def test_what_it_cannot_be_given_is_refused_at_once() -> None:
+def test_invalid_arguments_are_refused_at_once() -> None:
     with pytest.raises(ClientError, match="is not host:port"):
         MessageLogHandler("nowhere", TOPIC)
     with pytest.raises(IllegalName):

@@ -1,4 +1,4 @@
-"""Members of a group whose broker lacks a topic for a moment, or has another one of that name."""
+"""Members of a group whose broker lacks a topic for a moment, or has a recreated one."""
 
 import asyncio
 from pathlib import Path
@@ -22,29 +22,29 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from mq.protocol.record_codec import encode_record
-from tests.client.absent_topics import (
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.missing_topics import (
     LAST,
     QUEUE,
     Listener,
     hide,
-    notice_soon,
     remake,
+    shorten_pauses,
     show,
 )
-from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scenarios import in_a_loop
 from tests.client.scripted import accept_heartbeats, name_server, scripted
 from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    notice_soon(monkeypatch)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_pauses(monkeypatch)
 
 
 @in_a_loop
-async def test_a_topic_that_was_made_again_goes_on_where_it_is_behind_a_short_absence() -> None:
-    """Who commits by himself has an offset in the former one only."""
+async def test_a_recreated_topic_continues_at_its_offset_after_it_was_missing() -> None:
+    """Without automatic commits, the committed offset is that of the former topic."""
     new = [b"new%d" % number for number in range(5)]
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
@@ -71,7 +71,7 @@ async def test_a_topic_that_was_made_again_goes_on_where_it_is_behind_a_short_ab
 
 
 @pytest.mark.parametrize("kind", ["clustering", "ordered", "broadcasting"])
-def test_what_is_in_hand_and_the_place_stay_while_a_broker_lacks_the_topic(
+def test_pulled_messages_and_the_offset_are_kept_while_the_topic_is_missing(
     kind: str, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"ordered": kind == "ordered"}
@@ -93,7 +93,7 @@ def test_what_is_in_hand_and_the_place_stay_while_a_broker_lacks_the_topic(
             await hide(there)
             await until(lambda: held.absent_pause > missing_topics.FIRST_PAUSE_SECONDS)
             assert consumer.assigned.count(QUEUE) == 1
-            listener.goes_on.set()
+            listener.may_continue.set()
             await until(lambda: len(listener.got) == 5)
             with pytest.raises(ClientError, match="has no such topic now"):
                 await consumer.commit()
@@ -109,7 +109,7 @@ def test_what_is_in_hand_and_the_place_stay_while_a_broker_lacks_the_topic(
 
 
 @in_a_loop
-async def test_a_replay_goes_on_where_its_user_has_put_it() -> None:
+async def test_a_replay_continues_at_the_sought_offset() -> None:
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
@@ -133,14 +133,14 @@ async def test_a_replay_goes_on_where_its_user_has_put_it() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("commits", [False, True])
-def test_another_topic_with_more_messages_is_read_from_its_beginning(
+def test_a_recreated_topic_with_more_messages_is_read_from_its_start(
     ordered: bool, commits: bool
 ) -> None:
     new = [b"new%d" % number for number in range(20)]
 
     async def scenario() -> list[bytes]:
         listener = Listener()
-        listener.goes_on.set()
+        listener.may_continue.set()
         async with cluster(queues=1) as there:
             await there.send(*numbers(5))
             async with there.consumer(
@@ -161,14 +161,14 @@ def test_another_topic_with_more_messages_is_read_from_its_beginning(
 
 
 @pytest.mark.parametrize("many", [3, 20])
-def test_with_broadcasting_the_place_in_the_file_goes_with_the_topic(
+def test_with_broadcasting_the_offset_in_the_file_is_reset_with_the_topic(
     tmp_path: Path, many: int
 ) -> None:
     new = [b"new%d" % number for number in range(many)]
 
     async def scenario() -> list[bytes]:
         listener = Listener()
-        listener.goes_on.set()
+        listener.may_continue.set()
         async with cluster(queues=1) as there:
             await there.send(*numbers(5))
             async with there.consumer(
@@ -194,15 +194,15 @@ def test_with_broadcasting_the_place_in_the_file_goes_with_the_topic(
 
 
 @pytest.mark.parametrize("expression", ["*", "wanted"])
-def test_another_topic_is_read_from_its_beginning_by_who_has_read_none_of_the_former(
+def test_a_recreated_topic_is_read_from_its_start_if_none_of_the_former_was_read(
     expression: str, tmp_path: Path
 ) -> None:
-    """Nothing was there when it began to read, or nothing that it wants."""
+    """The consumer started at the end of the topic, or found no subscribed tag."""
     new = [b"new%d" % number for number in range(20)]
 
     async def scenario() -> list[bytes]:
         listener = Listener()
-        listener.goes_on.set()
+        listener.may_continue.set()
         async with cluster(queues=1) as there:
             await there.send(*numbers(5))
             consumer = Consumer(
@@ -226,10 +226,10 @@ def test_another_topic_is_read_from_its_beginning_by_who_has_read_none_of_the_fo
 
 @pytest.mark.parametrize("why", ["paused", "full"])
 @in_a_loop
-async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_beginning(
+async def test_a_topic_recreated_while_it_was_not_pulled_is_read_from_its_start(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has seen that it was absent."""
+    """No pull has found the topic missing."""
     monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     new = [b"new%d" % number for number in range(20)]
     async with cluster(queues=1) as there:
@@ -244,7 +244,7 @@ async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_
                 await consumer.commit()
                 await until(lambda: held.next_offset == 5)
                 consumer.pause([QUEUE])
-                await there.send(b"5")  # which ends the pull that is under way
+                await there.send(b"5")  # ends the pull in flight
                 await until(lambda: held.next_offset == 6)
             await until(lambda: held.is_unseen)
             await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
@@ -266,11 +266,13 @@ async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_
     ],
 )
 @in_a_loop
-async def test_where_nobody_tells_when_the_first_message_was_stored_it_is_read(
+async def test_the_first_message_is_pulled_if_its_store_time_cannot_be_queried(
     refusal: ResponseCode, is_another: bool
 ) -> None:
-    """A Java proxy has the requests of its consumers alone; nor does a snode pass it on. A Java
-    broker (5.x) wants GET for it, and for a search by time, of an account that may only read."""
+    """A Java proxy serves only the requests of its own consumers, and a snode does not forward this
+    one. A Java broker (5.x) requires permission GET for it and for a search by time, even of an
+    account that may only read.
+    """
     table = {"0": "5"}
     pulls: list[int] = []
 
@@ -313,14 +315,14 @@ async def test_where_nobody_tells_when_the_first_message_was_stored_it_is_read(
 
 
 @in_a_loop
-async def test_another_topic_is_read_from_its_beginning_also_where_that_is_not_committed_at_once(
+async def test_a_recreated_topic_is_read_from_its_start_although_the_commit_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A Java broker of 4.9 keeps the group's offset in the former topic."""
+    """A Java broker of 4.9 keeps the group's offset of the former topic."""
     monkeypatch.setattr("mq.client.revoked_queues.MOVE_AGAIN_SECONDS", 0.01)
     table = {"0": "5"}
     pulls: list[int] = []
-    told: list[str] = []
+    sent_offsets: list[str] = []
 
     def pull(request: Command, channel: Channel) -> Command:
         offset = int(request.fields["queueOffset"])
@@ -338,8 +340,8 @@ async def test_another_topic_is_read_from_its_beginning_also_where_that_is_not_c
         return request.reply(0, {"timestamp": str(int(clock.time() * 1000) + 1)})
 
     def commit(request: Command, channel: Channel) -> Command:
-        told.append(request.fields["commitOffset"])
-        if len(told) < 3:
+        sent_offsets.append(request.fields["commitOffset"])
+        if len(sent_offsets) < 3:
             return request.reply(ResponseCode.SYSTEM_BUSY)
         table["0"] = request.fields["commitOffset"]
         return request.reply(0)
@@ -358,15 +360,15 @@ async def test_another_topic_is_read_from_its_beginning_also_where_that_is_not_c
             while b"8" not in got:
                 got += [message.body for message in await consumer.poll()]
     assert got == numbers(9)
-    assert told[:3] == ["0", "0", "0"]
+    assert sent_offsets[:3] == ["0", "0", "0"]
 
 
 @pytest.mark.parametrize(("age", "is_other"), [(50, True), (70, False)])
 @in_a_loop
-async def test_what_was_stored_long_before_the_last_pull_is_no_other_topic(
+async def test_a_topic_stored_long_before_the_last_pull_is_not_a_recreated_one(
     age: int, is_other: bool, tmp_path: Path
 ) -> None:
-    """Though its time is behind that of what was read last: a clock was put back."""
+    """Its store time is later than that of the last message read, because a clock was set back."""
     stored = int((clock.time() - age) * 1000)
 
     def first_stored(request: Command, channel: Channel) -> Command:
@@ -378,22 +380,22 @@ async def test_what_was_stored_long_before_the_last_pull_is_no_other_topic(
         scripted(name_server({"broker-a": broker})) as namesrv,
         Session(namesrv) as session,
     ):
-        absences = MissingTopics(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
+        missing = MissingTopics(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
         held = ProcessQueue(QUEUE, 0)
         held.add([StoredMessage(TOPIC, b"", queue_offset=6, store_timestamp=stored - 1)])
         result = PullResult(PullStatus.FOUND, [], 8, 0, 9, 0)
-        assert await absences.is_other(held, result, 7) == is_other
+        assert await missing.is_other(held, result, 7) == is_other
 
 
 @in_a_loop
-async def test_a_replica_that_is_behind_does_not_say_which_topic_it_is(tmp_path: Path) -> None:
-    async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
-        absences = MissingTopics(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
+async def test_a_lagging_slave_does_not_show_whether_a_topic_was_recreated(tmp_path: Path) -> None:
+    async with Session("127.0.0.1:1") as session:  # no request is sent
+        missing = MissingTopics(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
         held = ProcessQueue(QUEUE, 7)
-        await absences.wait(held, clock.monotonic())
-        behind = PullResult(PullStatus.NO_MATCHED, [], 7, 0, 5, 0)
-        assert await absences.is_another(held, behind, 7) is None
+        await missing.wait(held, clock.monotonic())
+        lagging = PullResult(PullStatus.NO_MATCHED, [], 7, 0, 5, 0)
+        assert await missing.is_another(held, lagging, 7) is None
         assert held.is_absent
-        there = behind._replace(min_offset=7, max_offset=7)
-        assert await absences.is_another(held, there, 7) is False
+        there = lagging._replace(min_offset=7, max_offset=7)
+        assert await missing.is_another(held, there, 7) is False
         assert not held.is_absent

@@ -29,7 +29,9 @@ QUEUES = [
 
 
 class ForgetfulBroker:
-    """Stores offsets as Java does: of concurrent first commits, the table of the last one stays."""
+    """Stores offsets as Java does: of concurrent first commits, only the table of the last one
+    stays.
+    """
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, str]] = {}
@@ -42,7 +44,7 @@ class ForgetfulBroker:
         table = self.tables.get(key)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        await asyncio.sleep(0)  # the others look for the table, too
+        await asyncio.sleep(0)  # the other requests find no table either
         await asyncio.sleep(0)
         if table is None:
             table = self.tables[key] = {}
@@ -52,7 +54,7 @@ class ForgetfulBroker:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together(
+def test_no_first_offset_is_lost_at_a_broker_that_keeps_one_of_concurrent_ones(
     together: bool,
 ) -> None:
     brokers = {"a": ForgetfulBroker(), "b": ForgetfulBroker()}
@@ -70,7 +72,7 @@ def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together(
                 offsets.update(queue, 7)
             if together:
                 assert await offsets.commit(QUEUES) == []
-            else:  # as queues are given up
+            else:  # as when queues are revoked
                 commits = [offsets.commit([queue]) for queue in QUEUES]
                 assert await asyncio.gather(*commits) == [[]] * len(QUEUES)
 
@@ -82,10 +84,12 @@ def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together(
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-def test_first_offsets_of_a_topic_that_was_made_again_go_one_before_the_others(
+def test_the_first_offset_of_a_recreated_topic_is_sent_before_the_others(
     given_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Java broker that removes a topic's offsets (5.x) loses of those that meet all but one."""
+    """A Java broker (5.x) that removes a topic's offsets keeps only one of concurrent first
+    offsets.
+    """
     monkeypatch.setattr(missing_topics, "FIRST_PAUSE_SECONDS", 0.001)
     broker, queues = ForgetfulBroker(), [MessageQueue("one", "a", number) for number in range(4)]
 
@@ -96,7 +100,7 @@ def test_first_offsets_of_a_topic_that_was_made_again_go_one_before_the_others(
             Session(namesrv) as session,
         ):
             offsets = OffsetStore(session, "g")
-            absences = MissingTopics(session, "g", offsets)
+            missing = MissingTopics(session, "g", offsets)
             for offset in (7, 0):
                 for queue in queues:
                     offsets.update(queue, offset)
@@ -104,16 +108,16 @@ def test_first_offsets_of_a_topic_that_was_made_again_go_one_before_the_others(
                 assert await asyncio.gather(*commits) == [[]] * 4
                 broker.tables, before = {}, broker.tables
                 for queue in queues:
-                    if given_up:  # by a member that closes, and is opened again
+                    if given_up:  # as a member that closes and is opened again
                         offsets.forget(queue)
                     else:
-                        await absences.wait(ProcessQueue(queue, offset), clock.monotonic())
+                        await missing.wait(ProcessQueue(queue, offset), clock.monotonic())
             assert before == {"one@g": {str(number): "0" for number in range(4)}}
 
     asyncio.run(scenario())
 
 
-def test_what_was_reset_while_a_commit_waited_for_another_broker_stays_so() -> None:
+def test_a_reset_during_a_commit_is_not_overwritten() -> None:
     table: dict[str, str] = {}
     answered, may_answer = asyncio.Event(), asyncio.Event()
 
@@ -153,7 +157,7 @@ def test_what_was_reset_while_a_commit_waited_for_another_broker_stays_so() -> N
     assert table == {"0": "3", "1": "9", "2": "7"}
 
 
-def test_an_explicit_commit_is_told_though_nothing_has_changed() -> None:
+def test_an_explicit_commit_is_sent_although_nothing_has_changed() -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             await there.send(*numbers(3))
@@ -177,7 +181,7 @@ def test_an_explicit_commit_is_told_though_nothing_has_changed() -> None:
     asyncio.run(scenario())
 
 
-def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committed_offsets_are_repeated_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.commits.COMMIT_SECONDS", 0.05)
 
@@ -199,7 +203,9 @@ def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyP
 def at_one_broker(
     update: Handler, scenario: Callable[[OffsetStore], Coroutine[None, None, None]]
 ) -> None:
-    """With the store of a group whose only broker, "b", takes commits so."""
+    """Run `scenario` with the store of a group whose only broker, "b", handles commits with
+    `update`.
+    """
 
     async def main() -> None:
         async with (
@@ -216,7 +222,7 @@ EIGHT = [MessageQueue("one", "b", number) for number in range(8)]
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_first_offset_that_is_refused_costs_the_others_nothing(together: bool) -> None:
+def test_a_refused_first_offset_does_not_affect_the_others(together: bool) -> None:
     broker = ForgetfulBroker()
     asked: list[str] = []
 
@@ -231,7 +237,7 @@ def test_a_first_offset_that_is_refused_costs_the_others_nothing(together: bool)
             offsets.update(queue, 7)
         if together:
             errors = await offsets.commit(EIGHT)
-        else:  # as queues are given up
+        else:  # as when queues are revoked
             found = await asyncio.gather(*[offsets.commit([queue]) for queue in EIGHT])
             errors = [error for some in found for error in some]
         assert [type(error) for error in errors] == [SystemBusy]
@@ -241,7 +247,7 @@ def test_a_first_offset_that_is_refused_costs_the_others_nothing(together: bool)
     assert sorted(table) == [str(queue.queue_id) for queue in EIGHT[1:]]
 
 
-def test_an_offset_that_comes_while_an_earlier_one_gets_no_answer_is_committed_after_it() -> None:
+def test_an_offset_is_committed_after_an_earlier_one_has_timed_out() -> None:
     table: dict[str, str] = {}
     asked = asyncio.Event()
 
@@ -258,7 +264,7 @@ def test_an_offset_that_comes_while_an_earlier_one_gets_no_answer_is_committed_a
         offsets.update(first, 7)
         early = asyncio.create_task(offsets.commit([first]))
         await asked.wait()
-        await asyncio.sleep(0.3)  # of the second after which nobody waits for an answer
+        await asyncio.sleep(0.3)  # a part of the timeout of one second
         for queue in others:
             offsets.update(queue, 8)
         late = await asyncio.gather(*[offsets.commit([queue]) for queue in others])
@@ -269,7 +275,7 @@ def test_an_offset_that_comes_while_an_earlier_one_gets_no_answer_is_committed_a
     assert table == {str(queue.queue_id): "8" for queue in EIGHT[1:]}
 
 
-def test_a_broker_that_is_silent_is_waited_for_once_for_all_queues() -> None:
+def test_a_silent_broker_is_waited_for_once_for_all_queues() -> None:
     asked: list[str] = []
 
     def update(request: Command, channel: Channel) -> None:
@@ -287,9 +293,9 @@ def test_a_broker_that_is_silent_is_waited_for_once_for_all_queues() -> None:
     assert asked == ["0"]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_commit_tells_of_a_queue_that_was_given_up_before_its_offset_was_committed(
-    told: bool,
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_commit_reports_a_queue_that_was_revoked_before_its_offset_was_committed(
+    is_committed: bool,
 ) -> None:
     first, gone, *_ = EIGHT
     asked, may_answer = asyncio.Event(), asyncio.Event()
@@ -303,7 +309,7 @@ def test_a_commit_tells_of_a_queue_that_was_given_up_before_its_offset_was_commi
     async def scenario(offsets: OffsetStore) -> None:
         for queue in (first, gone):
             offsets.update(queue, 7)
-        if told:
+        if is_committed:
             offsets._begun.add(("one", "b"))
             assert await offsets.commit([gone]) == []
             offsets._begun.clear()
@@ -313,6 +319,6 @@ def test_a_commit_tells_of_a_queue_that_was_given_up_before_its_offset_was_commi
         may_answer.set()
         errors = [str(error) for error in await commit]
         lost = [f"{gone} was revoked before its offset was committed"]
-        assert errors == ([] if told else lost)
+        assert errors == ([] if is_committed else lost)
 
     at_one_broker(update, scenario)

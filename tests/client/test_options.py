@@ -1,4 +1,4 @@
-"""Options of clients: declared once, taken as an object, as keywords or with an open session."""
+"""Options of clients: declared once, given as an object, as keywords or by an open session."""
 
 import asyncio
 from collections import Counter
@@ -59,7 +59,7 @@ async def unknown(question: TransactionCheck) -> TransactionState:
     return TransactionState.UNKNOWN
 
 
-def test_the_options_that_all_clients_have_reach_the_session_of_each() -> None:
+def test_client_options_reach_the_session_of_every_client() -> None:
     client = ClientOptions(timeout=7.0, instance="i", unit_name="u", namespace="n", credentials=KEY)
     clients: list[Any] = [
         Producer(NOWHERE, "g", client=client),
@@ -76,7 +76,7 @@ def test_the_options_that_all_clients_have_reach_the_session_of_each() -> None:
         assert getattr(one, "group", "n%g") == "n%g"
 
 
-def test_keywords_go_before_the_fields_of_the_objects() -> None:
+def test_keywords_override_the_fields_of_the_objects() -> None:
     client = ClientOptions(instance="i", intervals=Intervals(routes=7))
     options = ProducerOptions(timeout=9.0, retries=5)
     producer = Producer(NOWHERE, "g", options, client=client, retries=1, instance="mine")
@@ -86,13 +86,13 @@ def test_keywords_go_before_the_fields_of_the_objects() -> None:
     assert (options.retries, client.instance) == (5, "i")
 
 
-def test_the_keywords_of_before_still_work() -> None:
+def test_the_keywords_of_earlier_versions_still_work() -> None:
     session = Session(NOWHERE, timeout=1.0, connect_timeout=2.0, route_interval=3.0, dead_after=4.0)
     assert (session.timeout, session.connect_timeout) == (1.0, 2.0)
     assert (session.route_interval, session.dead_after) == (3.0, 4.0)
     assert BlockingSession(NOWHERE, timeout=1.0, credentials=KEY).credentials is KEY
     sender = Producer(NOWHERE, "g", timeout=9.0, intervals=Intervals(routes=5), credentials=KEY)
-    # Of a send, of a request.
+    # The timeouts of a send and of a request.
     assert (sender.timeout, sender.session.timeout) == (9.0, ClientOptions().timeout)
     assert (sender.session.route_interval, sender.session.credentials) == (5, KEY)
     consumer = Consumer(NOWHERE, "g", {"t": "*"}, timeout=9.0, ordered=True, listener=print)
@@ -110,12 +110,12 @@ def test_the_keywords_of_before_still_work() -> None:
         lambda **options: PullConsumer(NOWHERE, "g", **options),
     ],
 )
-def test_a_keyword_that_is_none_is_refused_by_name(make: Any) -> None:
+def test_an_unknown_keyword_is_refused_by_name(make: Any) -> None:
     with pytest.raises(TypeError, match=r"\.__init__\(\) got an unexpected keyword argument 'tiem"):
         make(tiemout=3.0)
 
 
-def test_a_transaction_producer_takes_what_producers_take() -> None:
+def test_a_transaction_producer_takes_the_options_of_producers() -> None:
     asked: Counter[str] = Counter()
 
     def unsafe(request: Command, channel: object) -> Command:
@@ -173,10 +173,10 @@ def test_clients_of_all_kinds_share_one_session_and_leave_it_open() -> None:
                     command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode())
                     answer = await there.session.call(address, command)
                     assert (b"CONSUME_ACTIVELY" in answer.body) == (group == "third")
-            assert (await session.route(TOPIC)).queue_datas  # it is still open
+            assert (await session.route(TOPIC)).queue_datas  # the session is still open
             await until(lambda: len(asyncio.all_tasks()) <= tasks_before + 1)
             async with Consumer(session, "second", {TOPIC: "*"}, listener=listen("second")):
-                pass  # the group may come again
+                pass  # the group may be opened again
 
     asyncio.run(scenario())
 

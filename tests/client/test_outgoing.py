@@ -23,7 +23,7 @@ def header_of(made: Draft) -> SendMessageRequestHeaderV2:
     return SendMessageRequestHeaderV2.decode(made.command(QUEUE).fields)
 
 
-def test_the_fields_written_by_hand_are_those_of_the_header() -> None:
+def test_the_fields_written_by_hand_match_the_header() -> None:
     made = draft("group", Message("topic", b"body", "red", ["k"], flag=9), next_id, 4096)
     header = header_of(made)
     assert header.encode() == made.command(QUEUE).fields
@@ -64,7 +64,7 @@ def test_a_body_that_compression_makes_longer_is_sent_as_it_is() -> None:
     assert (header_of(made).sys_flag, made.command(QUEUE).body) == (0, dense)
 
 
-def test_a_body_that_fits_no_frame_is_refused_by_what_it_has_when_it_is_compressed() -> None:
+def test_the_limit_of_a_frame_applies_to_the_compressed_body() -> None:
     dense = random_bytes(MAX_SENT + 1)
     with pytest.raises(ClientError, match="as it is sent: no broker takes more than 16711680"):
         draft("g", Message("topic", dense), next_id, 4096, max_body=len(dense))
@@ -108,7 +108,7 @@ def test_a_message_to_a_retry_topic_has_its_counts_in_the_header() -> None:
         (Message("topic", b"body", properties={"p": "x" * 40_000}), ValueError),
     ],
 )
-def test_what_a_broker_would_refuse_is_refused_before_it_is_sent(
+def test_a_message_that_a_broker_would_refuse_is_not_sent(
     message: Message, error: type[Exception]
 ) -> None:
     with pytest.raises(error):

@@ -1,4 +1,4 @@
-"""Connections of a session: what cannot be sent, and what leads nowhere."""
+"""Connections of a session: requests that cannot be sent, and connections without answers."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.client.scripted import HANDLERS, SILENT, accept_heartbeats, scripted
 from tests.client.tube.virtual_time import run_fast
 
 
-def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
+def test_a_request_that_cannot_be_sent_is_not_pending() -> None:
     async def scenario() -> None:
         async with scripted(accept_heartbeats()) as broker, Session(broker) as session:
             with pytest.raises(Exception, match="is over the limit"):
@@ -25,7 +25,7 @@ def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
     asyncio.run(scenario())
 
 
-def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
+def test_a_silent_connection_is_closed_after_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(in_flight, "SILENCE_SECONDS", 1.5)
@@ -39,19 +39,19 @@ def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
                 pull = session.request(way.address, Command(beat), timeout=30)
                 with pytest.raises(RequestTimeout):
                     await session.invoke(way.address, Command(beat), timeout=0.8)
-                assert session.is_connected(way.address)  # it may be slow
+                assert session.is_connected(way.address)  # the peer may only be slow
                 with pytest.raises(RequestTimeout):
                     await session.invoke(way.address, Command(beat), timeout=0.8)
                 with pytest.raises(ConnectError, match="nothing was heard"):
                     await pull
-                way.blocked = False  # for new ones; the old one stays a black hole
+                way.blocked = False  # for new connections; the old one stays blocked
                 assert (await session.invoke(way.address, Command(beat), timeout=5)).code == 0
                 assert way.connections == 2
 
     run_fast(scenario())
 
 
-def test_a_slow_answer_ends_no_connection_on_which_others_come(
+def test_a_slow_answer_does_not_close_a_connection_with_other_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(in_flight, "SILENCE_SECONDS", 1.5)
@@ -73,7 +73,7 @@ def test_a_slow_answer_ends_no_connection_on_which_others_come(
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 70, "a\0b"])
-def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
+def test_an_invalid_host_name_fails_at_once(host: str) -> None:
     async def scenario() -> None:
         async with Session("127.0.0.1:1", timeout=60) as session, asyncio.timeout(30):
             with pytest.raises(ClientError, match="is empty or too long"):
@@ -83,7 +83,7 @@ def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_a_connection_that_is_cancelled_while_it_is_made_fails_what_waits(turns: int) -> None:
+def test_cancelling_a_connection_attempt_fails_its_pending_requests(turns: int) -> None:
     async def scenario() -> None:
         async with scripted(HANDLERS) as address, Session(address) as session, asyncio.timeout(30):
             answer = session.request(address, Command(SILENT), timeout=3600)

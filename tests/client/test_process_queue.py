@@ -38,7 +38,7 @@ def test_the_offset_to_commit_is_the_lowest_unfinished_one() -> None:
     assert held.commit_offset == 8
 
 
-def test_what_a_filter_left_out_counts_as_finished() -> None:
+def test_messages_that_a_filter_left_out_count_as_finished() -> None:
     held = ProcessQueue(QUEUE, 0)
     (only,) = pulled(held, 3)
     held.next_offset = 10
@@ -73,7 +73,7 @@ def test_a_full_queue_has_room_again_when_messages_are_finished(limits: FlowLimi
     asyncio.run(scenario())
 
 
-def test_a_stuck_message_bounds_how_far_the_rest_may_run_ahead() -> None:
+def test_a_stuck_message_bounds_the_span_of_the_messages_after_it() -> None:
     held = ProcessQueue(QUEUE, 0, FlowLimits(span=10))
     stuck, *others = pulled(held, *range(11))
     for message in others:
@@ -90,7 +90,7 @@ def test_the_limits_of_a_topic_are_shared_by_its_queues() -> None:
     assert FlowLimits(messages=7).of_queue(4) == FlowLimits(messages=7)
 
 
-def test_new_limits_hold_at_once() -> None:
+def test_new_limits_apply_at_once() -> None:
     held = ProcessQueue(QUEUE, 0)
     pulled(held, 0, 1, 2)
     held.limit(FlowLimits(messages=2))
@@ -118,10 +118,10 @@ def test_a_paused_queue_takes_nothing_until_it_is_resumed() -> None:
     asyncio.run(scenario())
 
 
-def test_an_ordered_line_is_worked_off_by_one_at_a_time() -> None:
+def test_an_ordered_line_has_one_worker_at_a_time() -> None:
     held = ProcessQueue(QUEUE, 0)
     assert held.line_up(messages(0, 1))
-    assert not held.line_up(messages(2, 3))  # somebody is at it already
+    assert not held.line_up(messages(2, 3))  # another worker has the turn
     seen = []
     while first := held.first_in_line(3):
         seen.append([message.queue_offset for message in first])
@@ -141,7 +141,7 @@ def test_a_suspended_line_keeps_its_turn_but_is_idle() -> None:
     assert not held.line_up(messages(1))
 
 
-def test_a_queue_that_was_lost_hands_out_nothing_more() -> None:
+def test_a_dropped_queue_returns_no_messages() -> None:
     held = ProcessQueue(QUEUE, 0)
     held.line_up(messages(0))
     held.dropped = True

@@ -27,7 +27,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 
 def store(seen: list[Command], code: int = 0) -> dict[int, Handler]:
-    """A broker that remembers what it was sent and answers with `code`."""
+    """Return the handlers of a broker that records requests and answers with `code`."""
 
     def answer(request: Command, channel: Channel) -> Command:
         seen.append(request)
@@ -37,7 +37,7 @@ def store(seen: list[Command], code: int = 0) -> dict[int, Handler]:
     return {**accept_heartbeats(), SEND: answer, RequestCode.SEND_BATCH_MESSAGE: answer}
 
 
-def test_messages_go_round_all_queues() -> None:
+def test_all_queues_get_messages_in_turn() -> None:
     async def scenario() -> None:
         seen: list[Command] = []
         async with (
@@ -53,7 +53,7 @@ def test_messages_go_round_all_queues() -> None:
 
 
 @pytest.mark.parametrize("code", [ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY])
-def test_another_broker_is_tried_with_the_same_id_when_one_cannot(code: int) -> None:
+def test_a_retry_at_another_broker_has_the_same_message_id(code: int) -> None:
     async def scenario() -> None:
         good: list[Command] = []
         bad: list[Command] = []
@@ -73,7 +73,7 @@ def test_another_broker_is_tried_with_the_same_id_when_one_cannot(code: int) -> 
     asyncio.run(scenario())
 
 
-def test_a_broker_that_is_gone_costs_no_message() -> None:
+def test_no_message_is_lost_while_a_broker_is_down() -> None:
     async def scenario() -> None:
         good: list[Command] = []
         async with (
@@ -87,7 +87,7 @@ def test_a_broker_that_is_gone_costs_no_message() -> None:
     asyncio.run(scenario())
 
 
-def test_the_last_error_is_raised_when_every_try_has_failed() -> None:
+def test_the_last_error_is_raised_when_every_attempt_has_failed() -> None:
     async def scenario() -> None:
         seen: list[Command] = []
         async with (
@@ -102,7 +102,7 @@ def test_the_last_error_is_raised_when_every_try_has_failed() -> None:
     asyncio.run(scenario())
 
 
-def test_a_refusal_of_the_message_itself_is_not_tried_again() -> None:
+def test_a_message_that_is_refused_itself_is_not_retried() -> None:
     async def scenario() -> None:
         seen: list[Command] = []
         async with (
@@ -129,14 +129,14 @@ def test_a_chosen_queue_is_the_only_one_tried() -> None:
             with pytest.raises(SystemBusy):
                 await producer.send(Message("topic", b"x"), MessageQueue("topic", "b", 1))
             assert [command.fields["e"] for command in seen] == ["1"]
-            with pytest.raises(RouteNotFound, match="no master nobody"):
-                await producer.send(Message("topic", b"x"), MessageQueue("topic", "nobody", 0))
+            with pytest.raises(RouteNotFound, match="no master absent"):
+                await producer.send(Message("topic", b"x"), MessageQueue("topic", "absent", 0))
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("way", ["send", "oneway", "address"])
-def test_a_broker_that_has_come_back_is_sent_to_though_the_route_that_is_known_lacks_it(
+def test_a_returned_broker_is_used_although_the_known_route_lacks_it(
     way: str,
 ) -> None:
     async def scenario() -> None:
@@ -169,22 +169,22 @@ def test_a_broker_that_has_come_back_is_sent_to_though_the_route_that_is_known_l
     asyncio.run(scenario())
 
 
-def test_a_broker_that_is_in_no_route_costs_a_question_a_tenth_of_a_second_at_most() -> None:
+def test_a_broker_without_a_route_causes_at_most_ten_queries_a_second() -> None:
     async def scenario() -> None:
-        questions = 0
+        queries = 0
 
         async with scripted(store([])) as a:
 
             def route(request: Command, channel: Channel) -> Command:
-                nonlocal questions
-                questions += 1
+                nonlocal queries
+                queries += 1
                 answer = routes({"a": a})(request, channel)
                 assert isinstance(answer, Command)
                 return answer
 
             async def send(producer: Producer) -> None:
-                with pytest.raises(RouteNotFound, match="no master nobody"):
-                    await producer.send(Message("topic", b"x"), MessageQueue("topic", "nobody", 0))
+                with pytest.raises(RouteNotFound, match="no master absent"):
+                    await producer.send(Message("topic", b"x"), MessageQueue("topic", "absent", 0))
 
             async with (
                 scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: route}) as address,
@@ -195,7 +195,7 @@ def test_a_broker_that_is_in_no_route_costs_a_question_a_tenth_of_a_second_at_mo
                 for _ in range(3):
                     await asyncio.gather(*(send(producer) for _ in range(50)))
                 seconds = asyncio.get_running_loop().time() - began
-                assert questions <= 3 + seconds / 0.1
+                assert queries <= 3 + seconds / 0.1
 
     asyncio.run(scenario())
 
@@ -208,7 +208,9 @@ def test_a_broker_that_is_in_no_route_costs_a_question_a_tenth_of_a_second_at_mo
         (ResponseCode.SLAVE_NOT_AVAILABLE, SendStatus.SLAVE_NOT_AVAILABLE),
     ],
 )
-def test_a_message_that_is_stored_less_safely_says_so(code: int, status: SendStatus) -> None:
+def test_the_status_shows_that_a_message_is_stored_less_safely(
+    code: int, status: SendStatus
+) -> None:
     async def scenario() -> None:
         async with (
             scripted(store([], code)) as broker,
@@ -220,7 +222,7 @@ def test_a_message_that_is_stored_less_safely_says_so(code: int, status: SendSta
     asyncio.run(scenario())
 
 
-def test_all_tries_together_keep_the_timeout() -> None:
+def test_the_timeout_applies_to_all_attempts_together() -> None:
     def silent(request: Command, channel: Channel) -> None:
         return None
 
@@ -233,7 +235,8 @@ def test_all_tries_together_keep_the_timeout() -> None:
             started = asyncio.get_running_loop().time()
             with pytest.raises(RequestTimeout):
                 await producer.send(Message("topic", b"x"))
-            assert asyncio.get_running_loop().time() - started < 0.4  # a second try would end then
+            # a second attempt would end then
+            assert asyncio.get_running_loop().time() - started < 0.4
 
     run_fast(scenario())
 
@@ -274,7 +277,7 @@ def test_a_topic_without_a_route_goes_to_the_brokers_that_create_topics() -> Non
     asyncio.run(scenario())
 
 
-def test_a_producer_introduces_itself_and_says_good_bye() -> None:
+def test_a_producer_registers_and_unregisters() -> None:
     async def scenario() -> None:
         heard: list[Command] = []
 
@@ -332,7 +335,7 @@ def test_many_messages_may_be_in_flight_without_a_task_for_each() -> None:
             await producer.prepare("topic")
             tasks = len(asyncio.all_tasks())
             futures = [producer.submit(Message("topic", b"%d" % n)) for n in range(1000)]
-            assert len(asyncio.all_tasks()) <= tasks + 1  # the connection's
+            assert len(asyncio.all_tasks()) <= tasks + 1  # the task of the connection
             results = await asyncio.gather(*futures)
             assert len({result.message_id for result in results}) == 1000
 

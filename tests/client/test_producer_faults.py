@@ -1,4 +1,4 @@
-"""A producer that stays away from a broker that fails, with scripted brokers."""
+"""A producer that avoids a broker that fails, with scripted brokers."""
 
 import asyncio
 from collections import Counter
@@ -32,7 +32,7 @@ from tests.waiting import until
 
 
 def ask(faults: FaultTolerance | None) -> Counter[str]:
-    """How often each broker is asked by 20 sends; "bad" refuses everything."""
+    """Send 20 messages; returns how often each broker was tried. Broker "bad" refuses all."""
     asked: Counter[str] = Counter()
 
     async def scenario() -> None:
@@ -46,22 +46,22 @@ def ask(faults: FaultTolerance | None) -> Counter[str]:
                 result = await producer.send(Message("topic", b"%d" % number))
                 assert result.queue.broker_name == "good"
 
-    run_fast(scenario())  # a machine that stands still makes no broker a slow one
+    run_fast(scenario())  # a pause of the machine must not make a broker seem slow
     return asked
 
 
-def test_a_broker_that_fails_is_tried_again_and_again_without_fault_tolerance() -> None:
+def test_a_failing_broker_is_retried_without_fault_tolerance() -> None:
     asked = ask(None)
     assert asked["good"] == 20
     assert asked["bad"] > 2
 
 
-def test_a_broker_that_has_failed_is_not_asked_again_for_a_while() -> None:
+def test_a_failed_broker_is_avoided_for_a_while() -> None:
     assert ask(FaultTolerance()) == {"good": 20, "bad": 1}
 
 
 def never_answers(name: str, asked: Counter[str]) -> dict[int, Handler]:
-    """A broker that answers heartbeats, but no send."""
+    """Return the handlers of a broker that answers heartbeats, but no send."""
 
     def ignore(request: Command, channel: Channel) -> None:
         asked[name] += 1
@@ -69,8 +69,8 @@ def never_answers(name: str, asked: Counter[str]) -> dict[int, Handler]:
     return {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: ignore}
 
 
-def send_beside_a_broker_that_hangs(*names: str, hanging: int = 1, **options: Any) -> Counter[str]:
-    """Have 60 messages sent one after the other; returns how often each broker was asked."""
+def send_with_hanging_brokers(*names: str, hanging: int = 1, **options: Any) -> Counter[str]:
+    """Send 60 messages one after the other; returns how often each broker was tried."""
     asked: Counter[str] = Counter()
 
     async def scenario() -> None:
@@ -90,24 +90,24 @@ def send_beside_a_broker_that_hangs(*names: str, hanging: int = 1, **options: An
 
 @pytest.mark.parametrize("names", [("hangs", "a"), ("hangs", "a", "b")])
 def test_no_send_fails_while_one_broker_does_not_answer(names: tuple[str, ...]) -> None:
-    asked = send_beside_a_broker_that_hangs(*names)
+    asked = send_with_hanging_brokers(*names)
     assert asked.total() - asked["hangs"] == 60
     assert asked["hangs"] < 4
 
 
 def test_no_send_fails_without_fault_tolerance_while_one_broker_does_not_answer() -> None:
-    asked = send_beside_a_broker_that_hangs("hangs", "a", "b", faults=None)
+    asked = send_with_hanging_brokers("hangs", "a", "b", faults=None)
     assert asked.total() - asked["hangs"] == 60
     assert asked["hangs"] > 10
 
 
 def test_no_send_fails_while_two_of_three_brokers_do_not_answer() -> None:
-    asked = send_beside_a_broker_that_hangs("one", "two", "a", hanging=2)
+    asked = send_with_hanging_brokers("one", "two", "a", hanging=2)
     assert asked["a"] == 60
 
 
 def test_a_send_takes_the_answer_of_a_slow_broker_if_the_others_fail() -> None:
-    """Both tries of one send are in flight; the first answer counts, and no error before it."""
+    """Both attempts of one send are in flight; the first result counts, not an earlier error."""
     asked: Counter[str] = Counter()
     other_was_asked = asyncio.Event()
 
@@ -135,7 +135,7 @@ def test_a_send_takes_the_answer_of_a_slow_broker_if_the_others_fail() -> None:
     assert asked["slow"] == 1
 
 
-def test_a_cancelled_send_leaves_no_request_that_somebody_waits_for() -> None:
+def test_a_cancelled_send_leaves_no_pending_request() -> None:
     asked: Counter[str] = Counter()
 
     async def scenario() -> None:
@@ -157,7 +157,7 @@ def test_a_cancelled_send_leaves_no_request_that_somebody_waits_for() -> None:
     asyncio.run(scenario())
 
 
-def test_submitted_messages_avoid_a_broker_that_has_not_answered_one_until_it_does() -> None:
+def test_submitted_messages_avoid_a_silent_broker_until_it_answers() -> None:
     asked: Counter[str] = Counter()
     hangs = True
 
@@ -181,7 +181,7 @@ def test_submitted_messages_avoid_a_broker_that_has_not_answered_one_until_it_do
             assert sum(isinstance(result, RequestTimeout) for result in results) == 2
             await asyncio.gather(*[producer.submit(message) for _ in range(20)])
             hangs = False
-            while not asked["hangs"]:  # it is tested again
+            while not asked["hangs"]:  # until it is probed again
                 await asyncio.sleep(1)
                 await producer.submit(message)
             asked.clear()
@@ -191,16 +191,19 @@ def test_submitted_messages_avoid_a_broker_that_has_not_answered_one_until_it_do
     assert asked["hangs"] == asked["good"] == 10
 
 
-def elected_after(looks: int, dead: str, new: str) -> Handler:
-    """A name server's answer: the master is dead, then there is none, and at last a new one."""
+def elected_after(queries: int, dead: str, new: str) -> Handler:
+    """Return a name server's handler: the master is dead, then missing, and then a new one.
+
+    The first two states last for `queries` queries each.
+    """
     asked = 0
 
     def answer(request: Command, channel: Channel) -> Command:
         nonlocal asked
         asked += 1
-        reply = routes({"set": dead if asked <= looks else new})(request, channel)
+        reply = routes({"set": dead if asked <= queries else new})(request, channel)
         assert isinstance(reply, Command)
-        if looks < asked <= 2 * looks:
+        if queries < asked <= 2 * queries:
             route = TopicRouteData.decode(reply.body)
             route.broker_datas[0].broker_addrs = {1: new}
             return request.reply(0, None, route.encode())
@@ -209,7 +212,7 @@ def elected_after(looks: int, dead: str, new: str) -> Handler:
     return answer
 
 
-def test_a_send_goes_on_at_the_new_master_of_the_only_set_when_a_route_names_it(
+def test_a_send_continues_at_the_new_master_when_a_route_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mq.client.sender.ROUTE_PATIENCE", 3600.0)
@@ -228,7 +231,7 @@ def test_a_send_goes_on_at_the_new_master_of_the_only_set_when_a_route_names_it(
     assert asked == {"new": 1}
 
 
-def test_a_send_to_the_only_broker_says_in_the_end_that_it_cannot_be_reached(
+def test_a_send_to_an_unreachable_only_broker_fails_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mq.client.sender.ROUTE_PATIENCE", 0.05)
@@ -244,7 +247,7 @@ def test_a_send_to_the_only_broker_says_in_the_end_that_it_cannot_be_reached(
     asyncio.run(scenario())
 
 
-def test_a_send_that_the_only_broker_refuses_for_good_waits_for_no_other_master(
+def test_a_send_that_is_refused_for_good_does_not_wait_for_another_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mq.client.sender.ROUTE_PATIENCE", 3600.0)
@@ -269,7 +272,7 @@ def test_a_send_that_the_only_broker_refuses_for_good_waits_for_no_other_master(
     assert sends == 3
 
 
-def test_a_send_to_a_master_that_lacks_slaves_goes_on_at_the_next_master(
+def test_a_send_to_a_master_that_lacks_slaves_continues_at_the_next_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mq.client.sender.ROUTE_PATIENCE", 3600.0)
@@ -294,12 +297,12 @@ def test_a_send_to_a_master_that_lacks_slaves_goes_on_at_the_next_master(
     assert asked == {"new": 1}
 
 
-def moves_at(looks: int, dead: str, new: str, asked: Counter[str]) -> Handler:
-    """A name server's answer: all topics are at a dead master, until it was asked so often."""
+def moves_at(queries: int, dead: str, new: str, asked: Counter[str]) -> Handler:
+    """Return a name server's handler: all topics are at a dead master for `queries` queries."""
 
     def answer(request: Command, channel: Channel) -> Command:
         asked["routes"] += 1
-        reply = routes({"set": dead if asked["routes"] <= looks else new})(request, channel)
+        reply = routes({"set": dead if asked["routes"] <= queries else new})(request, channel)
         assert isinstance(reply, Command)
         return reply
 
@@ -307,10 +310,10 @@ def moves_at(looks: int, dead: str, new: str, asked: Counter[str]) -> Handler:
 
 
 @pytest.mark.parametrize("comes", [False, True])
-def test_sends_of_many_topics_look_together_for_the_new_master_of_their_set(
+def test_sends_of_many_topics_share_the_queries_for_a_new_master(
     comes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each by itself would ask 20 times a second, for as long as the set is gone."""
+    """Otherwise each topic would query 20 times a second while the set is unavailable."""
     if comes:
         monkeypatch.setattr("mq.client.sender.ROUTE_PATIENCE", 3600.0)
     asked: Counter[str] = Counter()
@@ -319,8 +322,8 @@ def test_sends_of_many_topics_look_together_for_the_new_master_of_their_set(
     async def scenario() -> None:
         async with AsyncExitStack() as parts:
             new = await parts.enter_async_context(scripted(stores("new", asked)))
-            looks = topics + 20 if comes else 1 << 30
-            answer = moves_at(looks, closed_port(), new, asked)
+            queries = topics + 20 if comes else 1 << 30
+            answer = moves_at(queries, closed_port(), new, asked)
             names: dict[int, Handler] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
             namesrv = await parts.enter_async_context(scripted(names))
             producer = await parts.enter_async_context(Producer(namesrv, "senders"))

@@ -31,7 +31,7 @@ def test_a_producer_has_its_own_limit_for_bodies() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_what_was_not_stored_safely_is_tried_at_another_broker_if_that_is_wished(
+def test_unsafely_stored_messages_are_retried_at_another_broker_on_request(
     again: bool,
 ) -> None:
     asked: Counter[str] = Counter()
@@ -67,7 +67,7 @@ def test_what_was_not_stored_safely_is_tried_at_another_broker_if_that_is_wished
     asyncio.run(scenario())
 
 
-def test_the_port_for_senders_takes_messages(tmp_path: Path) -> None:
+def test_the_vip_channel_takes_messages(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Standalone(tmp_path, name_server_port=0, broker_port=free_port()) as pair:
             async with Producer(pair.name_server_address, vip_channel=True) as producer:

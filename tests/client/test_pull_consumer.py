@@ -1,4 +1,4 @@
-"""Queues that are read at will, against our own daemons."""
+"""Pulls from any queue and offset, against our own daemons."""
 
 import asyncio
 import time
@@ -19,11 +19,13 @@ QUEUE = MessageQueue(TOPIC, "a", 0)
 
 
 @asynccontextmanager
-async def told_to_ask_again(
+async def puller_without_messages(
     steps: list[int], code: ResponseCode = ResponseCode.PULL_RETRY_IMMEDIATELY
 ) -> AsyncIterator[PullConsumer]:
-    """Reads at a broker that answers each pull at once, with `code` and without messages, and moves
-    the offset by the next of `steps`."""
+    """Yield a consumer whose broker answers each pull at once, with `code` and no messages.
+
+    Each answer moves the offset by the next of `steps`.
+    """
     left = iter(steps)
 
     def answer(request: Command, channel: Channel) -> Command:
@@ -64,7 +66,7 @@ def test_a_queue_is_read_from_any_offset_and_a_wrong_one_is_corrected() -> None:
     asyncio.run(scenario())
 
 
-def test_a_held_pull_brings_the_next_message_when_it_comes() -> None:
+def test_a_suspended_pull_returns_the_next_message() -> None:
     async def scenario() -> None:
         async with cluster(queues=1) as there:
             async with PullConsumer(there.address, GROUP) as puller:
@@ -86,11 +88,11 @@ def test_a_held_pull_brings_the_next_message_when_it_comes() -> None:
         (ResponseCode.SUCCESS, PullStatus.FOUND),
     ],
 )
-def test_a_broker_that_has_the_same_asked_again_and_again_is_asked_ever_more_slowly(
+def test_repeated_pulls_without_progress_have_increasing_pauses(
     code: ResponseCode, status: PullStatus
 ) -> None:
     async def scenario() -> float:
-        async with told_to_ask_again([0] * 5, code) as puller:
+        async with puller_without_messages([0] * 5, code) as puller:
             began = time.monotonic()
             for _ in range(5):
                 result = await puller.pull(QUEUE, 6, wait=15)
@@ -107,23 +109,23 @@ def test_an_offset_that_is_moved_back_is_returned_without_a_pause(
 
     async def scenario() -> None:
         steps, moved = [-1] * 4, ResponseCode.PULL_OFFSET_MOVED
-        async with told_to_ask_again(steps, moved) as puller, asyncio.timeout(60):
+        async with puller_without_messages(steps, moved) as puller, asyncio.timeout(60):
             for offset in range(9, 5, -1):
                 await puller.pull(QUEUE, offset, wait=15)
 
     asyncio.run(scenario())
 
 
-def test_nothing_is_waited_for_the_first_time_nor_where_an_offset_moves(
+def test_there_is_no_pause_the_first_time_or_when_the_offset_moves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mq.client.pull_consumer.FRUITLESS_SECONDS", 600.0)
     monkeypatch.setattr("mq.client.pull_consumer.LONGEST_FRUITLESS_SECONDS", 600.0)
 
     async def scenario() -> None:
-        async with told_to_ask_again([0, 3, 2, 0, 0, 0]) as puller, asyncio.timeout(60):
+        async with puller_without_messages([0, 3, 2, 0, 0, 0]) as puller, asyncio.timeout(60):
             for offset in (6, 6, 9, 11):
                 await puller.pull(QUEUE, offset, wait=15)
-            await puller.pull(QUEUE, 11)  # which was not to be held
+            await puller.pull(QUEUE, 11)  # a pull that may not be suspended
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Consumers that are pushed to: push gets ahead of pulls, and changes nothing else."""
+"""Push consumers: pushed messages arrive before pulled ones, and nothing else changes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ RARELY = ClientOptions(intervals=Intervals(routes=600, heartbeats=600, offsets=6
 
 
 class Pushed:
-    """A consumer that is pushed to, and what it was given."""
+    """A push consumer, and the bodies that it got."""
 
     def __init__(self, stage: Stage, consumer: PushConsumer, got: list[bytes]) -> None:
         self.stage = stage
@@ -43,7 +43,7 @@ class Pushed:
         assert self.got == list(bodies)
 
     async def waits(self) -> None:
-        """Return when a pull of the queue waits at a snode."""
+        """Return when a pull of the queue is suspended at a snode."""
         await until(
             lambda: any(QUEUE.topic == r.fields["topic"] for r, _ in self.stage.queues.waiting)
         )
@@ -61,8 +61,11 @@ Scenario = Callable[[Pushed], Awaitable[None]]
 def pushed_to(
     scenario: Scenario, *, snodes: int = 1, begun: bool = True, **options: object
 ) -> None:
-    """Run it with a consumer; if it has `begun`, the first push has come and been ignored, "0" and
-    "1" were consumed, and a pull waits that is answered only when the test says."""
+    """Run `scenario` with a push consumer.
+
+    With `begun`, the first push has been ignored, "0" and "1" have been consumed, and a pull is
+    suspended until the test answers it.
+    """
     got: list[bytes] = []
 
     async def listen(message: StoredMessage) -> None:
@@ -88,7 +91,7 @@ def pushed_to(
                     pushed.push(b"0")
                     pushed.push(b"1")
                     await consumer.session.invoke(stage.snode.address, heartbeat_of(consumer))
-                    assert got == []  # the first is ignored, the second is behind a gap
+                    assert got == []  # the first push is ignored, the second one comes after a gap
                     stage.queues.holds = False
                     stage.queues.answer_pulls()
                     await pushed.gets(b"0", b"1")
@@ -100,14 +103,14 @@ def pushed_to(
 
 
 def heartbeat_of(consumer: PushConsumer):  # type: ignore[no-untyped-def]
-    """A request whose answer comes behind all that was pushed before."""
+    """Return a request whose answer arrives after everything that was pushed before."""
     from mq.protocol.command import Command
 
     return Command(RequestCode.HEART_BEAT, None, consumer._describe().encode())
 
 
-async def settle(pushed: Pushed) -> None:
-    """Return when all that was pushed has arrived."""
+async def await_pushes(pushed: Pushed) -> None:
+    """Return when all pushed messages have arrived."""
     consumer = pushed.consumer
     await consumer.session.invoke(pushed.stage.snode.address, heartbeat_of(consumer))
 
@@ -127,28 +130,28 @@ def test_heartbeats_name_the_queues_to_push_at_every_snode() -> None:
     pushed_to(scenario, snodes=3, begun=False, subscriptions=subscriptions)
 
 
-def test_the_next_message_is_taken_although_a_pull_is_under_way_and_comes_once() -> None:
+def test_a_pushed_message_is_delivered_once_although_a_pull_is_in_flight() -> None:
     async def scenario(pushed: Pushed) -> None:
         pushed.push(b"2")
         pushed.push(b"3")
         await pushed.gets(b"0", b"1", b"2", b"3")
         pushed.stage.queues.holds = False
-        pushed.stage.queues.answer_pulls()  # with both of them
-        await settle(pushed)
+        pushed.stage.queues.answer_pulls()  # with both messages
+        await await_pushes(pushed)
         pushed.push(b"4")
         await pushed.gets(b"0", b"1", b"2", b"3", b"4")
 
     pushed_to(scenario)
 
 
-def test_messages_that_were_pushed_are_like_those_that_were_pulled() -> None:
+def test_pushed_messages_have_the_properties_of_pulled_ones() -> None:
     async def scenario(pushed: Pushed) -> None:
         seen: list[StoredMessage] = []
-        hand_out = pushed.consumer.reader._pulling._on_ready
+        deliver = pushed.consumer.reader._pulling._on_ready
 
         def note(held: object, messages: list[StoredMessage]) -> None:
             seen.extend(messages)
-            hand_out(held, messages)  # type: ignore[arg-type]
+            deliver(held, messages)  # type: ignore[arg-type]
 
         pushed.consumer.reader._pulling._on_ready = note
         pushed.push(b"2")
@@ -161,7 +164,7 @@ def test_messages_that_were_pushed_are_like_those_that_were_pulled() -> None:
     pushed_to(scenario)
 
 
-def test_a_message_that_is_pushed_again_comes_once() -> None:
+def test_a_message_that_is_pushed_again_is_delivered_once() -> None:
     async def scenario(pushed: Pushed) -> None:
         message = pushed.push(b"2")
         for _ in range(3):
@@ -172,13 +175,13 @@ def test_a_message_that_is_pushed_again_comes_once() -> None:
     pushed_to(scenario)
 
 
-def test_what_was_not_pushed_is_pulled_before_what_comes_behind_it() -> None:
+def test_a_message_that_was_not_pushed_is_pulled_before_the_next_one() -> None:
     async def scenario(pushed: Pushed) -> None:
         pushed.push(b"2")
         await pushed.gets(b"0", b"1", b"2")
         pushed.stage.queues.store(b"3")
         pushed.push(b"4")
-        await settle(pushed)
+        await await_pushes(pushed)
         assert len(pushed.got) == 3
         pushed.stage.queues.holds = False
         pushed.stage.queues.answer_pulls()
@@ -196,7 +199,7 @@ def test_while_messages_are_pushed_none_is_pulled(monkeypatch: pytest.MonkeyPatc
         await pushed.gets(b"0", b"1", b"2")
         queues.holds = False
         queues.answer_pulls()
-        await settle(pushed)
+        await await_pushes(pushed)
         before = queues.pulls[TOPIC]
         for number in range(3, 60):
             pushed.push(b"%d" % number)
@@ -206,7 +209,7 @@ def test_while_messages_are_pushed_none_is_pulled(monkeypatch: pytest.MonkeyPatc
     pushed_to(scenario)
 
 
-def test_when_pushes_cease_it_pulls_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_pulls_again_when_pushes_cease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pushes, "PUSH_PATIENCE_SECONDS", 0.2)
 
     async def scenario(pushed: Pushed) -> None:
@@ -215,7 +218,7 @@ def test_when_pushes_cease_it_pulls_again(monkeypatch: pytest.MonkeyPatch) -> No
         await pushed.gets(b"0", b"1", b"2")
         queues.holds = False
         queues.answer_pulls()
-        await pushed.waits()  # the next one
+        await pushed.waits()  # the next pull
         queues.store(b"3")
         queues.answer_pulls()
         await pushed.gets(b"0", b"1", b"2", b"3")
@@ -223,7 +226,7 @@ def test_when_pushes_cease_it_pulls_again(monkeypatch: pytest.MonkeyPatch) -> No
     pushed_to(scenario)
 
 
-def test_a_tag_that_is_not_wanted_is_passed_over() -> None:
+def test_a_pushed_message_with_another_tag_is_skipped() -> None:
     async def scenario(pushed: Pushed) -> None:
         pushed.push(b"2", tag="other")
         pushed.push(b"3", tag="paid")
@@ -247,18 +250,18 @@ def test_a_tag_that_is_not_wanted_is_passed_over() -> None:
     pushed_to(begin, begun=False, subscriptions={TOPIC: "paid"})
 
 
-def test_a_consumer_that_is_paused_or_has_enough_takes_nothing_and_pulls_it_later() -> None:
+def test_a_paused_consumer_ignores_pushes_and_pulls_the_messages_later() -> None:
     async def scenario(pushed: Pushed) -> None:
         queues = pushed.stage.queues
         pushed.consumer.pause()
         pushed.push(b"2")
-        await settle(pushed)
+        await await_pushes(pushed)
         assert len(pushed.got) == 2
         queues.holds = False
-        queues.answer_pulls()  # the pull that was under way brings it
+        queues.answer_pulls()  # the suspended pull returns it
         await pushed.gets(b"0", b"1", b"2")
         pushed.push(b"3")
-        await settle(pushed)
+        await await_pushes(pushed)
         assert len(pushed.got) == 3
         pushed.consumer.resume()
         await pushed.gets(b"0", b"1", b"2", b"3")
@@ -266,7 +269,7 @@ def test_a_consumer_that_is_paused_or_has_enough_takes_nothing_and_pulls_it_late
     pushed_to(scenario)
 
 
-def test_what_is_held_is_bounded_as_with_pulls() -> None:
+def test_flow_limits_apply_to_pushed_messages() -> None:
     async def main() -> None:
         release = asyncio.Event()
         got: list[bytes] = []
@@ -293,8 +296,8 @@ def test_what_is_held_is_bounded_as_with_pulls() -> None:
             stage.queues.answer_pulls()
             held = consumer.reader.held[QUEUE]
             await until(lambda: held.count >= 10)
-            await settle(Pushed(stage, consumer, got))
-            assert held.count <= 42  # a pull brings 32
+            await await_pushes(Pushed(stage, consumer, got))
+            assert held.count <= 42  # a pull returns up to 32
             release.set()
             await until(lambda: len(got) == 100)
             assert sorted(got) == sorted(b"%d" % number for number in range(100))
@@ -302,7 +305,7 @@ def test_what_is_held_is_bounded_as_with_pulls() -> None:
     asyncio.run(main())
 
 
-def test_offsets_are_committed_before_a_snode_takes_the_consumer_for_slow() -> None:
+def test_offsets_are_committed_before_a_snode_considers_the_consumer_slow() -> None:
     async def scenario(pushed: Pushed) -> None:
         for number in range(2, 600):
             pushed.push(b"%d" % number)
@@ -318,7 +321,7 @@ def test_a_damaged_push_is_ignored_and_the_message_is_pulled() -> None:
         message = queues.store(b"2")
         snode.push(message, body=b"\0" * 40)
         snode.push(message, broker="another")
-        await settle(pushed)
+        await await_pushes(pushed)
         assert len(pushed.got) == 2
         queues.holds = False
         queues.answer_pulls()
@@ -327,7 +330,7 @@ def test_a_damaged_push_is_ignored_and_the_message_is_pulled() -> None:
     pushed_to(scenario)
 
 
-def test_a_queue_that_has_lost_its_end_is_begun_anew() -> None:
+def test_a_queue_that_has_lost_its_end_restarts() -> None:
     async def scenario(pushed: Pushed) -> None:
         queues = pushed.stage.queues
         for number in range(2, 10):
@@ -335,7 +338,7 @@ def test_a_queue_that_has_lost_its_end_is_begun_anew() -> None:
         await pushed.gets(*(b"%d" % number for number in range(10)))
         queues.holds = False
         queues.answer_pulls()
-        await settle(pushed)
+        await await_pushes(pushed)
         del queues.messages[QUEUE][6:]
         queues.began += 1000
         pushed.push(b"new")
@@ -344,8 +347,8 @@ def test_a_queue_that_has_lost_its_end_is_begun_anew() -> None:
     pushed_to(scenario)
 
 
-def test_a_paused_queue_that_has_lost_its_end_begins_anew_before_what_was_pushed_since() -> None:
-    """It did where it ended as it was looked at, and passed that over."""
+def test_a_paused_queue_that_has_lost_its_end_restarts_before_later_pushes() -> None:
+    """Otherwise it would continue at the end that the check found, and skip the pushed message."""
 
     async def scenario(pushed: Pushed) -> None:
         queues = pushed.stage.queues
@@ -359,7 +362,7 @@ def test_a_paused_queue_that_has_lost_its_end_begins_anew_before_what_was_pushed
         del queues.messages[QUEUE][6:]
         queues.began += 1000
         pushed.push(b"new")
-        await settle(pushed)
+        await await_pushes(pushed)
         reader = pushed.consumer.reader
         held = reader.held[QUEUE]
         assert not await reader._is_same(held)
@@ -379,7 +382,7 @@ def test_an_ordered_consumer_gets_each_queue_in_order() -> None:
             else:
                 queues.store(b"%d" % number)
             if number % 11 == 0:
-                await settle(pushed)
+                await await_pushes(pushed)
         queues.holds = False
         queues.answer_pulls()
         await pushed.gets(*(b"%d" % number for number in range(100)))
@@ -387,7 +390,7 @@ def test_an_ordered_consumer_gets_each_queue_in_order() -> None:
     pushed_to(scenario, ordered=True)
 
 
-def test_a_snode_that_breaks_off_is_replaced_by_another_one_at_once() -> None:
+def test_a_snode_that_disconnects_is_replaced_by_another_one_at_once() -> None:
     async def scenario(pushed: Pushed) -> None:
         stage = pushed.stage
         serving = next(s for s in stage.snodes if s.asked[RequestCode.PULL_MESSAGE])
@@ -401,12 +404,12 @@ def test_a_snode_that_breaks_off_is_replaced_by_another_one_at_once() -> None:
         stage.queues.holds = False
         stage.queues.answer_pulls()
         await pushed.gets(b"0", b"1", b"2")
-        await until(lambda: len(serving.heartbeats) > beats)  # it is greeted again
+        await until(lambda: len(serving.heartbeats) > beats)  # it gets heartbeats again
 
     pushed_to(scenario, snodes=2)
 
 
-def test_what_does_not_go_with_pushes_is_refused() -> None:
+def test_options_that_do_not_work_with_pushes_are_refused() -> None:
     for options in ({"broadcasting": True}, {"offsets": object()}):
         with pytest.raises(ClientError, match="offsets at the brokers"):
             PushConsumer("127.0.0.1:9", GROUP, {TOPIC: "*"}, **options)
@@ -415,7 +418,7 @@ def test_what_does_not_go_with_pushes_is_refused() -> None:
     assert Consumer(SnodeSession("127.0.0.1:9"), GROUP, {TOPIC: "*"}).session.options.snode
 
 
-def test_what_cannot_be_sent_back_is_copied_through_the_snode() -> None:
+def test_a_message_that_cannot_be_sent_back_is_copied_through_the_snode() -> None:
     async def main() -> None:
         async with (
             snodes_by_script() as stage,
@@ -434,7 +437,7 @@ async def fail(message: StoredMessage) -> None:
     raise ValueError("not today")
 
 
-def test_a_consumer_that_is_pushed_to_is_traced() -> None:
+def test_a_push_consumer_is_traced() -> None:
     async def main() -> None:
         async with snodes_by_script() as stage:
             got: list[bytes] = []
@@ -458,7 +461,7 @@ def test_a_consumer_that_is_pushed_to_is_traced() -> None:
     asyncio.run(main())
 
 
-def test_queues_that_go_to_another_member_are_not_named_any_more() -> None:
+def test_revoked_queues_are_not_claimed_any_more() -> None:
     async def scenario(pushed: Pushed) -> None:
         pushed.consumer.reader._rebalances = False
         await pushed.consumer.reader.assign([])

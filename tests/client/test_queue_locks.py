@@ -1,4 +1,4 @@
-"""Locks on queues: one counts only while it is ours for certain, across restarts and hangs."""
+"""Queue locks: a lock counts only while it is certainly ours, also across restarts and hangs."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ OTHER = "127.0.0.1@other"  # a member that takes the lock for itself
 
 
 class Taken(locks_of_broker.QueueLocks):
-    """The locks of a broker, in which the other member holds the queue from the start."""
+    """The locks of a broker at which the other member holds the queue from the start."""
 
     def __init__(self, lifetime: float) -> None:
         super().__init__(lifetime=lifetime)
@@ -68,7 +68,7 @@ def run(
     asyncio.run(main())
 
 
-def test_a_queue_that_another_member_had_meanwhile_is_taken_anew_where_that_one_stopped(
+def test_a_queue_that_another_member_had_continues_where_that_member_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got: list[bytes] = []
@@ -95,7 +95,7 @@ def test_a_queue_that_another_member_had_meanwhile_is_taken_anew_where_that_one_
             assert await admin.lock_queues(second.address, GROUP, OTHER, [QUEUE]) == {QUEUE}
             for number in range(1, 5):
                 await producer.send(Message(TOPIC, b"%d" % number), QUEUE)
-            # Long enough for it to have connected, asked for its lock and been refused.
+            # By then the consumer has connected, requested its lock and been refused.
             await until(lambda: QUEUE not in consumer.reader.held)
             assert got == [b"0"]
             await admin.update_consumer_offset(second.address, GROUP, TOPIC, 0, 4)
@@ -106,7 +106,7 @@ def test_a_queue_that_another_member_had_meanwhile_is_taken_anew_where_that_one_
     run(tmp_path, scenario)
 
 
-def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_committed(
+def test_a_revoked_queue_that_another_member_has_locked_is_not_committed(
     tmp_path: Path,
 ) -> None:
     async def scenario(names: str, parts: AsyncExitStack) -> None:
@@ -138,7 +138,7 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
             await until(lambda: QUEUE in consumer.reader._revoked)
         (held,) = consumer.reader._revoked.busy
         async with broker(tmp_path, port, names) as second:
-            # The consumer may have locked it there first, as it does again and again.
+            # The consumer may have locked the queue first, because it tries repeatedly.
             client_id = consumer.session.client_id
             while await admin.lock_queues(second.address, GROUP, OTHER, [QUEUE]) != {QUEUE}:
                 await admin.unlock_queues(second.address, GROUP, client_id, [QUEUE])
@@ -151,10 +151,10 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
     run(tmp_path, scenario)
 
 
-AT_ONCE = 5.0  # seconds: less than any time-out here, on any machine
+AT_ONCE = 5.0  # seconds; an upper bound on any machine, below all timeouts here
 
 
-def test_locks_are_renewed_in_no_time_while_the_name_server_hangs() -> None:
+def test_locks_are_renewed_at_once_while_the_name_server_hangs() -> None:
     async def scenario() -> None:
         async with cluster(queues=9) as there, gate(there.address) as way:
             async with Session(way.address) as session:
@@ -183,12 +183,12 @@ def test_a_renewal_that_fails_unlocks_nothing_that_is_still_ours() -> None:
                     await locks.renew(held, OffsetStore(session, GROUP))
                     way.blocked, session.timeout = True, 0.2
                     await locks.renew(held, OffsetStore(session, GROUP))
-                    assert all(map(is_locked, held))  # a broker keeps them for a minute
+                    assert all(map(is_locked, held))  # the broker keeps the locks for a minute
 
     asyncio.run(scenario())
 
 
-def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
+def test_nothing_is_consumed_while_the_lock_is_not_certainly_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ordered, "LOCK_WAIT_SECONDS", 0.01)
@@ -217,7 +217,7 @@ def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
 
 
 @pytest.mark.parametrize("further", [True, False])
-def test_a_queue_whose_lock_had_lapsed_is_taken_anew_where_another_member_has_come_further(
+def test_a_queue_whose_lock_lapsed_continues_where_another_member_stopped(
     further: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got: list[bytes] = []
@@ -226,7 +226,8 @@ def test_a_queue_whose_lock_had_lapsed_is_taken_anew_where_another_member_has_co
 
     async def listen(message: StoredMessage) -> None:
         got.append(message.body)
-        if message.body == b"1" and not lapsed.is_set():  # as if it had stood still for a minute
+        # as if the process had been stopped for a minute
+        if message.body == b"1" and not lapsed.is_set():
             (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
             held.locked_at -= 2 * queue_locks.TRUSTED_SECONDS
             lapsed.set()
@@ -256,7 +257,7 @@ def test_a_queue_whose_lock_had_lapsed_is_taken_anew_where_another_member_has_co
 
 
 @pytest.mark.parametrize("jump", [3600, -3600])
-def test_a_lock_is_as_old_as_it_is_whatever_the_wall_clock_says(
+def test_the_age_of_a_lock_does_not_depend_on_the_wall_clock(
     jump: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Which queues a member takes when some of its brokers are gone, with scripted brokers."""
+"""The queues that a member takes while some brokers are unavailable, with scripted brokers."""
 
 import asyncio
 import threading
@@ -37,7 +37,7 @@ from tests.waiting import until
 
 
 class ScriptedBroker:
-    """Knows one consumer and one offset of every queue; holds every pull."""
+    """Knows one consumer, and one offset for every queue; suspends every pull."""
 
     def __init__(self, committed: int | None = 5) -> None:
         self.consumers: list[Consumer | LitePullConsumer] = []
@@ -79,7 +79,7 @@ class ScriptedBroker:
 
 
 def routes_of(brokers: dict[str, dict[int, str]], queues: int = 2) -> dict[int, Handler]:
-    """A name server that has these brokers, by name and id, for the topic and no other."""
+    """Return a name server's handlers: only TOPIC has a route, to these brokers by name and id."""
 
     def answer(request: Command, channel: Channel) -> Command:
         if request.fields["topic"] != TOPIC:
@@ -107,7 +107,7 @@ async def nothing(message: StoredMessage) -> None:
     return None
 
 
-def test_a_queue_whose_offset_cannot_be_had_keeps_no_other_from_being_taken(
+def test_a_queue_whose_offset_is_unavailable_does_not_block_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     live = ScriptedBroker()
@@ -127,7 +127,7 @@ def test_a_queue_whose_offset_cannot_be_had_keeps_no_other_from_being_taken(
     assert "MessageQueue(topic='topic', broker_name='a', queue_id=0)" in caplog.text
 
 
-def test_a_queue_without_a_master_goes_on_where_its_replica_says() -> None:
+def test_a_queue_without_a_master_continues_at_the_offset_of_its_slave() -> None:
     live, replica = ScriptedBroker(), ScriptedBroker(committed=3)
 
     async def scenario() -> None:
@@ -150,7 +150,7 @@ def test_a_queue_without_a_master_goes_on_where_its_replica_says() -> None:
     asyncio.run(scenario())
 
 
-def test_a_replica_that_knows_no_offset_does_not_make_a_group_begin_at_the_end() -> None:
+def test_a_slave_without_an_offset_does_not_make_a_group_start_at_the_end() -> None:
     live, replica = ScriptedBroker(), ScriptedBroker(committed=None)
 
     async def scenario() -> None:
@@ -167,7 +167,7 @@ def test_a_replica_that_knows_no_offset_does_not_make_a_group_begin_at_the_end()
     asyncio.run(scenario())
 
 
-def test_the_members_of_a_group_are_asked_of_another_broker_when_the_first_is_dead() -> None:
+def test_another_broker_is_queried_for_the_members_when_the_first_is_dead() -> None:
     live = ScriptedBroker()
     of_members = RequestCode.GET_CONSUMER_LIST_BY_GROUP
     asked: Counter[int] = Counter()
@@ -188,12 +188,12 @@ def test_the_members_of_a_group_are_asked_of_another_broker_when_the_first_is_de
                     before = asked[of_members]
                     members = await consumer.reader._assignments.members.ask(route)
                     assert (members.address, asked[of_members]) == (there, before)
-                    assert before > 0  # it was the first that was asked
+                    assert before > 0  # the dead broker was queried first
 
     run_fast(scenario())
 
 
-def test_a_dead_broker_costs_the_living_ones_no_heartbeats(
+def test_a_dead_broker_causes_no_additional_heartbeats_to_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.02)
@@ -208,13 +208,13 @@ def test_a_dead_broker_costs_the_living_ones_no_heartbeats(
                 async with consumer:
                     await until(lambda: len(consumer.assigned) == 32)
                     before = live.asked[RequestCode.HEART_BEAT]
-                    await asyncio.sleep(0.5)  # nothing is to happen, which no event tells
+                    await asyncio.sleep(0.5)  # no event shows that nothing happens
                     assert live.asked[RequestCode.HEART_BEAT] - before <= 1
 
     asyncio.run(scenario())
 
 
-def test_failing_pulls_are_told_once_for_each_broker_and_state_and_once_when_they_are_over(
+def test_failing_pulls_are_logged_once_per_broker_and_state_and_once_at_their_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.01)
@@ -228,7 +228,8 @@ def test_failing_pulls_are_told_once_for_each_broker_and_state_and_once_when_the
         place = {"nextBeginOffset": "5", "minOffset": "0", "maxOffset": "5"}
         place["suggestWhichBrokerId"] = "0"
         if state == ResponseCode.SYSTEM_ERROR and request.fields["queueId"] == "0":
-            return request.reply(ResponseCode.PULL_NOT_FOUND, place)  # not all of its queues fail
+            # not all queues of the broker fail
+            return request.reply(ResponseCode.PULL_NOT_FOUND, place)
         return request.reply(state, place, remark="the disk is away")
 
     async def scenario() -> None:
@@ -249,18 +250,18 @@ def test_failing_pulls_are_told_once_for_each_broker_and_state_and_once_when_the
 
     with caplog.at_level("INFO"):
         asyncio.run(scenario())
-    told = [r.getMessage() for r in caplog.records if r.name.startswith("mq.client.pull")]
-    assert [line.partition(":")[0] for line in told] == [
+    messages = [r.getMessage() for r in caplog.records if r.name.startswith("mq.client.pull")]
+    assert [line.partition(":")[0] for line in messages] == [
         "group group, broker a",
         "group group, broker a",
         "group group, broker a",
     ]
-    assert "pulls fail" in told[0] and "the disk is away" in told[0]
-    assert "pulls fail" in told[1]
-    assert "pulls succeed again" in told[2]
+    assert "pulls fail" in messages[0] and "the disk is away" in messages[0]
+    assert "pulls fail" in messages[1]
+    assert "pulls succeed again" in messages[2]
 
 
-def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_revoked_concurrently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(revoked_queues, "HAND_OVER_SECONDS", 3600.0)
     inside: set[int] = set()
 
@@ -286,7 +287,7 @@ def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(scenario())
 
 
-def test_a_reset_whose_taking_fails_is_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_queue_that_cannot_be_taken_is_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.05)
 
     async def scenario() -> None:
@@ -329,7 +330,7 @@ def test_a_strategy_that_raises_stops_neither_consumer_nor_its_later_rebalances(
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_topic_that_is_made_anew_is_read_though_messages_of_the_old_one_are_in_hand(
+def test_a_recreated_topic_is_read_although_old_messages_are_unfinished(
     ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
@@ -366,7 +367,7 @@ def test_a_topic_that_is_made_anew_is_read_though_messages_of_the_old_one_are_in
     asyncio.run(scenario())
 
 
-def test_a_listener_that_stays_in_a_lost_queue_makes_nobody_rebalance_again_and_again(
+def test_a_listener_that_stays_in_a_lost_queue_causes_no_repeated_rebalances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reader, "LOCK_CHECK_SECONDS", 0.01)
@@ -420,7 +421,7 @@ def test_a_queue_that_is_locked_while_its_consumer_closes_is_unlocked_again() ->
     asked, released = asyncio.Event(), asyncio.Event()
 
     class Slow:
-        """A store of the user's own that does not answer."""
+        """A user's own store that does not answer."""
 
         async def committed(self, queue: MessageQueue) -> int | None:
             asked.set()

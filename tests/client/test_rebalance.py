@@ -28,7 +28,7 @@ def test_queues_are_cut_into_runs_and_the_first_clients_get_one_more() -> None:
     assert ids("c", 8, ["c", "a", "b"]) == [6, 7]
 
 
-def test_a_client_too_many_gets_nothing() -> None:
+def test_a_surplus_client_gets_nothing() -> None:
     assert ids("c", 2, ["a", "b", "c"]) == []
 
 
@@ -36,7 +36,7 @@ def test_a_client_that_the_broker_does_not_know_gets_nothing() -> None:
     assert ids("z", 4, ["a", "b"]) == []
 
 
-def test_queues_of_all_brokers_are_dealt_out_in_one_order() -> None:
+def test_queues_of_all_brokers_are_allocated_in_one_order() -> None:
     both = [MessageQueue("t", "b2", 0), MessageQueue("t", "b1", 1), MessageQueue("t", "b1", 0)]
     assert allocate_averagely("a", both, ["a", "b"]) == [
         MessageQueue("t", "b1", 0),
@@ -77,8 +77,8 @@ CLIENTS = [
     ["c1", "c2", "c3", "c4", "c5", "c6", "c7"],
 ]
 
-# What the classes of Java's client 4.9.8 printed for these: each client's places in the sorted list
-# of queues, "|" between clients.
+# The results of the classes of Java's client 4.9.8: each client's indexes in the sorted list of
+# queues, with "|" between clients.
 JAVA = [
     ("averagely", 0, 0, "0,1,2,3,4,5,6,7"),
     ("averagely", 0, 1, "0,1,2|3,4,5|6,7"),
@@ -154,7 +154,7 @@ def test_queues_are_allocated_as_java_allocates_them(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=list(STRATEGIES))
-def test_whoever_is_not_a_member_gets_nothing(strategy: Strategy) -> None:
+def test_a_client_that_is_not_a_member_gets_nothing(strategy: Strategy) -> None:
     assert strategy("z", [MessageQueue("topic", "r1@a", 0)], ["a", "b"]) == []
 
 
@@ -164,7 +164,7 @@ def test_a_configured_member_gets_its_queues_of_the_topic_that_exist() -> None:
     assert strategy("a", queues(8), ["b"]) == mine[:1]
 
 
-def test_a_room_is_what_stands_before_the_only_at_sign() -> None:
+def test_a_room_is_the_text_before_the_only_at_sign() -> None:
     odd = [MessageQueue("topic", name, 0) for name in ("r1", "r1@a@b", "@r1", "r1@a@", "r2@a")]
     assert AllocateByMachineRoom(["r1"])("a", odd, ["a"]) == [MessageQueue("topic", "r1@a@", 0)]
 

@@ -1,4 +1,4 @@
-"""Which broker of a set is read from."""
+"""The choice of the replica that is read."""
 
 import pytest
 
@@ -35,7 +35,7 @@ class Clock:
         return self.now
 
 
-def test_the_master_is_read_from_until_another_is_suggested() -> None:
+def test_the_master_is_read_until_another_replica_is_suggested() -> None:
     choice = ReplicaChoice("g")
     assert choice.choose(PAIR, QUEUE) == MASTER
     choice.suggest(QUEUE, 1, MASTER)
@@ -45,7 +45,7 @@ def test_the_master_is_read_from_until_another_is_suggested() -> None:
     assert choice.choose(PAIR, QUEUE) == MASTER
 
 
-def test_a_replica_that_is_not_there_is_stood_in_for_by_the_next_or_by_any() -> None:
+def test_a_missing_replica_is_replaced_by_the_next_or_any_other() -> None:
     choice = ReplicaChoice("g")
     choice.suggest(QUEUE, 1, MASTER)
     assert choice.choose(route(_0=MASTER, _2=SECOND), QUEUE) == SECOND
@@ -54,7 +54,7 @@ def test_a_replica_that_is_not_there_is_stood_in_for_by_the_next_or_by_any() -> 
     assert choice.choose(route(), OTHER) is None
 
 
-def test_one_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
+def test_an_unreachable_replica_is_avoided_for_a_while() -> None:
     clock = Clock()
     choice = ReplicaChoice("g", clock)
     choice.unreachable(MASTER, OSError("refused"))
@@ -64,14 +64,14 @@ def test_one_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
     assert choice.choose(PAIR, QUEUE) == MASTER
 
 
-def test_one_that_answers_again_is_there_at_once() -> None:
+def test_a_replica_that_answers_again_is_used_at_once() -> None:
     choice = ReplicaChoice("g")
     choice.unreachable(MASTER, OSError("refused"))
     choice.suggest(OTHER, 0, MASTER)
     assert choice.choose(PAIR, QUEUE) == MASTER
 
 
-def test_where_none_can_be_reached_all_are_tried() -> None:
+def test_if_no_replica_is_reachable_all_are_tried() -> None:
     choice = ReplicaChoice("g")
     choice.unreachable(MASTER, OSError("refused"))
     choice.unreachable(SLAVE, OSError("refused"))
@@ -88,7 +88,7 @@ def answers(request: Command, channel: Channel) -> Command:
 
 
 @pytest.mark.parametrize("master", [silent, hang_up])
-def test_a_master_that_does_not_answer_is_stood_in_for(master: Handler) -> None:
+def test_a_slave_replaces_a_master_that_does_not_answer(master: Handler) -> None:
     async def main() -> None:
         pull = int(RequestCode.PULL_MESSAGE)
         async with scripted({pull: master}) as first, scripted({pull: answers}) as second:

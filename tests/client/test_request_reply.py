@@ -21,7 +21,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 async def take_request(at: Served, topic: str) -> StoredMessage:
-    """The first message of a topic, once there is one."""
+    """Return the first message of a topic, once there is one."""
     async with Session(at.namesrv) as session:
         puller = PullConsumer(session)
         async with asyncio.timeout(20):
@@ -65,7 +65,7 @@ def test_a_request_gets_the_reply_that_a_consumer_sends(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_replies_are_not_stored_where_that_is_off(tmp_path: Path) -> None:
+def test_replies_are_not_stored_if_that_is_disabled(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
             served(tmp_path, storeReplyMessageEnable="false") as at,
@@ -99,7 +99,7 @@ def test_a_request_without_a_reply_fails_in_time(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_reply_to_a_client_that_is_gone_says_so(tmp_path: Path) -> None:
+def test_a_reply_to_a_closed_client_fails(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with served(tmp_path) as at, Producer(at.namesrv, "repliers") as replier:
             async with Producer(at.namesrv, "askers") as asker:
@@ -125,7 +125,7 @@ def test_only_requests_have_replies(properties: dict[str, str], text: str) -> No
         make_reply(StoredMessage("T", b"x", properties), b"!")
 
 
-def test_a_reply_has_what_its_request_says() -> None:
+def test_a_reply_has_the_properties_of_its_request() -> None:
     asked = {"CLUSTER": "c", "REPLY_TO_CLIENT": "me", "CORRELATION_ID": "1", "TTL": "3000"}
     reply = make_reply(StoredMessage("T", b"x", asked), b"!")
     assert reply.topic == "c_REPLY_TOPIC"

@@ -1,4 +1,4 @@
-"""Queues that a member gives up, or another one has taken."""
+"""Queues that a member gives up, or that another member has locked."""
 
 import asyncio
 
@@ -18,11 +18,11 @@ FIRST, LOST = (MessageQueue("T", "b", number) for number in range(2))
 
 
 def test_an_offset_is_not_committed_any_more_once_another_member_has_the_lock() -> None:
-    told: list[str] = []
+    committed: list[str] = []
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def update(request: Command, channel: Channel) -> Command:
-        told.append(request.fields["queueId"])
+        committed.append(request.fields["queueId"])
         asked.set()
         await may_answer.wait()
         return request.reply(0)
@@ -37,7 +37,7 @@ def test_an_offset_is_not_committed_any_more_once_another_member_has_the_lock() 
             Session(namesrv) as session,
         ):
             offsets = OffsetStore(session, "g")
-            leaving = RevokedQueues(
+            revoked = RevokedQueues(
                 *("g", ReaderSettings(ordered=True), offsets),
                 *(QueueLocks(session, "g"), session.keep_task),
                 place=place,
@@ -48,12 +48,12 @@ def test_an_offset_is_not_committed_any_more_once_another_member_has_the_lock() 
             commit = asyncio.create_task(offsets.commit(list(held)))
             await asked.wait()
             held[LOST].begin_consuming()  # the listener still has a message of it
-            leaving.forget(held[LOST])
+            revoked.forget(held[LOST])
             may_answer.set()
             assert len(await commit) == 1
-            assert LOST in leaving
+            assert LOST in revoked
             held[LOST].end_consuming(turn=True)
-            await leaving.settle()
+            await revoked.settle()
 
     asyncio.run(scenario())
-    assert told == ["0"]
+    assert committed == ["0"]

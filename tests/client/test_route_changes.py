@@ -1,4 +1,4 @@
-"""A broker that leaves the routes and returns: clients soon use it again by themselves."""
+"""A broker that leaves the routes and returns: clients soon use it again."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -22,7 +22,7 @@ from tests.client.clusters import FIRST, GROUP, TOPIC
 from tests.interop.ports import free_port
 from tests.waiting import until
 
-SOON = 15.0  # seconds; by themselves routes are refreshed and queues shared out after 30 and 20
+SOON = 15.0  # seconds; the periodic route refresh and rebalance happen only every 30 s and 20 s
 
 
 def broker(root: Path, name: str, port: int, names: str, **more: str) -> Broker:
@@ -37,7 +37,7 @@ def broker(root: Path, name: str, port: int, names: str, **more: str) -> Broker:
     return Broker(BrokerSettings.load(None, settings))
 
 
-def test_a_broker_that_comes_back_is_sent_to_and_read_from_soon(
+def test_a_returned_broker_is_soon_used_for_sends_and_pulls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 0.2, raising=False)
@@ -59,7 +59,7 @@ def test_a_broker_that_comes_back_is_sent_to_and_read_from_soon(
             producer = await parts.enter_async_context(Producer(names))
             await producer.send(Message(TOPIC, b"before"), MessageQueue(TOPIC, "absent", 0))
             await until(lambda: got == [b"before"])
-        # As a route check and a rebalance do while it is unavailable.
+        # As a route check and a rebalance do while the broker is unavailable.
         for each_session in (consumer.session, producer.session):
             route = await each_session.fresh_route(TOPIC)
             assert [data.broker_name for data in route.broker_datas] == ["steady"]
@@ -86,7 +86,7 @@ def test_a_broker_that_comes_back_is_sent_to_and_read_from_soon(
     asyncio.run(main())
 
 
-def test_a_send_to_a_broker_that_the_route_has_lost_has_the_route_asked_for_again(
+def test_a_send_to_a_broker_missing_from_the_route_refreshes_the_route(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 60.0)
@@ -104,7 +104,7 @@ def test_a_send_to_a_broker_that_the_route_has_lost_has_the_route_asked_for_agai
             await producer.send(message, queue)
         await producer.session.fresh_route(TOPIC)
         while "absent" in {each.broker_name for each in await producer.prepare(TOPIC)}:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # a second, until it looks whether there is a newer route
+            await asyncio.sleep(0.05)  # up to a second, until it checks for a newer route
         with pytest.raises(RouteNotFound, match="no master absent"):
             await producer.send(message, queue)
         async with broker(tmp_path, "absent", port, names):
@@ -128,7 +128,7 @@ def test_a_send_to_a_broker_that_the_route_has_lost_has_the_route_asked_for_agai
     asyncio.run(main())
 
 
-def test_a_send_to_a_set_that_has_lost_its_master_has_the_route_asked_for_again(
+def test_a_send_to_a_set_without_a_master_refreshes_the_route(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 60.0)
@@ -166,7 +166,7 @@ def test_a_send_to_a_set_that_has_lost_its_master_has_the_route_asked_for_again(
     asyncio.run(main())
 
 
-def test_a_broker_that_a_name_server_does_not_name_yet_is_sent_to_while_it_can_be_reached(
+def test_a_reachable_broker_is_used_although_a_name_server_does_not_know_it_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.client.route_changes.KEEP_SECONDS", 1.0)
@@ -189,7 +189,7 @@ def test_a_broker_that_a_name_server_does_not_name_yet_is_sent_to_while_it_can_b
             await asyncio.sleep(0.1)
         await producer.prepare(TOPIC)
         await producer.send(message, queue)
-        # Not for ever: the name server may be right.
+        # Not forever: the name server may be right.
         async with asyncio.timeout(60):
             with pytest.raises(RouteNotFound, match="no master other"):
                 while True:
@@ -217,7 +217,7 @@ def route_of(**addresses: str) -> TopicRouteData:
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_a_master_that_has_left_its_set_is_looked_for(connected: bool) -> None:
+def test_a_master_that_has_left_its_set_counts_as_missing(connected: bool) -> None:
     changes = RouteChanges()
     both, slave = route_of(_0="master", _1="slave"), route_of(_1="slave")
     gained: list[str] = []
@@ -230,7 +230,7 @@ def test_a_master_that_has_left_its_set_is_looked_for(connected: bool) -> None:
     assert gained == [TOPIC]
 
 
-def test_a_master_that_has_become_a_replica_is_not_kept_as_one() -> None:
+def test_a_master_that_has_become_a_slave_is_not_kept_as_master() -> None:
     changes = RouteChanges()
     before, now = route_of(_0="first", _1="second"), route_of(_1="first")
     assert changes.compare(TOPIC, before, now, lambda _: True) == now

@@ -25,7 +25,7 @@ def places(queues: list[MessageQueue]) -> list[tuple[str, int]]:
     return [(queue.broker_name, queue.queue_id) for queue in queues]
 
 
-def test_queues_to_write_and_to_read_are_counted_apart() -> None:
+def test_write_and_read_queues_are_counted_separately() -> None:
     assert places(write_queues("t", route())) == [("b1", 0), ("b2", 0), ("b2", 1)]
     assert places(read_queues("t", route())) == [("b1", 0), ("b1", 1), ("b2", 0)]
 
@@ -47,14 +47,14 @@ def test_an_ordered_topic_keeps_the_queues_of_its_configuration() -> None:
     assert places(write_queues("t", route(order="b3:1;b1:2"))) == [("b3", 0), ("b1", 0), ("b1", 1)]
 
 
-def test_some_broker_is_a_master_where_there_is_one() -> None:
+def test_any_broker_is_a_master_if_there_is_one() -> None:
     slave_first = route()
     slave_first.broker_datas[0].broker_addrs = {1: "h1:2"}
     assert any_broker(slave_first) == "h2:1"
     assert any_broker(TopicRouteData()) is None
 
 
-def test_a_route_that_is_no_json_is_a_bad_answer_that_names_the_peer() -> None:
+def test_a_route_that_is_not_json_is_a_bad_answer_that_names_the_peer() -> None:
     with pytest.raises(BadAnswer, match=r"^ns:9876: unreadable answer"):
         decode_route(b"<html>", "ns:9876")
 

@@ -1,4 +1,4 @@
-"""What a consumer gives back."""
+"""Messages that a consumer sends back."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ QUEUE = MessageQueue("Orders", "broker-a", 0)
 
 
 def answering(code: int, sent: list[bytes]) -> dict[int, Handler]:
-    """A broker that answers what is given back with a code, and takes what is sent."""
+    """Return the handlers of a broker that answers a send-back with `code` and accepts sends."""
 
     def take_back(request: Command, channel: Channel) -> Command:
         return request.reply(code)
@@ -50,7 +50,7 @@ def answering(code: int, sent: list[bytes]) -> dict[int, Handler]:
         (ResponseCode.SYSTEM_ERROR, 1),
     ],
 )
-def test_a_copy_is_sent_only_of_what_is_not_stored(code: int, copies: int) -> None:
+def test_a_copy_is_sent_only_if_the_message_was_not_stored(code: int, copies: int) -> None:
     async def main() -> None:
         sent: list[bytes] = []
         async with (

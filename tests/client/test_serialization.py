@@ -1,4 +1,4 @@
-"""The form of the headers of requests, chosen by an option or the environment."""
+"""The serialization of request headers, chosen by an option or the environment."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def noting(forms: list[tuple[int, int]]) -> Handler:
     return answer
 
 
-def test_requests_have_the_form_that_the_option_says_and_answers_are_read_in_it() -> None:
+def test_the_option_chooses_the_form_of_requests_and_answers() -> None:
     forms: list[tuple[int, int]] = []
 
     async def scenario() -> None:
@@ -49,7 +49,7 @@ def test_requests_have_the_form_that_the_option_says_and_answers_are_read_in_it(
                     await session.call(peer, Command(pop))
 
     asyncio.run(scenario())
-    # A code over 32767 cannot be said in the binary form.
+    # The binary form has no codes over 32767.
     assert forms == [(CODE, 0), (200050, 0), (CODE, 1), (200050, 0)]
 
 
@@ -111,7 +111,7 @@ def test_a_signed_request_in_the_binary_form_is_signed_over_the_same_fields() ->
         (lambda peer: BlockingSession(peer).blocking(), 1),
     ],
 )
-def test_the_environment_says_what_no_option_says(
+def test_the_environment_applies_if_no_option_is_given(
     make: Callable[[str], BlockingSession], chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forms: list[tuple[int, int]] = []
@@ -129,7 +129,7 @@ def test_the_environment_says_what_no_option_says(
     assert forms == [(CODE, chosen)]
 
 
-def test_a_serialization_that_is_none_is_refused_with_the_variable_named(
+def test_an_unknown_serialization_is_refused_with_the_name_of_the_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(SERIALIZATION_VARIABLE, "XML")

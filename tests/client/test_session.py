@@ -33,7 +33,7 @@ from tests.client.scripted import (
 from tests.waiting import until
 
 
-def test_answers_find_their_requests_whatever_their_order() -> None:
+def test_answers_in_any_order_reach_their_requests() -> None:
     kept: list[tuple[Command, Channel]] = []
 
     def answer_backwards(request: Command, channel: Channel) -> None:
@@ -80,7 +80,7 @@ def test_each_request_times_out_at_its_own_deadline() -> None:
     asyncio.run(scenario())
 
 
-def test_a_broken_connection_fails_what_waits_and_the_next_request_connects_again() -> None:
+def test_a_broken_connection_fails_pending_requests_and_the_next_one_reconnects() -> None:
     async def scenario() -> None:
         async with scripted(HANDLERS) as address, Session(address) as session:
             waiting = session.request(address, Command(SILENT), timeout=30)
@@ -93,7 +93,7 @@ def test_a_broken_connection_fails_what_waits_and_the_next_request_connects_agai
     asyncio.run(scenario())
 
 
-def test_nobody_at_the_address_is_a_connect_error_that_names_it() -> None:
+def test_a_closed_port_is_a_connect_error_that_names_the_address() -> None:
     address = closed_port()
 
     async def scenario() -> None:
@@ -109,7 +109,7 @@ def test_nobody_at_the_address_is_a_connect_error_that_names_it() -> None:
 @pytest.mark.parametrize(
     "junk", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x08\x00\x00\x00\x04nope"]
 )
-def test_a_peer_that_speaks_something_else_is_a_bad_answer(junk: bytes) -> None:
+def test_a_peer_with_another_protocol_is_a_bad_answer(junk: bytes) -> None:
     async def scenario() -> None:
         async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(junk)
@@ -127,7 +127,7 @@ def test_a_peer_that_speaks_something_else_is_a_bad_answer(junk: bytes) -> None:
     asyncio.run(scenario())
 
 
-def test_closing_the_session_fails_what_waits() -> None:
+def test_closing_the_session_fails_pending_requests() -> None:
     async def scenario() -> None:
         async with scripted(HANDLERS) as address:
             session = Session(address)
@@ -143,7 +143,7 @@ def test_closing_the_session_fails_what_waits() -> None:
     asyncio.run(scenario())
 
 
-def test_the_next_name_server_is_asked_when_one_is_down() -> None:
+def test_the_next_name_server_is_queried_when_one_is_down() -> None:
     async def scenario() -> None:
         async with scripted(name_server({"b": "1.2.3.4:5"})) as address:
             async with Session(f"{closed_port()};{address}") as session:
@@ -152,7 +152,7 @@ def test_the_next_name_server_is_asked_when_one_is_down() -> None:
     asyncio.run(scenario())
 
 
-def test_a_known_route_stays_good_while_no_name_server_answers() -> None:
+def test_a_known_route_stays_valid_while_no_name_server_answers() -> None:
     async def scenario() -> None:
         async with scripted(name_server({"b": "1.2.3.4:5"})) as address:
             session = Session(address)
@@ -167,7 +167,7 @@ def test_a_known_route_stays_good_while_no_name_server_answers() -> None:
     asyncio.run(scenario())
 
 
-def test_an_outdated_route_is_fetched_again_and_one_that_is_gone_comes_back() -> None:
+def test_an_outdated_route_is_fetched_again_and_survives_a_lost_topic() -> None:
     async def scenario() -> None:
         brokers = {"b": "1.2.3.4:5"}
         answer = routes(brokers)
@@ -187,7 +187,7 @@ def test_an_outdated_route_is_fetched_again_and_one_that_is_gone_comes_back() ->
                 brokers.clear()
                 with pytest.raises(RouteNotFound, match="topic topic: no name server knows it"):
                     await Admin(session).topic_route("topic")
-                # A name server that was restarted learns its topics again: what was known is good.
+                # A restarted name server is still learning its topics: the known route stays valid.
                 assert (await session.route("topic")).broker_datas
                 assert session.known_brokers() == {"1.2.3.4:5"}
                 brokers["b"] = "1.2.3.4:6"
@@ -199,7 +199,9 @@ def test_an_outdated_route_is_fetched_again_and_one_that_is_gone_comes_back() ->
 
 
 class _HeldRoutes:
-    """A name server that gives each answer when the test says so, with what it knows then."""
+    """A name server that sends each answer when the test calls `give`, with its brokers at that
+    time.
+    """
 
     def __init__(self, brokers: dict[str, str]) -> None:
         self.held: list[tuple[Command, Channel]] = []
@@ -215,7 +217,7 @@ class _HeldRoutes:
         channel.send(reply)
 
 
-def test_a_route_that_was_asked_for_before_the_call_is_not_called_fresh() -> None:
+def test_a_route_requested_before_the_call_is_not_fresh() -> None:
     async def scenario() -> None:
         brokers = {"b": "1.2.3.4:5"}
         way = _HeldRoutes(brokers)
@@ -238,7 +240,7 @@ def test_a_route_that_was_asked_for_before_the_call_is_not_called_fresh() -> Non
     asyncio.run(scenario())
 
 
-def test_a_route_proved_old_is_asked_for_again_behind_a_request_that_was_under_way() -> None:
+def test_an_outdated_route_is_requested_again_after_the_request_in_flight() -> None:
     async def scenario() -> None:
         brokers = {"b": "1.2.3.4:5"}
         way = _HeldRoutes(brokers)
@@ -258,7 +260,7 @@ def test_a_route_proved_old_is_asked_for_again_behind_a_request_that_was_under_w
     asyncio.run(scenario())
 
 
-def test_a_peer_that_asks_gets_the_answer_of_the_handler_for_its_code() -> None:
+def test_a_request_of_a_peer_is_answered_by_the_handler_for_its_code() -> None:
     channels: list[Channel] = []
 
     def remember(request: Command, channel: Channel) -> Command:
@@ -301,7 +303,7 @@ def test_a_oneway_request_arrives_and_waits_for_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_larger_than_a_socket_takes_arrives_whole() -> None:
+def test_a_body_larger_than_a_socket_buffer_arrives_whole() -> None:
     body = bytes(range(256)) * 40_000  # 10 MB
 
     async def scenario() -> None:
@@ -329,7 +331,7 @@ def test_a_converter_that_raises_anything_fails_its_request_and_no_other() -> No
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_handler_of_pushed_requests_that_raises_anything_is_answered_for(later: bool) -> None:
+def test_a_handler_that_raises_anything_answers_with_a_system_error(later: bool) -> None:
     answers: list[Command] = []
 
     async def push(request: Command, channel: Channel) -> Command:
@@ -352,7 +354,7 @@ def test_a_handler_of_pushed_requests_that_raises_anything_is_answered_for(later
     assert answers[0].remark == "ZeroDivisionError: by me"
 
 
-def test_an_answer_that_the_sessions_end_cuts_off_before_its_first_step_is_ended() -> None:
+def test_a_handler_that_has_not_started_is_closed_with_the_session() -> None:
     made: list[Coroutine[Any, Any, Command]] = []
 
     async def push(request: Command, channel: Channel) -> None:

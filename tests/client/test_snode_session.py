@@ -45,7 +45,7 @@ def test_sends_go_through_snodes_queue_by_queue_in_order() -> None:
     asyncio.run(main())
 
 
-def test_a_send_goes_on_at_the_other_snode_when_one_breaks_off() -> None:
+def test_a_send_continues_at_the_other_snode_when_one_disconnects() -> None:
     async def main() -> None:
         async with (
             snodes_by_script(2, queues=2) as stage,
@@ -64,7 +64,7 @@ def test_a_send_goes_on_at_the_other_snode_when_one_breaks_off() -> None:
     asyncio.run(main())
 
 
-def test_requests_about_queues_name_their_broker_and_others_go_where_they_went() -> None:
+def test_requests_about_queues_go_to_the_snode_and_name_their_broker() -> None:
     seen: list[tuple[str, int, str | None]] = []
 
     class Noting(RpcHook):
@@ -95,7 +95,7 @@ def test_requests_about_queues_name_their_broker_and_others_go_where_they_went()
     asyncio.run(main())
 
 
-def test_what_snodes_do_not_serve_goes_to_brokers(tmp_path: Path) -> None:
+def test_requests_that_snodes_do_not_serve_go_to_brokers(tmp_path: Path) -> None:
     async def main() -> None:
         async with served(tmp_path) as there, snodes_by_script() as stage:
             handlers = name_server({BROKER_NAME: there.broker.address})
@@ -115,19 +115,19 @@ def test_what_snodes_do_not_serve_goes_to_brokers(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_snode_that_comes_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snode_that_starts_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.snode.session.SNODES_RETRY_SECONDS", 0.02)
     tables = [SnodeClusterInfo()]
 
     async def main() -> None:
         async with snodes_by_script() as stage:
 
-            def tell(request: Command, channel: object) -> Command:
+            def answer(request: Command, channel: object) -> Command:
                 return request.reply(0, None, tables[-1].encode())
 
             handlers: dict[int, Handler] = {
                 RequestCode.GET_ROUTEINFO_BY_TOPIC: routes({BROKER: closed_port()}, 1),
-                SnodeCode.GET_SNODE_CLUSTER_INFO: tell,
+                SnodeCode.GET_SNODE_CLUSTER_INFO: answer,
             }
             async with scripted(handlers) as namesrv, Producer(namesrv, snode=True) as producer:
                 with pytest.raises(RouteNotFound):

@@ -22,7 +22,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Spans:
-    """A program's SDK, whose spans stay in memory."""
+    """A program's SDK that keeps its spans in memory."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -47,7 +47,7 @@ def run(scenario: Callable[[Standalone, Spans], Any]) -> Spans:
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-def test_a_listener_works_below_the_span_of_its_message(in_thread: bool) -> None:
+def test_spans_of_a_listener_are_children_of_the_span_of_its_message(in_thread: bool) -> None:
     async def scenario(pair: Standalone, spans: Spans) -> None:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -84,11 +84,11 @@ def test_a_listener_works_below_the_span_of_its_message(in_thread: bool) -> None
             order.context.trace_id
         }
         assert (send.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
-        told = dict(process.attributes or {})
-        assert told["messaging.message.id"] == sent.message_id
-        assert told["messaging.consumer.group.name"] == "g"
-        assert told["messaging.rocketmq.message.keys"] == ("order-1",)
-        assert told["messaging.rocketmq.consume_result"] == "success"
+        attributes = dict(process.attributes or {})
+        assert attributes["messaging.message.id"] == sent.message_id
+        assert attributes["messaging.consumer.group.name"] == "g"
+        assert attributes["messaging.rocketmq.message.keys"] == ("order-1",)
+        assert attributes["messaging.rocketmq.consume_result"] == "success"
         assert dict(send.attributes or {})["messaging.message.id"] == sent.message_id
 
     run(scenario)
@@ -158,7 +158,7 @@ def test_messages_of_a_batch_are_in_the_trace_of_its_send_and_linked() -> None:
     assert len(linked) == 2
 
 
-def test_whoever_polls_in_another_task_each_time_leaves_nothing_open() -> None:
+def test_polls_in_different_tasks_leave_no_span_open() -> None:
     async def scenario(pair: Standalone, spans: Spans) -> None:
         where = pair.name_server_address
         async with Producer(where, "shop", client=spans.client) as producer:

@@ -33,7 +33,7 @@ def test_a_number_is_milliseconds(text: str) -> None:
     assert time_expressions.parse(text, NOW) == int(text)
 
 
-def test_iso_is_read_with_its_zone_or_in_the_readers() -> None:
+def test_iso_times_have_their_own_zone_or_the_local_one() -> None:
     noon = int(datetime(2026, 7, 1, 12, tzinfo=UTC).timestamp() * 1000)
     assert time_expressions.parse("2026-07-01T12:00Z", NOW) == noon
     assert time_expressions.parse("2026-07-01T12:00:00.000+00:00", NOW) == noon
@@ -44,7 +44,7 @@ def test_iso_is_read_with_its_zone_or_in_the_readers() -> None:
     assert time_expressions.parse("2026-07-01", NOW) == local - 12 * 3_600_000
 
 
-def test_the_form_of_mqadmin_is_local() -> None:
+def test_times_in_the_form_of_mqadmin_are_local() -> None:
     local = int(datetime(2026, 7, 1, 12, 30, 5).astimezone().timestamp() * 1000)
     assert time_expressions.parse("2026-07-01#12:30:05:250", NOW) == local + 250
 
@@ -63,7 +63,7 @@ def test_the_form_of_mqadmin_is_local() -> None:
         "10x",
     ],
 )
-def test_anything_else_is_no_time(text: str) -> None:
+def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
         time_expressions.parse(text, NOW)
 
@@ -78,7 +78,7 @@ def test_durations_are_numbers_or_have_units() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1y", "ms", "5m2"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     for read in (
         time_expressions.seconds,
         time_expressions.milliseconds,

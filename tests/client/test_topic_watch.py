@@ -10,7 +10,9 @@ from tests.client.clusters import GROUP, TOPIC, cluster
 from tests.waiting import until
 
 
-def test_a_topic_listener_that_raises_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_listener_that_raises_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("mq.client.topic_watch.TOPIC_CHECK_SECONDS", 0.05)
     heard: list[int] = []
 

@@ -33,7 +33,7 @@ def ending(state: TransactionState) -> Callable[[Message], Awaitable[Transaction
 
 
 class Answers:
-    """Answers checks with states in turn, the last one again and again."""
+    """Answers checks with the given states in turn, and repeats the last one."""
 
     def __init__(self, *states: TransactionState | Exception) -> None:
         self._states = list(states)
@@ -60,7 +60,7 @@ async def consumed(at: Served, topic: str = "T") -> list[bytes]:
         ]
 
 
-def test_what_is_committed_is_seen_and_what_is_rolled_back_is_not(tmp_path: Path) -> None:
+def test_committed_messages_are_visible_and_rolled_back_ones_are_not(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with served(tmp_path) as at:
             async with TransactionProducer(at.namesrv, "g", Answers(UNKNOWN)) as producer:
@@ -80,14 +80,14 @@ def test_what_is_committed_is_seen_and_what_is_rolled_back_is_not(tmp_path: Path
                 done = await producer.send_in_transaction(Message("T", b"no"), ending(ROLLBACK))
                 assert (done.state, done.confirmed) == (ROLLBACK, True)
                 assert await consumed(at) == [b"yes"]
-                # The message that was given is still a plain one.
+                # The given message is unchanged: it can still be sent as a plain one.
                 await producer.send(message)
                 assert await consumed(at) == [b"yes", b"yes"]
 
     asyncio.run(scenario())
 
 
-def test_what_is_not_known_yet_is_asked_for_until_it_is(tmp_path: Path) -> None:
+def test_an_unknown_state_is_checked_until_it_is_known(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with served(tmp_path, **OFTEN) as at:
             answers = Answers(UNKNOWN, RuntimeError("database down"), COMMIT)
@@ -109,7 +109,7 @@ def test_what_is_not_known_yet_is_asked_for_until_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("creates", ["true", "false"])
-def test_a_producer_that_has_sent_nothing_is_asked_for_what_another_has_left(
+def test_a_producer_that_has_sent_nothing_is_checked_for_messages_of_another(
     tmp_path: Path, creates: str
 ) -> None:
     async def scenario() -> None:
@@ -133,7 +133,7 @@ async def until_consumed(at: Served, count: int, topic: str = "T") -> list[bytes
     return bodies
 
 
-def test_what_the_work_raises_is_raised_and_the_end_is_asked_for(tmp_path: Path) -> None:
+def test_an_error_of_the_transaction_is_raised_and_its_state_is_checked(tmp_path: Path) -> None:
     async def scenario() -> None:
         async def fail(message: Message) -> TransactionState:
             raise LookupError("no such order")
@@ -160,7 +160,7 @@ def test_another_member_answers_for_a_producer_that_has_died(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
-def test_producers_of_one_session_are_asked_by_their_groups(tmp_path: Path) -> None:
+def test_checks_go_to_the_producer_of_their_group(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with served(tmp_path, **OFTEN) as at, Session(at.namesrv) as session:
             one, other = Answers(ROLLBACK), Answers(COMMIT)
@@ -178,17 +178,19 @@ def test_producers_of_one_session_are_asked_by_their_groups(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
-def test_a_producer_that_is_opened_behind_its_closing_is_asked_then_and_not_before(
+def test_a_producer_reopened_while_it_closes_gets_checks_only_when_it_is_open(
     tmp_path: Path,
 ) -> None:
-    """Who closed it once more meanwhile took from it that it is asked, and who gave up waiting
-    left it to be: nobody else could have its group then."""
+    """A second `close` at the same time must not end the checks of the reopened producer, and a
+    cancelled `open` must not keep the group.
+    """
 
     async def scenario() -> None:
         async with served(tmp_path, **OFTEN) as at, Session(at.namesrv) as session:
             first = TransactionProducer(session, "one", Answers(COMMIT))
             await first.open()
-            await first.send(Message("T", b"0"))  # its broker is told of the end
+            # so that closing unregisters the producer at its broker
+            await first.send(Message("T", b"0"))
             await asyncio.gather(first.close(), first.open(), first.close())
             await first.send_in_transaction(Message("T", b"1"), ending(UNKNOWN))
             assert sorted(await until_consumed(at, 2)) == [b"0", b"1"]
@@ -202,7 +204,7 @@ def test_a_producer_that_is_opened_behind_its_closing_is_asked_then_and_not_befo
     asyncio.run(scenario())
 
 
-def test_a_broker_that_is_gone_leaves_the_end_open(
+def test_a_transaction_at_an_unreachable_broker_is_not_confirmed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -232,7 +234,7 @@ def test_a_delayed_message_in_a_transaction_is_refused(delay: dict[str, int]) ->
     asyncio.run(scenario())
 
 
-# messages that are due later ----------------------------------------------------------------------
+# timed messages -----------------------------------------------------------------------------------
 
 
 @answered.by_broker(RequestCode.RECALL_MESSAGE)

@@ -1,4 +1,4 @@
-"""Consumers of a queue whose end a power cut (ASYNC_FLUSH) has taken get what is left of it."""
+"""A power cut (ASYNC_FLUSH) takes the end of a queue: consumers get the messages that are left."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ def _broker(root: Path, port: int) -> AbstractAsyncContextManager[Broker]:
     settings = {
         **{"listenPort": str(port), "brokerIP1": "127.0.0.1", "brokerName": BROKER_NAME},
         **{"storePathRootDir": str(root), "mappedFileSizeCommitLog": "65536"},
-        **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},  # half a gigabyte to copy, else
+        **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},  # otherwise half a gigabyte is copied
     }
     return Broker(BrokerSettings.load(None, settings))
 
@@ -39,8 +39,8 @@ async def _fill(namesrv: str, bodies: list[bytes]) -> None:
             await producer.send(Message(TOPIC, body), queue=_QUEUE)
 
 
-async def _fill_to_be_cut(namesrv: str, broker: Broker, root: Path, left: Path) -> None:
-    """Five messages in a broker's queue; `left` is what a power cut leaves of it, with three."""
+async def _fill_and_truncate(namesrv: str, broker: Broker, root: Path, left: Path) -> None:
+    """Send five messages to a queue; `left` gets the store after a power cut, with three."""
     config = TopicConfig(topic_name=TOPIC, read_queue_nums=2, write_queue_nums=2)
     await broker.stores.topics.update(config)
     await _fill(namesrv, numbers(3))
@@ -50,7 +50,7 @@ async def _fill_to_be_cut(namesrv: str, broker: Broker, root: Path, left: Path) 
 
 
 def _run(port: int, scenario: Callable[[str], Coroutine[None, None, None]]) -> None:
-    """Run it with a name server that sends everything to the broker on `port`."""
+    """Run `scenario` with a name server that has every topic at the broker on `port`."""
 
     async def main() -> None:
         async with scripted(name_server({BROKER_NAME: f"127.0.0.1:{port}"})) as namesrv:
@@ -60,24 +60,24 @@ def _run(port: int, scenario: Callable[[str], Coroutine[None, None, None]]) -> N
 
 
 class _Listener:
-    """Is slow with the first message: waits there until `goes_on` is set."""
+    """Blocks in each message until `may_continue` is set."""
 
     def __init__(self) -> None:
-        self.goes_on = asyncio.Event()
+        self.may_continue = asyncio.Event()
         self.finished: list[bytes] = []
         self.begun: list[bytes] = []
 
     async def __call__(self, message: StoredMessage) -> None:
         self.begun.append(message.body)
-        await self.goes_on.wait()
+        await self.may_continue.wait()
         self.finished.append(message.body)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_messages_in_hand_that_a_power_cut_has_left_are_consumed(
+def test_pulled_messages_that_a_power_cut_has_left_are_consumed(
     tmp_path: Path, ordered: bool
 ) -> None:
-    """Three of five are left when the broker is there again; none was finished before."""
+    """Three of five messages are left when the broker is back; none was finished before."""
     port, old, left = free_port(), tmp_path / "old", tmp_path / "left"
 
     async def scenario(namesrv: str) -> None:
@@ -88,7 +88,7 @@ def test_messages_in_hand_that_a_power_cut_has_left_are_consumed(
         )  # fmt: skip
         try:
             async with _broker(old, port) as broker:
-                await _fill_to_be_cut(namesrv, broker, old, left)
+                await _fill_and_truncate(namesrv, broker, old, left)
                 await consumer.open()
                 await until(lambda: bool(listener.begun))
                 held = consumer.reader.held[_QUEUE]
@@ -96,7 +96,7 @@ def test_messages_in_hand_that_a_power_cut_has_left_are_consumed(
             async with _broker(left, port):
                 await until(lambda: held.dropped)
                 await _fill(namesrv, [b"new"])
-                listener.goes_on.set()
+                listener.may_continue.set()
                 await until(lambda: {*numbers(3), b"new"} <= set(listener.finished))
                 await until(lambda: consumer.reader.held[_QUEUE].commit_offset == 4)
         finally:
@@ -106,14 +106,14 @@ def test_messages_in_hand_that_a_power_cut_has_left_are_consumed(
     _run(port, scenario)
 
 
-def test_a_poll_gives_what_a_power_cut_has_left_though_it_was_pulled_before(tmp_path: Path) -> None:
+def test_a_poll_returns_pulled_messages_that_a_power_cut_has_left(tmp_path: Path) -> None:
     port, old, left = free_port(), tmp_path / "old", tmp_path / "left"
 
     async def scenario(namesrv: str) -> None:
         consumer = LitePullConsumer(namesrv, GROUP, {TOPIC: "*"}, consume_from=FIRST, pull_batch=2)
         try:
             async with _broker(old, port) as broker:
-                await _fill_to_be_cut(namesrv, broker, old, left)
+                await _fill_and_truncate(namesrv, broker, old, left)
                 await consumer.open()
                 assert [message.body for message in await consumer.poll()] == numbers(2)
                 held = consumer.reader.held[_QUEUE]
@@ -131,15 +131,15 @@ def test_a_poll_gives_what_a_power_cut_has_left_though_it_was_pulled_before(tmp_
     _run(port, scenario)
 
 
-def test_nothing_is_committed_of_a_lost_end_for_who_commits_by_himself(tmp_path: Path) -> None:
-    """What was polled and not committed would not have come again behind a crash."""
+def test_without_automatic_commits_no_offset_of_a_lost_end_is_committed(tmp_path: Path) -> None:
+    """Otherwise polled messages without a commit would not be redelivered after a crash."""
     port, old, left = free_port(), tmp_path / "old", tmp_path / "left"
 
     async def scenario(namesrv: str) -> None:
         consumer = LitePullConsumer(namesrv, GROUP, auto_commit=False)
         try:
             async with _broker(old, port) as broker:
-                await _fill_to_be_cut(namesrv, broker, old, left)
+                await _fill_and_truncate(namesrv, broker, old, left)
                 await consumer.open()
                 await consumer.assign([_QUEUE])
                 await consumer.seek(_QUEUE, 0)

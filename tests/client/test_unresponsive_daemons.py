@@ -32,12 +32,12 @@ from tests.interop.ports import free_port
 from tests.processes import stand_still
 
 TIMEOUT = 10.0
-AT_ONCE = 5.0  # seconds: less than that, and than the usual time-out, on any machine
+AT_ONCE = 5.0  # seconds; an upper bound on any machine, below TIMEOUT and the default timeout
 
 
 @contextmanager
 def name_server_process(root: Path) -> Iterator[tuple[str, int]]:
-    """`mq namesrv` on a free port: its address and the id of its process."""
+    """Run `mq namesrv` on a free port; yields its address and the id of its process."""
     port = free_port()
     command = [sys.executable, "-m", "mq", "namesrv", "--set", f"listenPort={port}"]
     command += ["--set", f"kvConfigPath={root / 'kv.json'}"]
@@ -47,14 +47,14 @@ def name_server_process(root: Path) -> Iterator[tuple[str, int]]:
         deadline = time.monotonic() + 60
         while not re.search("boot success", (root / "namesrv.log").read_text()):
             assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.01)  # its log is a file, which nobody can wait for
+            time.sleep(0.01)  # a log file has no event to wait for
         yield f"127.0.0.1:{port}", process.pid
     finally:
         process.kill()
         process.wait()
 
 
-def test_a_send_to_a_healthy_broker_does_not_wait_for_a_name_server_that_stands_still(
+def test_a_send_to_a_healthy_broker_does_not_wait_for_a_stopped_name_server(
     tmp_path: Path,
 ) -> None:
     async def scenario(where: str, pid: int) -> None:
@@ -87,7 +87,7 @@ def test_a_send_to_a_healthy_broker_does_not_wait_for_a_name_server_that_stands_
         asyncio.run(scenario(where, pid))
 
 
-def test_of_two_name_servers_one_that_hangs_costs_the_first_send_no_time_out() -> None:
+def test_the_first_send_does_not_wait_for_a_hanging_name_server_of_two() -> None:
     async def scenario() -> None:
         async with cluster() as there, gate(there.address) as hanging:
             hanging.blocked = True
@@ -99,7 +99,7 @@ def test_of_two_name_servers_one_that_hangs_costs_the_first_send_no_time_out() -
     asyncio.run(scenario())
 
 
-def test_a_send_that_has_no_route_waits_no_longer_than_its_time_out() -> None:
+def test_a_send_without_a_route_waits_at_most_for_its_timeout() -> None:
     async def scenario() -> None:
         async with cluster() as there, gate(there.address) as hanging:
             hanging.blocked = True
@@ -114,7 +114,7 @@ def test_a_send_that_has_no_route_waits_no_longer_than_its_time_out() -> None:
     asyncio.run(scenario())
 
 
-def test_a_send_goes_to_the_broker_that_lives_though_no_name_server_answers() -> None:
+def test_a_send_reaches_a_live_broker_although_no_name_server_answers() -> None:
     asked: Counter[str] = Counter()
 
     async def scenario() -> None:
@@ -157,7 +157,7 @@ def test_the_only_broker_is_found_at_its_new_address_within_one_send() -> None:
     assert asked == {"new": 1}
 
 
-def test_a_route_is_fetched_once_for_all_who_want_it() -> None:
+def test_concurrent_callers_share_one_route_query() -> None:
     asked: Counter[str] = Counter()
 
     def count(request: Command, channel: Channel) -> Command:
@@ -171,14 +171,14 @@ def test_a_route_is_fetched_once_for_all_who_want_it() -> None:
                 assert asked == {"one": 1}
                 impatient = [asyncio.create_task(session.route("two")) for _ in range(3)]
                 await asyncio.sleep(0)
-                impatient[0].cancel()  # whoever gives up takes it from nobody else
+                impatient[0].cancel()  # a caller that is cancelled does not affect the others
                 await asyncio.gather(*impatient[1:])
                 assert asked == {"one": 1, "two": 1}
 
     asyncio.run(scenario())
 
 
-def test_who_waits_for_a_route_when_the_session_closes_gets_an_error() -> None:
+def test_a_pending_route_query_fails_when_the_session_closes() -> None:
     async def scenario() -> None:
         async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda r, c: None}) as namesrv:
             async with Session(namesrv) as session:
@@ -191,7 +191,7 @@ def test_who_waits_for_a_route_when_the_session_closes_gets_an_error() -> None:
 
 
 class Forgetful:
-    """A name server that knows one topic, and forgets it as one does that is restarted."""
+    """A name server that knows one topic until `forgot` is set, as if it had been restarted."""
 
     def __init__(self, brokers: dict[str, str], creators: dict[str, str]) -> None:
         self.forgot = False
@@ -206,7 +206,7 @@ class Forgetful:
         return self._topic(request, channel)  # type: ignore[return-value]
 
 
-def test_a_name_server_that_was_restarted_takes_no_route_away() -> None:
+def test_a_restarted_name_server_does_not_remove_known_routes() -> None:
     asked: Counter[str] = Counter()
 
     async def scenario() -> None:
@@ -227,7 +227,7 @@ def test_a_name_server_that_was_restarted_takes_no_route_away() -> None:
                         assert result.queue.broker_name == "known"
                     master = await producer.session.master_address(TOPIC, "known")
                     assert master == known
-                    with pytest.raises(RouteNotFound):  # who asks what is so now, hears it
+                    with pytest.raises(RouteNotFound):  # an explicit query gets the current answer
                         await Admin(producer.session).topic_route(TOPIC)
                     assert (await producer.session.route(TOPIC)).broker_datas
                     blocking = producer.session.blocking()

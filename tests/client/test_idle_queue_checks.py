@@ -1,4 +1,4 @@
-"""Checks of queues that have not been pulled from for a while."""
+"""Checks of queues that were not pulled recently: whether their topic is still the same."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -29,7 +29,7 @@ QUEUE = MessageQueue(TOPIC, NAME, 0)
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
@@ -37,10 +37,10 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("is_named", [False, True])
 @in_a_loop
-async def test_a_queue_that_was_paused_is_read_from_a_replica_while_its_master_is_away(
+async def test_a_paused_queue_is_resumed_at_a_slave_while_its_master_is_down(
     is_named: bool,
 ) -> None:
-    """Only its master was asked whether it is the same topic: nobody read it until then."""
+    """The check does not need the master: the answer of a slave is enough."""
     async with AsyncExitStack() as parts, AsyncExitStack() as dies:
         master = await dies.enter_async_context(scripted(replica(5)))
         slave = await parts.enter_async_context(scripted(replica(10)))
@@ -60,9 +60,10 @@ async def test_a_queue_that_was_paused_is_read_from_a_replica_while_its_master_i
 
 
 @in_a_loop
-async def test_a_replica_that_has_more_than_its_master_is_read_to_the_end_by_who_is_slow() -> None:
-    """Its master had deleted what was read: that what is left there is younger told of another
-    topic, and the queue was read from its beginning again, for ever."""
+async def test_a_slow_consumer_reads_a_slave_that_has_more_than_its_master_to_the_end() -> None:
+    """The master has deleted the messages that were read, so its first message is younger than they
+    are. The queue must not restart because of that.
+    """
     limits = FlowLimits(messages=1)  # it is full until a message is finished
     async with AsyncExitStack() as parts:
         master = await parts.enter_async_context(scripted(replica(8, first=2**40)))
@@ -79,11 +80,10 @@ async def test_a_replica_that_has_more_than_its_master_is_read_to_the_end_by_who
 
 
 @in_a_loop
-async def test_a_queue_is_read_to_its_end_though_the_clock_of_its_broker_was_put_back_an_hour() -> (
-    None
-):
-    """Its first messages are younger than those behind them, by what they say: it was read from its
-    beginning again, and again, until the hour was over."""
+async def test_a_queue_is_read_to_its_end_although_the_broker_clock_was_set_back() -> None:
+    """The store times of the first messages are later than those of the messages after them. The
+    queue must not restart because of that.
+    """
     now = int(clock.time() * 1_000)
     put_back = replica(8, time_of=lambda offset: now + (3_600_000 if offset < 3 else 0) + offset)
     limits = FlowLimits(messages=1)
@@ -100,10 +100,10 @@ async def test_a_queue_is_read_to_its_end_though_the_clock_of_its_broker_was_put
 
 @pytest.mark.parametrize("closes", [False, True])
 @in_a_loop
-async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_the_groups_offset(
+async def test_a_revoked_full_queue_is_committed_although_its_broker_lost_the_offset(
     closes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that was killed before it had saved it: the offset was gone, but not the topic."""
+    """A broker that is killed may not have saved the offset, although its topic is the same."""
     monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.0)
     limits = FlowLimits(messages=5)
     async with cluster(queues=1) as there:
@@ -120,16 +120,16 @@ async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_t
             if closes:
                 await consumer.close()
             else:
-                await consumer.reader.assign([])  # as a rebalance that takes the queue away
+                await consumer.reader.assign([])  # as a rebalance that revokes the queue
             assert offsets.query(GROUP, TOPIC, 0) == 5
 
 
 @pytest.mark.parametrize("how", ["away", "in no route", "silent"])
 @in_a_loop
-async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_broker_is_away(
+async def test_a_broadcasting_member_saves_its_offset_while_its_broker_is_unavailable(
     how: str, tmp_path: Path
 ) -> None:
-    """That cannot tell which topic it has, and is not told either."""
+    """The broker cannot answer which topic it has, and the offset is not sent to it."""
     got: list[bytes] = []
     handlers = replica(5)
     pull = handlers[RequestCode.PULL_MESSAGE]
@@ -153,7 +153,7 @@ async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_br
             held = consumer.reader.held[QUEUE]
             if how == "silent":
                 consumer.pause()
-                await until(lambda: held.is_unseen)  # behind the pull that was under way
+                await until(lambda: held.is_unseen)  # after the pull in flight
                 is_silent = True
             else:
                 await dies.aclose()
@@ -166,8 +166,8 @@ async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_br
 
 
 @in_a_loop
-async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read_on() -> None:
-    """A Java broker (5.x) with the end of a static topic's queue refuses queries about it."""
+async def test_a_queue_is_read_while_the_broker_of_its_first_messages_is_down() -> None:
+    """A Java broker (5.x) with the end of a static topic's queue refuses queries of its start."""
     handlers = replica(10)
     pull = handlers[RequestCode.PULL_MESSAGE]
     is_away = False
@@ -194,10 +194,8 @@ async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read
 
 
 @in_a_loop
-async def test_a_full_queue_is_read_on_though_its_broker_tells_no_time_of_its_first_message() -> (
-    None
-):
-    """An answer without one had each pull of the queue fail, for ever."""
+async def test_a_full_queue_is_read_although_its_broker_returns_no_store_time() -> None:
+    """An answer without the field `timestamp` must not make every pull of the queue fail."""
     handlers = replica(6)
     handlers[RequestCode.GET_EARLIEST_MSG_STORETIME] = lambda request, _: request.reply(0)
     async with scripted(handlers) as broker, named({0: broker}) as names:
@@ -211,10 +209,10 @@ async def test_a_full_queue_is_read_on_though_its_broker_tells_no_time_of_its_fi
 
 @pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE])
 @in_a_loop
-async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_at_first(
+async def test_a_recreated_topic_is_noticed_although_its_broker_is_busy_at_first(
     code: ResponseCode,
 ) -> None:
-    """That it refuses to tell when the first message was stored counted as no other topic."""
+    """A refusal of a busy broker does not mean that the topic is the same."""
     now = int(clock.time() * 1_000)
     is_another = is_busy = False
     handlers = replica(20, time_of=lambda offset: offset + (now if is_another else 0))
@@ -242,19 +240,20 @@ async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_
 
 
 @in_a_loop
-async def test_a_topic_that_was_made_again_is_another_also_when_it_is_looked_at_once_more() -> None:
-    """Its first message counted as one that was there before, though nothing had come of the first
-    look: a rebalance that was under way gave the queue up at the former place."""
+async def test_a_recreated_topic_is_noticed_by_a_second_check_too() -> None:
+    """A rebalance may check the queue a second time before it restarts. It must commit the start of
+    the recreated topic, not the former offset.
+    """
     now = int(clock.time() * 1_000)
     is_another = False
-    told: list[int] = []
+    sent_offsets: list[int] = []
     handlers = replica(20, time_of=lambda offset: offset + (now if is_another else 0))
 
-    def tell(request: Command, channel: Channel) -> Command:
-        told.append(int(request.fields["commitOffset"]))
+    def note_commit(request: Command, channel: Channel) -> Command:
+        sent_offsets.append(int(request.fields["commitOffset"]))
         return request.reply(0)
 
-    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = tell
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = note_commit
     async with scripted(handlers) as broker, named({0: broker}) as names:
         async with LitePullConsumer(names, GROUP) as consumer:
             await consumer.assign([QUEUE])
@@ -267,14 +266,12 @@ async def test_a_topic_that_was_made_again_is_another_also_when_it_is_looked_at_
             async with reader._changing:
                 assert not await reader._is_same(held)
                 await reader._drop(QUEUE)
-            assert told == [0]
+            assert sent_offsets == [0]
 
 
 @in_a_loop
-async def test_a_message_that_was_only_looked_at_is_not_asked_about_of_a_hook_that_sorts_out() -> (
-    None
-):
-    """One that sorts out what it has seen before took it for such when it was pulled."""
+async def test_messages_pulled_for_a_check_are_not_passed_to_hooks() -> None:
+    """A hook that removes duplicates would reject the message when it is pulled for delivery."""
 
     class Once(ConsumeHook):
         def __init__(self) -> None:
@@ -299,10 +296,8 @@ async def test_a_message_that_was_only_looked_at_is_not_asked_about_of_a_hook_th
 
 
 @in_a_loop
-async def test_a_paused_queue_is_committed_at_a_broker_that_knows_its_subscription_no_more() -> (
-    None
-):
-    """One that was restarted refused the look until the next heartbeat, and so was not told."""
+async def test_a_paused_queue_is_committed_at_a_broker_without_its_subscription() -> None:
+    """A restarted broker refuses the pull of the check until the next heartbeat."""
     done = asyncio.Event()
     begun: list[bytes] = []
 
@@ -316,7 +311,7 @@ async def test_a_paused_queue_is_committed_at_a_broker_that_knows_its_subscripti
         async with there.consumer(listener=listener) as consumer:
             await until(lambda: sorted(begun) == numbers(5))
             queues = [broker.stores.messages.queue(name, 0) for name in (TOPIC, retry_topic(GROUP))]
-            await until(lambda: all(queue.waiting for queue in queues))  # no pull is refused
+            await until(lambda: all(queue.waiting for queue in queues))  # so no pull is refused
             consumer.pause()
             held = consumer.reader.held[QUEUE]
             broker.clients.consumers.groups.clear()
@@ -327,10 +322,10 @@ async def test_a_paused_queue_is_committed_at_a_broker_that_knows_its_subscripti
 
 
 @in_a_loop
-async def test_what_a_paused_queue_has_lost_is_not_committed_while_it_waits_to_begin_anew() -> None:
-    """It was for a second, behind the look: it counted as what it had been."""
+async def test_lost_messages_of_a_paused_queue_are_not_committed_before_it_restarts() -> None:
+    """The check has found the lost end, and the queue has not restarted yet."""
     is_cut = False
-    told: list[int] = []
+    sent_offsets: list[int] = []
     handlers = replica(20)
     pull = handlers[RequestCode.PULL_MESSAGE]
     figures = {"minOffset": 0, "maxOffset": 2, "suggestWhichBrokerId": 0, "nextBeginOffset": 2}
@@ -341,12 +336,12 @@ async def test_what_a_paused_queue_has_lost_is_not_committed_while_it_waits_to_b
             return request.reply(ResponseCode.PULL_OFFSET_MOVED, end)
         return pull(request, channel)
 
-    def tell(request: Command, channel: Channel) -> Command:
-        told.append(int(request.fields["commitOffset"]))
+    def note_commit(request: Command, channel: Channel) -> Command:
+        sent_offsets.append(int(request.fields["commitOffset"]))
         return request.reply(0)
 
     handlers[RequestCode.PULL_MESSAGE] = pull_or_move  # type: ignore[assignment]
-    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = tell
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = note_commit
     async with scripted(handlers) as broker, named({0: broker}) as names:
         async with LitePullConsumer(names, GROUP) as consumer:
             await consumer.assign([QUEUE])
@@ -359,4 +354,4 @@ async def test_what_a_paused_queue_has_lost_is_not_committed_while_it_waits_to_b
                 for _ in range(2):
                     with pytest.raises(ClientError, match="the topic is still the same"):
                         await consumer.commit()
-            await until(lambda: told == [2])
+            await until(lambda: sent_offsets == [2])

@@ -1,4 +1,4 @@
-"""The offsets that members commit when they leave queues of an absent or recreated topic."""
+"""The offsets that members commit when they give up queues of a missing or recreated topic."""
 
 import asyncio
 
@@ -8,29 +8,29 @@ from mq.client import missing_topics
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.process_queue import FlowLimits
 from mq.protocol.message import StoredMessage
-from tests.client.absent_topics import (
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.missing_topics import (
     LAST,
     QUEUE,
     Listener,
     hide,
-    notice_soon,
     remake,
+    shorten_pauses,
     show,
 )
-from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scenarios import in_a_loop
 from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    notice_soon(monkeypatch)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_pauses(monkeypatch)
 
 
 @in_a_loop
-async def test_a_member_that_leaves_commits_nothing_of_an_absent_topic() -> None:
+async def test_a_member_that_leaves_commits_nothing_of_a_missing_topic() -> None:
     listener = Listener()
-    listener.goes_on.set()
+    listener.may_continue.set()
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         async with there.consumer(listener=listener, consume_from=LAST) as consumer:
@@ -38,7 +38,7 @@ async def test_a_member_that_leaves_commits_nothing_of_an_absent_topic() -> None
             held = consumer.reader.held[QUEUE]
             await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
             await until(lambda: held.is_absent)
-            await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            await consumer.reader.assign([])  # as a rebalance that revokes the queue
             assert held.dropped
         assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) < 0
 
@@ -47,7 +47,7 @@ async def test_a_member_that_leaves_commits_nothing_of_an_absent_topic() -> None
     ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 1)]
 )
 @in_a_loop
-async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_its_topic_is_by_then(
+async def test_a_queue_revoked_during_a_slow_listener_is_committed_for_its_current_topic(
     becomes: str, committed: int
 ) -> None:
     listener = Listener()
@@ -57,7 +57,7 @@ async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_i
             await until(lambda: bool(listener.got))
             held = consumer.reader.held[QUEUE]
             giving_up = asyncio.create_task(consumer.reader.assign([]))
-            await until(lambda: held.dropped)  # nobody pulls it any more
+            await until(lambda: held.dropped)  # it is not pulled any more
             if becomes == "another":
                 await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
                 await remake(there, *[b"new%d" % number for number in range(20)])
@@ -65,7 +65,7 @@ async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_i
                 await hide(there)
             if becomes == "the same again":
                 await show(there)
-            listener.goes_on.set()
+            listener.may_continue.set()
             await giving_up
             assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
 
@@ -76,10 +76,10 @@ async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_i
     ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 5)]
 )
 @in_a_loop
-async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_another_topic(
+async def test_a_member_closed_during_a_slow_listener_commits_nothing_in_a_recreated_topic(
     ordered: bool, seen: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it has `seen` that the topic was absent before, or not."""
+    """`seen`: whether the member noticed the missing topic before it closed."""
     monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.0)
     listener = Listener()
     async with cluster(queues=1) as there:
@@ -100,7 +100,7 @@ async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_an
                 await hide(there)
             if becomes == "the same again":
                 await show(there)
-            listener.goes_on.set()
+            listener.may_continue.set()
             await closing
         if ordered:
             committed = min(committed, 1)
@@ -108,10 +108,8 @@ async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_an
 
 
 @in_a_loop
-async def test_a_member_that_is_opened_again_commits_in_a_topic_that_was_made_again_meanwhile() -> (
-    None
-):
-    """It had told that very offset less than a minute before: of the former topic."""
+async def test_a_reopened_member_commits_in_a_topic_that_was_recreated_meanwhile() -> None:
+    """The same offset was committed in the former topic less than a minute before."""
     consumed = []
     async with cluster(queues=1) as there:
         consumer = LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST)
@@ -130,7 +128,7 @@ async def test_a_member_that_is_opened_again_commits_in_a_topic_that_was_made_ag
 
 @pytest.mark.parametrize("closes", [False, True])
 @in_a_loop
-async def test_a_full_queue_is_given_up_at_the_beginning_of_a_topic_that_was_made_again(
+async def test_a_revoked_full_queue_is_committed_at_the_start_of_a_recreated_topic(
     closes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
@@ -149,17 +147,17 @@ async def test_a_full_queue_is_given_up_at_the_beginning_of_a_topic_that_was_mad
             if closes:
                 await consumer.close()
             else:
-                await consumer.reader.assign([])  # as a rebalance that takes the queue away
+                await consumer.reader.assign([])  # as a rebalance that revokes the queue
             assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 0
 
 
 @pytest.mark.parametrize("finishes", [True, False])
 @pytest.mark.parametrize("becomes", ["another", "absent", "the same"])
 @in_a_loop
-async def test_what_is_finished_of_a_paused_queue_is_not_committed_in_another_topic(
+async def test_finished_messages_of_a_paused_queue_are_not_committed_in_a_recreated_topic(
     becomes: str, finishes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a crash the new topic was read from the former place on."""
+    """After a crash, the new topic would be read from the former offset."""
     monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     new = [b"new%d" % number for number in range(20)]
     async with cluster(queues=1) as there:
@@ -173,7 +171,7 @@ async def test_what_is_finished_of_a_paused_queue_is_not_committed_in_another_to
                 got += [message.body for message in await consumer.poll()]
             reader, held = consumer.reader, consumer.reader.held[QUEUE]
             consumer.pause([QUEUE])
-            await there.send(b"5")  # which ends the pull that is under way
+            await there.send(b"5")  # ends the pull in flight
             await until(lambda: held.next_offset == 6 and held.is_unseen)
             if becomes != "the same":
                 await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
@@ -198,10 +196,10 @@ async def test_what_is_finished_of_a_paused_queue_is_not_committed_in_another_to
 
 
 @in_a_loop
-async def test_where_a_full_queue_is_that_was_told_before_is_not_told_again_to_another_topic(
+async def test_the_offset_of_a_full_queue_is_not_repeated_in_a_recreated_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Which is done each minute, for a broker may have lost it."""
+    """Offsets are repeated once a minute, because a broker may have lost them."""
     monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.0)
     async with cluster(queues=1) as there:
@@ -225,10 +223,10 @@ async def test_where_a_full_queue_is_that_was_told_before_is_not_told_again_to_a
 
 
 @in_a_loop
-async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> None:
-    """It has not seen that yet: it is asked ever more slowly."""
+async def test_a_member_that_closes_commits_in_a_topic_that_has_returned() -> None:
+    """The member has not noticed that yet, because the pauses between its queries have grown."""
     listener = Listener()
-    listener.goes_on.set()
+    listener.may_continue.set()
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         async with there.consumer(listener=listener) as consumer:
@@ -236,14 +234,14 @@ async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> No
             held = consumer.reader.held[QUEUE]
             await hide(there)
             await until(lambda: held.is_absent)
-            held.absent_pause = 60.0  # the next one
+            held.absent_pause = 60.0  # the next pause
             await until(lambda: held.absent_pause == missing_topics.LONGEST_PAUSE_SECONDS)
             await show(there)
         assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
 
 
 @in_a_loop
-async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again() -> None:
+async def test_a_paused_queue_is_committed_when_its_topic_has_returned() -> None:
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:

@@ -1,4 +1,4 @@
-"""Topics that a broker lacks for a moment, or that are made again, and that are noticed soon."""
+"""Hides, shows and recreates a topic at a broker, and makes clients notice that soon."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
 
 
-def notice_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(missing_topics, "FIRST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
@@ -22,7 +22,7 @@ def notice_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def hide(there: Cluster) -> None:
-    """Have the broker know nothing of the topic, as one whose table is late; all else stays."""
+    """Remove the topic's configuration from the broker, as if its table were late."""
     await there.pair.broker.stores.topics.delete(TOPIC)
 
 
@@ -36,12 +36,12 @@ async def remake(there: Cluster, *bodies: bytes, tag: str | None = None) -> None
 
 
 class Listener:
-    """Blocks in the first message until the test lets it continue."""
+    """Blocks in each message until the test sets `may_continue`."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
-        self.goes_on = asyncio.Event()
+        self.may_continue = asyncio.Event()
 
     async def __call__(self, message: StoredMessage) -> None:
         self.got.append(message.body)
-        await self.goes_on.wait()
+        await self.may_continue.wait()

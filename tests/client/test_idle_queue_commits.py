@@ -1,6 +1,4 @@
-"""Whether an offset counts as committed for a queue that is not pulled from: it is committed
-once.
-"""
+"""Commits for queues that are not pulled: a confirmed offset is not sent again."""
 
 from contextlib import AsyncExitStack
 
@@ -24,25 +22,27 @@ LIMITS = FlowLimits(messages=1)
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.process_queue.CHECK_AFTER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.0)
 
 
-def _listening(told: list[int]) -> dict[int, Handler]:
-    def tell(request: Command, channel: Channel) -> Command:
-        told.append(int(request.fields["commitOffset"]))
+def _replica_noting_commits(sent_offsets: list[int]) -> dict[int, Handler]:
+    def note_commit(request: Command, channel: Channel) -> Command:
+        sent_offsets.append(int(request.fields["commitOffset"]))
         return request.reply(0)
 
-    return {**replica(5), RequestCode.UPDATE_CONSUMER_OFFSET: tell}
+    return {**replica(5), RequestCode.UPDATE_CONSUMER_OFFSET: note_commit}
 
 
 @in_a_loop
-async def test_where_a_full_queue_is_is_told_once_also_while_another_broker_is_away() -> None:
-    """That it could not be told counted for all: in a topic that was made again it was wrong."""
-    told: list[int] = []
+async def test_the_offset_of_a_full_queue_is_sent_once_while_another_broker_is_down() -> None:
+    """An error of one broker does not affect queues at others: in a recreated topic it would be
+    wrong to repeat the offset.
+    """
+    sent_offsets: list[int] = []
     async with AsyncExitStack() as parts, AsyncExitStack() as dies:
-        broker = await parts.enter_async_context(scripted(_listening(told)))
+        broker = await parts.enter_async_context(scripted(_replica_noting_commits(sent_offsets)))
         others = {"broker-b": await dies.enter_async_context(scripted(replica(0)))}
         names = await parts.enter_async_context(named({0: broker}, others))
         async with LitePullConsumer(names, GROUP, limits=LIMITS) as consumer:
@@ -53,16 +53,18 @@ async def test_where_a_full_queue_is_is_told_once_also_while_another_broker_is_a
             await until(lambda: held.is_unseen)
             assert await consumer.reader.commit()
             assert await consumer.reader.commit()
-            assert told == [2]
+            assert sent_offsets == [2]
 
 
 @in_a_loop
-async def test_where_a_full_queue_is_is_told_again_to_a_master_that_was_away() -> None:
-    """What its replica was told counted: behind a crash what was finished came once more."""
-    told: list[int] = []
+async def test_the_offset_of_a_full_queue_is_sent_to_a_master_that_returns() -> None:
+    """An offset that only a slave has received does not count: after a crash, finished messages
+    would be redelivered.
+    """
+    sent_offsets: list[int] = []
     addresses: dict[int, str] = {}
     async with AsyncExitStack() as parts:
-        master = await parts.enter_async_context(scripted(_listening(told)))
+        master = await parts.enter_async_context(scripted(_replica_noting_commits(sent_offsets)))
         addresses[1] = await parts.enter_async_context(scripted(replica(5)))
         names = await parts.enter_async_context(named(addresses))
         async with LitePullConsumer(names, GROUP, limits=LIMITS) as consumer:
@@ -71,8 +73,8 @@ async def test_where_a_full_queue_is_is_told_again_to_a_master_that_was_away() -
             held = consumer.reader.held[QUEUE]
             await until(lambda: held.is_unseen)
             assert await consumer.reader.commit() == []
-            assert told == []
+            assert sent_offsets == []
             addresses[0] = master
             await consumer.session.fresh_route(TOPIC)
             assert await consumer.reader.commit() == []
-            assert told == [2]
+            assert sent_offsets == [2]

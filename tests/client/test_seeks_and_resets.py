@@ -1,4 +1,4 @@
-"""Queues that the user or an operator has moved to another offset: where they continue, and whether
+"""Queues that a user or an operator has moved to another offset: where they continue, and whether
 they stay paused.
 """
 
@@ -17,14 +17,14 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
-from tests.client.absent_topics import (
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.missing_topics import (
     QUEUE,
     hide,
-    notice_soon,
     remake,
+    shorten_pauses,
     show,
 )
-from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.replicas import named, polled, replica
 from tests.client.scenarios import in_a_loop
 from tests.client.scripted import scripted
@@ -32,12 +32,12 @@ from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    notice_soon(monkeypatch)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_pauses(monkeypatch)
 
 
 @in_a_loop
-async def test_a_place_that_a_user_puts_as_another_topic_is_found_stays() -> None:
+async def test_a_seek_is_kept_while_a_recreated_topic_is_found() -> None:
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
@@ -48,7 +48,7 @@ async def test_a_place_that_a_user_puts_as_another_topic_is_found_stays() -> Non
             reader = consumer.reader
             await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
             await until(lambda: reader.held[QUEUE].is_absent)
-            async with reader._changing:  # as a rebalance that is under way
+            async with reader._changing:  # as a running rebalance
                 seeking = asyncio.create_task(reader.seek(QUEUE, 15))
                 await asyncio.sleep(0)
                 await remake(there, *[b"new%d" % number for number in range(20)])
@@ -62,7 +62,7 @@ async def test_a_place_that_a_user_puts_as_another_topic_is_found_stays() -> Non
 
 @pytest.mark.parametrize("sought", [0, 3, 5])
 @in_a_loop
-async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topic(
+async def test_a_seek_is_kept_while_the_topic_is_missing(
     sought: int,
 ) -> None:
     async with cluster(queues=1) as there:
@@ -87,9 +87,7 @@ async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topi
 @pytest.mark.parametrize("assigns", [False, True])
 @pytest.mark.parametrize("why", ["another topic", "a reset"])
 @in_a_loop
-async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
-    why: str, assigns: bool
-) -> None:
+async def test_a_paused_queue_stays_paused_when_it_moves(why: str, assigns: bool) -> None:
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         subscriptions = {} if assigns else {TOPIC: "*"}
@@ -121,10 +119,10 @@ async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
 
 @pytest.mark.parametrize("fails", ["its commit", "its taking"])
 @in_a_loop
-async def test_a_queue_that_is_reset_again_goes_on_where_it_was_put_last(
+async def test_a_queue_that_is_reset_twice_continues_at_the_last_offset(
     fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its broker was to be told of the first place still, which is tried for a minute."""
+    """The commit of the first offset is still retried, for up to a minute."""
     monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.revoked_queues.MOVE_AGAIN_SECONDS", 0.01)
     refuses: set[str] = set()
@@ -156,16 +154,16 @@ async def test_a_queue_that_is_reset_again_goes_on_where_it_was_put_last(
 
 
 @in_a_loop
-async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_was_reset(
+async def test_a_queue_paused_at_a_reset_is_not_paused_when_it_is_assigned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was taken away while its broker was still to be told of the reset."""
+    """The queue is revoked before the reset offset is committed."""
     monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
-    is_told = asyncio.Event()
+    may_commit = asyncio.Event()
 
     class Late(LocalOffsetStore):
         async def commit(self, *of: Any, **options: Any) -> list[MQError]:
-            await is_told.wait()
+            await may_commit.wait()
             return await super().commit(*of, **options)
 
     async with cluster(queues=1) as there:
@@ -179,7 +177,7 @@ async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_
             await consumer.reader.reset({QUEUE: 2})
             assert consumer.assigned == []
             await consumer.assign([])
-            is_told.set()
+            may_commit.set()
             await consumer.assign([QUEUE])
             got: list[bytes] = []
             while len(got) < 3:
@@ -188,39 +186,39 @@ async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_
 
 
 @in_a_loop
-async def test_a_queue_that_was_paused_as_it_was_reset_is_not_when_another_member_gives_it_back(
+async def test_a_queue_paused_at_a_reset_is_not_paused_when_the_member_gets_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was the only one of its topic, and a share without queues told of no topic."""
+    """The queue is the only one of its topic, so the assignment is empty in between."""
     monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
-    is_told = asyncio.Event()
-    share = [QUEUE]
+    may_commit = asyncio.Event()
+    assignment = [QUEUE]
 
     class Late(LocalOffsetStore):
         async def commit(self, *of: Any, **options: Any) -> list[MQError]:
-            await is_told.wait()
+            await may_commit.wait()
             return await super().commit(*of, **options)
 
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         async with LitePullConsumer(
             there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST,
-            offsets=Late(tmp_path, "client", GROUP), strategy=lambda *_: list(share),
+            offsets=Late(tmp_path, "client", GROUP), strategy=lambda *_: list(assignment),
         ) as consumer:  # fmt: skip
             await until(lambda: consumer.assigned == [QUEUE])
             consumer.pause([QUEUE])
-            share.clear()
+            assignment.clear()
             await consumer.reader.reset({QUEUE: 2})
             await consumer.reader.rebalance()
-            is_told.set()
-            share.append(QUEUE)
+            may_commit.set()
+            assignment.append(QUEUE)
             consumer.reader.wake()
             await until(lambda: consumer.assigned == [QUEUE])
             assert [message.body for message in await consumer.poll(2)] == numbers(5)[2:]
 
 
 @in_a_loop
-async def test_a_queue_that_is_paused_before_it_could_be_taken_is_not_read(tmp_path: Path) -> None:
+async def test_a_queue_paused_before_it_is_taken_is_not_read(tmp_path: Path) -> None:
     is_away = True
 
     class Away(LocalOffsetStore):
@@ -245,22 +243,22 @@ async def test_a_queue_that_is_paused_before_it_could_be_taken_is_not_read(tmp_p
 
 
 @in_a_loop
-async def test_a_queue_goes_on_where_it_was_reset_to_though_its_broker_left_the_route_meanwhile(
+async def test_a_reset_queue_continues_there_although_its_broker_left_the_route(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As one that was restarted before it had heard of that."""
+    """The broker is restarted before it has received the reset offset."""
     monkeypatch.setattr("mq.client.revoked_queues.HAND_OVER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.revoked_queues.MOVE_AGAIN_SECONDS", 0.01)
     monkeypatch.setattr("mq.client.route_changes.CHECK_SECONDS", 0.1)
-    told: list[str] = []
+    sent_offsets: list[str] = []
 
     def commit(request: Command, channel: Channel) -> Command:
-        told.append(request.fields["commitOffset"])
+        sent_offsets.append(request.fields["commitOffset"])
         return request.reply(0)
 
     handlers = {**replica(9), RequestCode.UPDATE_CONSUMER_OFFSET: commit}
     handlers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request, _: request.reply(
-        0, {"offset": told[-1] if told else "5"}
+        0, {"offset": sent_offsets[-1] if sent_offsets else "5"}
     )
     addresses: dict[int, str] = {}
     async with named(addresses) as names, AsyncExitStack() as dies:
@@ -271,9 +269,9 @@ async def test_a_queue_goes_on_where_it_was_reset_to_though_its_broker_left_the_
             await dies.aclose()
             addresses.clear()
             await consumer.session.fresh_route(TOPIC)
-            told.clear()
+            sent_offsets.clear()
             await consumer.reader.reset({QUEUE: 2})
             async with scripted(handlers) as again:
                 addresses[0] = again
                 assert await polled(consumer, 7) == numbers(9)[2:]
-                assert told[0] == "2"
+                assert sent_offsets[0] == "2"
