@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from mq.daemons.broker.pop.receipt import Receipt
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import ROCKETMQ, Command
 from mq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message_id import decode_offset_id
+from mq.protocol.pop_receipt import Receipt
 
 TOPIC, GROUP, QUEUES = "requests", "G", 8
 BODY = b"x" * 1024

@@ -14,6 +14,16 @@ from tests.source_tree import ALLOWED, ROOT, sources
 WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "argon2"}  # an extra: mq[console]
 SPARK = {"pyspark", "pyarrow"}  # an extra: only Spark jobs and their command may need it
 STARTS_THE_COMMAND = "mq.__main__"
+# The modules and folders of the broker: each may import those before it and none after it.
+BROKER = (
+    *("native_failure", "clock_steps", "periodic", "component"),
+    *("broker_config", "tables", "store_config", "store", "config", "roles"),
+    *("verified_records", "peer_sessions", "usual_properties", "backlog", "statistics", "filters"),
+    *("offsets", "topics", "clients", "groups", "acl", "admin", "delivery", "delayed"),
+    *("metrics", "stores", "pull", "replication", "transactions", "send", "dispatch", "pop"),
+    *("name_servers", "failover", "components", "state", "app"),
+    *("log_position", "controlled_broker"),
+)
 
 
 @functools.cache
@@ -54,6 +64,23 @@ def test_a_part_imports_only_allowed_parts(part: str) -> None:
             # `from mq import __version__` names no part.
             if words[0] == "mq" and words[1] in ALLOWED and words[1] not in ALLOWED[part] | {part}:
                 wrong.append(f"{source.relative_to(ROOT)}:{line} imports {name}")
+    assert wrong == []
+
+
+def test_the_features_of_the_broker_import_one_way() -> None:
+    broker = ROOT / "daemons" / "broker"
+    present = {path.stem for path in broker.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert present - {"__init__", "__pycache__"} == set(BROKER)
+    wrong = []
+    for source in sources("daemons"):
+        if not source.is_relative_to(broker):
+            continue
+        own = source.relative_to(broker).with_suffix("").parts[0]
+        for line, name in imported(source):
+            if own != "__init__" and name.startswith("mq.daemons.broker."):
+                other = name.split(".")[3]
+                if BROKER.index(other) > BROKER.index(own):
+                    wrong.append(f"{source.relative_to(ROOT)}:{line} imports {name}")
     assert wrong == []
 
 

@@ -46,7 +46,7 @@ FILE_METHODS = {
     *("iterdir", "glob", "rglob", "is_file", "is_dir", "exists", "rename", "stat", "chmod"),
 }
 # `importlib.resources` has these names, too, for files of the package.
-RESOURCES = {"daemons/broker/filter/sql92.py"}
+RESOURCES = {"daemons/broker/filters/sql92.py"}
 WHOLE = {"random", "uuid", "secrets", "shutil", "mmap", "fcntl", "tempfile", "filecmp"}
 THREADS = {"Thread", "Lock", "RLock", "Condition", "Event", "Timer"}
 

@@ -15,9 +15,9 @@ HOT = {
     "protocol/record_codec.py:_decode": "each record read",
     "daemons/broker/store/append.py:Appender.append": "each message stored",
     "daemons/broker/store/append.py:Appender.append_batch": "each batch stored",
-    "daemons/broker/handlers/send.py:SendHandlers.send": "each send",
-    "daemons/broker/handlers/send.py:SendHandlers.batch": "each send of a batch",
-    "daemons/broker/filter/properties.py:PropertyExpression._select_on": "each message that a "
+    "daemons/broker/send/send_handlers.py:SendHandlers.send": "each send",
+    "daemons/broker/send/send_handlers.py:SendHandlers.batch": "each send of a batch",
+    "daemons/broker/filters/properties.py:PropertyExpression._select_on": "each message that a "
     "filter checks in Python: joining ranges in a separate function took 33 ns of 567 more",
 }
 

@@ -196,7 +196,7 @@ def broker(
         return _several(list(brokers), instances, config_file, name_servers, config_item)
     (settings,) = brokers.values()
     if settings.broker.enable_controller_mode:
-        from mq.daemons.broker.membership.controlled_broker import ControlledBroker
+        from mq.daemons.broker.controlled_broker import ControlledBroker
 
         return started(settings, ControlledBroker)
     from mq.daemons.broker.app import Broker

@@ -87,8 +87,8 @@ def choice_of(
 
 
 def _check_sql(expression: str) -> None:
-    from mq.daemons.broker.filter.errors import FilterSyntaxError
-    from mq.daemons.broker.filter.sql92 import read_filter
+    from mq.daemons.broker.filters.errors import FilterSyntaxError
+    from mq.daemons.broker.filters.sql92 import read_filter
 
     try:
         read_filter(expression)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
-from mq.daemons.broker.acting.escape import EscapeBridge
+from mq.daemons.broker.admin.filter_servers import FilterServers
+from mq.daemons.broker.component import Component, Metrics
 from mq.daemons.broker.components.acting import (
     Acting,
     make_acting,
@@ -21,7 +22,6 @@ from mq.daemons.broker.components.acting import (
     wait_for_log,
 )
 from mq.daemons.broker.components.clients import Clients, make_clients
-from mq.daemons.broker.components.component import Component, Metrics
 from mq.daemons.broker.components.delivery import Delivery, open_delivery
 from mq.daemons.broker.components.filters import Filters, make_filters
 from mq.daemons.broker.components.listeners import make_listeners
@@ -33,18 +33,18 @@ from mq.daemons.broker.components.replication import (
     bound_of,
     open_replication,
 )
+from mq.daemons.broker.components.requests import serve
 from mq.daemons.broker.components.services import Services, make_services
 from mq.daemons.broker.components.stats import Stats, make_stats
-from mq.daemons.broker.components.stores import Stores, open_stores
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.filter_servers import FilterServers
+from mq.daemons.broker.failover.acting.escape import EscapeBridge
 from mq.daemons.broker.name_servers.beacons import Beacons
 from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import AssignedMaster, MasterAddresses
-from mq.daemons.broker.requests import serve
 from mq.daemons.broker.roles import is_slave
+from mq.daemons.broker.stores import Stores, open_stores
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.lifecycle import Lifecycle

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from mq.daemons.broker.components.clients import Clients
 from mq.daemons.broker.components.stats import Stats
-from mq.daemons.broker.components.stores import Stores
-from mq.daemons.broker.reading.long_polling import SuspendedPull
+from mq.daemons.broker.pull.long_polling import SuspendedPull
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.stores import Stores
 from mq.daemons.listener import Listener
 from mq.daemons.state_dump import connections, limited
 from mq.daemons.supervision import Tasks

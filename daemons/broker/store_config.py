@@ -7,7 +7,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from mq.daemons.acl.networks import parse_networks
-from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.config import ConfigError, Section, setting
 
 MIB = 1024 * 1024
@@ -465,3 +464,20 @@ class MessageStoreConfig(Section):
     def config_path(self) -> Path:
         """Folder of topics.json, consumerOffset.json and similar files."""
         return Path(self.store_path_root_dir) / "config"
+
+
+_DELAY_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def delay_levels(text: str) -> dict[int, int]:
+    """Parse messageDelayLevel ("1s 5s …") into milliseconds by level; levels start at 1.
+
+    Raises ValueError naming the part that is not a number with a unit of s, m, h or d.
+    """
+    levels = {}
+    for level, part in enumerate(text.split(), 1):
+        unit = _DELAY_UNITS.get(part[-1:])
+        if unit is None or not part[:-1].isdigit():
+            raise ValueError(f"messageDelayLevel: {part} is not a number and one of s, m, h, d")
+        levels[level] = int(part[:-1]) * unit
+    return levels

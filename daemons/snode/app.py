@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from mq.client.errors import MQError
 from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
+from mq.daemons.broker.clients.client_handlers import ClientRules
 from mq.daemons.broker.clients.registry import ConsumerGroup, Consumers, Producers
-from mq.daemons.broker.filter.subscriptions import refuse_unsupported
-from mq.daemons.broker.handlers.client import ClientRules
+from mq.daemons.broker.filters.table import refuse_unsupported
 from mq.daemons.config import ConfigError
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener

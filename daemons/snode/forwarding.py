@@ -43,7 +43,7 @@ SUGGESTION = "suggestWhichBrokerId"
 _COST = 2048
 # Longer fields (in characters) cost more. So does the text of a pull's subscription: a long one is
 # parsed for this pull alone, and a broker keeps so many bytes per character of it
-# (mq.daemons.broker.reading.long_polling).
+# (mq.daemons.broker.pull.long_polling).
 _LONG = 1000
 _EXPRESSION = "subscription"
 _BYTES_OF_LONG = 20

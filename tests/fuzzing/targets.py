@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
-from mq.daemons.broker.filter.errors import FilterSyntaxError
-from mq.daemons.broker.filter.sql92 import read_filter
-from mq.daemons.broker.handlers.batches import messages_of
-from mq.daemons.broker.handlers.usual_properties import UsualProperties
+from mq.daemons.broker.filters.errors import FilterSyntaxError
+from mq.daemons.broker.filters.sql92 import read_filter
 from mq.daemons.broker.replication.controlled_frames import MasterReader, SlaveReader
 from mq.daemons.broker.replication.epochs import decode as decode_epochs
 from mq.daemons.broker.replication.epochs import encode as encode_epochs
 from mq.daemons.broker.replication.frames import BadFrame, FrameReader, OffsetReader
+from mq.daemons.broker.send.batches import messages_of
+from mq.daemons.broker.usual_properties import UsualProperties
 from mq.daemons.dispatch import Refused
 from mq.protocol import bodies, fastjson, frame, properties
 from mq.protocol.batch import decode_batch

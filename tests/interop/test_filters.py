@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.filter.bloom import BloomFilter
-from mq.daemons.broker.filter.errors import FilterSyntaxError
-from mq.daemons.broker.filter.sql92 import read_filter
-from tests.daemons.broker.filter.expressions import Writer
+from mq.daemons.broker.filters.bloom import BloomFilter
+from mq.daemons.broker.filters.errors import FilterSyntaxError
+from mq.daemons.broker.filters.sql92 import read_filter
+from tests.daemons.broker.filters.expressions import Writer
 from tests.interop import peers
 
 pytestmark = pytest.mark.java

@@ -12,7 +12,7 @@ import pytest
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_servers.registration import Registration
-from mq.daemons.broker.tables.topics import Topics, new_topic
+from mq.daemons.broker.topics.topic_table import Topics, new_topic
 from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import ClusterInfo, TopicList, TopicRouteData
 from mq.protocol.codes import RequestCode

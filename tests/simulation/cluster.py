@@ -8,7 +8,7 @@ from typing import Any
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.membership.controlled_broker import ControlledBroker
+from mq.daemons.broker.controlled_broker import ControlledBroker
 from mq.daemons.controller.app import Controller
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.namesrv.app import NameServer

@@ -6,12 +6,12 @@ And messages are rare here, so a pushed consumer waits longer before it pulls.
 """
 
 from mq.client.snode import pushes
-from mq.daemons.broker.overload import limits
-from mq.daemons.broker.timer import service, wheel
+from mq.daemons.broker import backlog
+from mq.daemons.broker.delayed import timer, timer_wheel
 
 _WHEEL = 2 * 3600  # seconds; half of it exceeds all clock jumps and waits
 
-limits.FLUSH_CHECK_SECONDS = 2.0
-wheel.SLOTS = _WHEEL
-service.SLOTS = _WHEEL  # type: ignore[attr-defined]  # imported by its name
+backlog.FLUSH_CHECK_SECONDS = 2.0
+timer_wheel.SLOTS = _WHEEL
+timer.SLOTS = _WHEEL  # type: ignore[attr-defined]  # imported by its name
 pushes.PUSH_PATIENCE_SECONDS = 5.0

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 from mq.daemons.acl.accounts import PUB, SUB
 from mq.daemons.acl.errors import AclError
-from mq.daemons.broker.handlers import lock
-from mq.daemons.broker.handlers.client import MOST_HEARTBEAT_BYTES
-from mq.daemons.broker.pop.receipt import normal_topic
+from mq.daemons.broker.clients import lock_handlers
+from mq.daemons.broker.clients.client_handlers import MOST_HEARTBEAT_BYTES
 from mq.protocol.bodies import (
     BatchAckMessageRequestBody,
     HeartbeatData,
@@ -27,6 +26,7 @@ from mq.protocol.headers import HEADERS
 from mq.protocol.headers.schema import Header
 from mq.protocol.headers.send import Letter
 from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.pop_receipt import normal_topic
 from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.requests import BROKER, FILTER_SERVER, NamedIn
 
@@ -157,7 +157,7 @@ def _of_body(command: Command) -> list[Need]:
         topic, group = asked.topic or "", asked.consumer_group or ""
         # A consumer requests its own retry topic, too: the group stands for it.
         return _to_read(None if topic.startswith(RETRY_PREFIX) else topic, group)
-    if code in _LOCKS and len(command.body) > lock.MOST_BYTES:
+    if code in _LOCKS and len(command.body) > lock_handlers.MOST_BYTES:
         return []  # likewise
     if code == RequestCode.LOCK_BATCH_MQ:
         return _to_read(None, command.read_body(LockBatchRequestBody).consumer_group)

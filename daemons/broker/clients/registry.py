@@ -7,8 +7,9 @@ notify them when a member expires (ConsumerManager.scanNotActiveChannel); this r
 """
 
 import logging
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mq.client.machine import clock
 from mq.daemons.channel import Channel
@@ -18,6 +19,7 @@ from mq.protocol.bodies import (
     ConsumeType,
     MessageModel,
     SubscriptionData,
+    SubscriptionGroupConfig,
 )
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -27,6 +29,16 @@ log = logging.getLogger(__name__)
 
 # Limit of groups per connection whose changes are logged individually.
 MOST_LOGGED = 20
+
+
+class GroupTable(Protocol):
+    """The subscription groups: `Groups`, or the copy of a snode."""
+
+    @property
+    def table(self) -> Mapping[str, SubscriptionGroupConfig]: ...
+
+    def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
+        """Return the group; creates it if it is missing and that is allowed. Raises Overloaded."""
 
 
 @dataclass(slots=True, eq=False)

@@ -7,22 +7,22 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from mq.client.machine import clock
-from mq.daemons.broker.acting.duties import DelayDuty, HalfDuty, OffsetDuty, TimerDuty
-from mq.daemons.broker.acting.escape import EscapeBridge, EscapeWriter
-from mq.daemons.broker.acting.heartbeats import Heartbeats
-from mq.daemons.broker.acting.members import Members
-from mq.daemons.broker.acting.pop_revival import ActingCheckPoints, ActingRevival
-from mq.daemons.broker.acting.pre_online import CONNECT_SECONDS, PreOnline
-from mq.daemons.broker.acting.service import ActingMaster, Duty
-from mq.daemons.broker.components.component import Metrics, Works
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.components.delivery import Delivery
 from mq.daemons.broker.components.metadata import Metadata
 from mq.daemons.broker.components.replication import Replication
 from mq.daemons.broker.components.services import Services
-from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.failover.acting.duties import DelayDuty, HalfDuty, OffsetDuty, TimerDuty
+from mq.daemons.broker.failover.acting.escape import EscapeBridge, EscapeWriter
+from mq.daemons.broker.failover.acting.heartbeats import Heartbeats
+from mq.daemons.broker.failover.acting.members import Members
+from mq.daemons.broker.failover.acting.pop_revival import ActingCheckPoints, ActingRevival
+from mq.daemons.broker.failover.acting.pre_online import CONNECT_SECONDS, PreOnline
+from mq.daemons.broker.failover.acting.service import ActingMaster, Duty
 from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.roles import has_acting_slaves, is_slave, may_act_as_master
+from mq.daemons.broker.stores import Stores
 from mq.daemons.dispatch import Handler
 from mq.daemons.supervision import Tasks
 

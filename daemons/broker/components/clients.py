@@ -4,18 +4,18 @@ import asyncio
 from dataclasses import dataclass
 
 from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.broker.acl.access_handlers import AccessHandlers
+from mq.daemons.broker.clients.client_handlers import ClientHandlers, ClientRules
+from mq.daemons.broker.clients.connection_handlers import ConnectionHandlers
+from mq.daemons.broker.clients.lock_handlers import LockHandlers
 from mq.daemons.broker.clients.locks import QueueLocks
 from mq.daemons.broker.clients.registry import Consumers, Producers
-from mq.daemons.broker.components.component import Metrics, Works
-from mq.daemons.broker.components.stores import Stores
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.filter.subscriptions import check_supported
-from mq.daemons.broker.handlers.access import AccessHandlers
-from mq.daemons.broker.handlers.client import ClientHandlers, ClientRules
-from mq.daemons.broker.handlers.connection import ConnectionHandlers
-from mq.daemons.broker.handlers.lock import LockHandlers
-from mq.daemons.broker.handlers.query import QueryHandlers
-from mq.daemons.broker.handlers.relay import RelayHandlers
+from mq.daemons.broker.filters.table import check_supported
+from mq.daemons.broker.groups.relay_handlers import RelayHandlers
+from mq.daemons.broker.pull.query_handlers import QueryHandlers
+from mq.daemons.broker.stores import Stores
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 

@@ -3,21 +3,21 @@
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.components.clients import Clients
-from mq.daemons.broker.components.component import Metrics, Works
-from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.delay import DelayedMessages
+from mq.daemons.broker.delayed.delay_levels import DelayedMessages
+from mq.daemons.broker.delayed.recall_handlers import RecallHandlers
+from mq.daemons.broker.delayed.timer import Timer
+from mq.daemons.broker.delayed.timer_handlers import DelayOffsetHandlers
+from mq.daemons.broker.delayed.timer_on_demand import TimerOnDemand
 from mq.daemons.broker.delivery.writer import MessageWriter
-from mq.daemons.broker.handlers.offset import DelayOffsetHandlers
-from mq.daemons.broker.handlers.recall import RecallHandlers
-from mq.daemons.broker.handlers.transaction import TransactionHandlers
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.timer.on_demand import TimerOnDemand
-from mq.daemons.broker.timer.service import Timer
+from mq.daemons.broker.stores import Stores
 from mq.daemons.broker.transactions.checks import TransactionChecks
 from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.transactions.transaction_handlers import TransactionHandlers
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 from mq.daemons.supervision import Tasks

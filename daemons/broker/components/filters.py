@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from mq.client.credentials import AccessKey
 from mq.client.machine import clock
-from mq.daemons.broker.components.component import Metrics, Works
+from mq.daemons.broker.admin.filter_servers import FilterServers
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.filter_servers import FilterServers
 from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.config import is_secret
 from mq.daemons.dispatch import Handler

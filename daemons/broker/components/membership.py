@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.components.acting import Acting
-from mq.daemons.broker.components.component import Metrics, Works
-from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.handlers.membership import MembershipHandlers
+from mq.daemons.broker.failover.membership.membership_handlers import MembershipHandlers
 from mq.daemons.broker.name_servers.registration import Registration
+from mq.daemons.broker.stores import Stores
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 

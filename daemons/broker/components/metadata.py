@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mq.daemons.broker.components.component import Metrics, Works
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.components.delivery import Delivery
 from mq.daemons.broker.components.replication import Replication
 from mq.daemons.broker.components.services import Services
-from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.replication.metadata import SlaveSynchronize
+from mq.daemons.broker.stores import Stores
 from mq.daemons.dispatch import Handler
 from mq.daemons.metrics import gauge
 

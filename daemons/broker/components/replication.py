@@ -6,18 +6,17 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from mq.daemons.broker.components.component import Metrics, Works
-from mq.daemons.broker.components.stores import Stores
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.delay import DelayedMessages
-from mq.daemons.broker.handlers.epochs import EpochHandlers
-from mq.daemons.broker.handlers.ha import HaHandlers
+from mq.daemons.broker.delayed.delay_levels import DelayedMessages
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.replication.acks import InSyncAcks, SlaveAcks
 from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.controlled_connection import ControlledConnection
 from mq.daemons.broker.replication.controlled_slave import ControlledSlave
+from mq.daemons.broker.replication.epoch_handlers import EpochHandlers
 from mq.daemons.broker.replication.epochs import Epochs
+from mq.daemons.broker.replication.ha_handlers import HaHandlers
 from mq.daemons.broker.replication.in_sync_gate import InSyncGate
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
@@ -27,6 +26,7 @@ from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.confirm_offset import ConfirmOffset
 from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.broker.stores import Stores
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 
@@ -95,7 +95,7 @@ class Replication:
         )
 
     def metrics(self) -> Metrics:
-        from mq.daemons.broker.metrics.replication import controlled, replication
+        from mq.daemons.broker.replication.replication_metrics import controlled, replication
 
         yield from replication(self.master, self.acks, self.slave)
         if self.epochs is not None and self.bound is not None:

@@ -4,28 +4,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mq.daemons.broker.admin.config_handlers import StatsHandlers
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.components.clients import Clients
-from mq.daemons.broker.components.component import Metrics, Works
 from mq.daemons.broker.components.delivery import Delivery
+from mq.daemons.broker.components.pop import PopService
 from mq.daemons.broker.components.stats import Stats
-from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.filter.subscriptions import Subscriptions
-from mq.daemons.broker.handlers.config import StatsHandlers
-from mq.daemons.broker.handlers.indirect_send import IndirectSends
-from mq.daemons.broker.handlers.pull import PullHandlers
-from mq.daemons.broker.handlers.reply import ReplyHandlers
-from mq.daemons.broker.handlers.send import SendHandlers
-from mq.daemons.broker.handlers.snode import SnodeHandlers
-from mq.daemons.broker.handlers.targets import SendTargets
-from mq.daemons.broker.handlers.topic import TopicHandlers
-from mq.daemons.broker.overload.limits import TopicSizes
-from mq.daemons.broker.overload.protection import SlowConsumers
+from mq.daemons.broker.dispatch.limits import TopicSizes
+from mq.daemons.broker.dispatch.protection import SlowConsumers
 from mq.daemons.broker.periodic import saving
-from mq.daemons.broker.pop.service import PopService
-from mq.daemons.broker.reading.moved_events import OffsetMovedEvents
-from mq.daemons.broker.reading.queue_reader import QueueReader
+from mq.daemons.broker.pull.moved_events import OffsetMovedEvents
+from mq.daemons.broker.pull.pull_handlers import PullHandlers
+from mq.daemons.broker.pull.queue_reader import QueueReader
+from mq.daemons.broker.pull.snode_handlers import SnodeHandlers
+from mq.daemons.broker.pull.subscriptions import Subscriptions
 from mq.daemons.broker.roles import is_slave
+from mq.daemons.broker.send.indirect_send import IndirectSends
+from mq.daemons.broker.send.reply_handlers import ReplyHandlers
+from mq.daemons.broker.send.send_handlers import SendHandlers
+from mq.daemons.broker.send.targets import SendTargets
+from mq.daemons.broker.stores import Stores
+from mq.daemons.broker.topics.topic_handlers import TopicHandlers
 from mq.daemons.dispatch import Handler
 from mq.daemons.metrics import gauge
 from mq.daemons.request_codes import handlers_of

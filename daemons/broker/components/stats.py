@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
+from mq.daemons.broker.component import Metrics, Works
 from mq.daemons.broker.components.clients import Clients
-from mq.daemons.broker.components.component import Metrics, Works
-from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.handlers.group import GroupHandlers
-from mq.daemons.broker.handlers.progress import ProgressHandlers
+from mq.daemons.broker.groups.group_handlers import GroupHandlers
+from mq.daemons.broker.groups.progress_handlers import ProgressHandlers
 from mq.daemons.broker.statistics.day_totals import DayTotals
 from mq.daemons.broker.statistics.stat_items import StatItems, totals
 from mq.daemons.broker.statistics.stats import BrokerStats
+from mq.daemons.broker.stores import Stores
 from mq.daemons.dispatch import Handler
 from mq.daemons.request_codes import handlers_of
 

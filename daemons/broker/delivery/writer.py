@@ -1,7 +1,7 @@
 """Messages that the broker itself stores: delayed, retried, committed, reported.
 
-The hot path of plain sends (handlers/send.py) does not use this module. Here a record is built from
-a StoredMessage, which was mostly read from the log and is stored again under another topic.
+Plain sends (send/send_handlers.py) do not use this module. Here a record is built from a
+StoredMessage, which was mostly read from the log and is stored again under another topic.
 """
 
 import logging
@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.timer_request import asks_for_timer, forget_timer, make_timed
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.records import keys_of, queue_tags_code
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.tables.topics import Topics
-from mq.daemons.broker.timer.request import asks_for_timer, forget_timer, make_timed
+from mq.daemons.broker.store_config import delay_levels
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError

@@ -8,7 +8,7 @@ docs/operations.md lists both.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mq.daemons.broker.components.component import Component
+from mq.daemons.broker.component import Component
 from mq.daemons.listener import Listener
 from mq.daemons.metrics import Metric, gauge, of_listeners, of_tasks
 from mq.daemons.supervision import Tasks

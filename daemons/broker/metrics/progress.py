@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.clients.registry import Consumers, Producers
 from mq.daemons.broker.metrics.pacing import Values, broker_labels, paced
+from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.metrics import Kind, Metric
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, retry_topic
 

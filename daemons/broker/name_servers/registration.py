@@ -24,7 +24,7 @@ from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.master_discovery import MasterDiscovery
 from mq.daemons.broker.roles import is_slave, may_act_as_master
-from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.config import ConfigError
 from mq.daemons.host_addresses import parse_name_servers
 from mq.daemons.supervision import Tasks

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import has_acting_slaves
-from mq.daemons.broker.tables.topics import READ_WRITE
+from mq.daemons.broker.topics.topic_table import READ_WRITE
 from mq.daemons.registration_body import body_crc32, compress
 from mq.daemons.registration_order import Kind, RegistrationOrder
 from mq.protocol.bodies import (

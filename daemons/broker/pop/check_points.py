@@ -24,8 +24,11 @@ from mq.client.machine import clock, files
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.quarantine import Quarantine
+from mq.daemons.broker.delivery.timer_request import deliver_time
 from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter
+from mq.daemons.broker.groups.group_table import Groups
+from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.pop.deleted_groups import DeletedGroups, Reading
 from mq.daemons.broker.pop.records import (
     ACK_TAG,
@@ -42,10 +45,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.tables.groups import Groups
-from mq.daemons.broker.tables.offsets import ConsumerOffsets
-from mq.daemons.broker.tables.topics import Topics
-from mq.daemons.broker.timer.request import deliver_time
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.protocol import names
 from mq.protocol.message import StoredMessage
 

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from mq.client.machine import clock, random_ids
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.waiting import StoreResults, is_stored
+from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
-from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
 from mq.daemons.broker.pop.records import PopCheckPoint
 from mq.daemons.broker.pop.request import INIT_MIN, PopRequest
-from mq.daemons.broker.reading.message_finder import FOUND, FoundMessages
-from mq.daemons.broker.reading.queue_reader import QueueReader
+from mq.daemons.broker.pull.message_finder import FOUND, FoundMessages
+from mq.daemons.broker.pull.queue_reader import QueueReader
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.tables.offsets import ConsumerOffsets
-from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.time_slices import TURN_SECONDS
+from mq.protocol.pop_receipt import ORDER_QUEUE, mark_of, retry_topic
 from mq.protocol.record import RECORD_IDENTITY
 
 # Searches of one queue by one request; each skips 800 entries that do not match. A request skips

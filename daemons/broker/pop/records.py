@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from mq.client.machine import clock
-from mq.daemons.broker.pop.receipt import Receipt
 from mq.protocol import names
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.errors import LocalProtocolError
 from mq.protocol.message import StoredMessage
+from mq.protocol.pop_receipt import Receipt
 from mq.protocol.properties import PropertyKey
 
 REVIVE_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"

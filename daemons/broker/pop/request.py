@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.filters.properties import Expression
 
 INIT_MIN = 0  # ConsumeInitMode: a new group starts with the first message, or with the last
 ALL_QUEUES = -1

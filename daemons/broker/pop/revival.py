@@ -14,15 +14,15 @@ from functools import partial
 from mq.client.machine import clock
 from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, RETRY_SECONDS, is_hopeless, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
+from mq.daemons.broker.groups.group_table import Groups
+from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
-from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
 from mq.daemons.broker.pop.records import PopCheckPoint
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.tables.groups import Groups
-from mq.daemons.broker.tables.offsets import ConsumerOffsets
-from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.message import StoredMessage
+from mq.protocol.pop_receipt import normal_topic, retry_topic
 from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)

@@ -15,14 +15,14 @@ from itertools import chain
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.pop.popper import Popper
-from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.wait_queue import Kind, SuspendedPop, WaitQueue
-from mq.daemons.broker.reading.long_polling import LONGEST_HOLD
+from mq.daemons.broker.pull.long_polling import LONGEST_HOLD
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.time_slices import STEP_SECONDS
+from mq.protocol.pop_receipt import retry_topic
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ of files and numbers of queues here, as with client requests, so the same limits
 import logging
 from collections.abc import Iterable
 
-from mq.daemons.broker.tables.offsets import SEPARATOR, decode_changed_offsets, decode_offsets
-from mq.daemons.broker.tables.topics import MOST_QUEUES
+from mq.daemons.broker.offsets.offset_table import SEPARATOR, decode_changed_offsets, decode_offsets
+from mq.daemons.broker.topics.topic_table import MOST_QUEUES
 from mq.protocol import names
 from mq.protocol.bodies import (
     DataVersion,

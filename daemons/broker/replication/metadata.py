@@ -43,15 +43,15 @@ from mq.client.errors import (
 )
 from mq.client.machine import clock
 from mq.client.session import Session
-from mq.daemons.broker.components.stores import Stores
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.delay import DelayedMessages, decode_delay_offsets
+from mq.daemons.broker.delayed.delay_levels import DelayedMessages, decode_delay_offsets
+from mq.daemons.broker.delayed.timer_inheritance import TimerCopy
+from mq.daemons.broker.groups.request_modes import RequestModes
 from mq.daemons.broker.peer_sessions import PeerSessions
-from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.replication import copied_answers
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.store.unknown_topics import UnknownTopic
-from mq.daemons.broker.timer.inheritance import TimerCopy
+from mq.daemons.broker.stores import Stores
 from mq.protocol.bodies import DataVersion, KVTable
 from mq.protocol.bodies.pop import MessageRequestModeSerializeWrapper
 from mq.protocol.bodies.schema import Body

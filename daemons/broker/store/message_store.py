@@ -21,7 +21,6 @@ from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.confirm_offset import ConfirmOffset
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.entry_verifier import EntryVerifier
 from mq.daemons.broker.store.errors import QueuesLeft, StoreLoadError, StoreRefused
@@ -40,7 +39,12 @@ from mq.daemons.broker.store.replica import Replica
 from mq.daemons.broker.store.residency import Residency
 from mq.daemons.broker.store.retention import Retention
 from mq.daemons.broker.store.waiters import wake
-from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
+from mq.daemons.broker.store_config import (
+    BrokerRole,
+    FlushDiskType,
+    MessageStoreConfig,
+    delay_levels,
+)
 from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
 

@@ -24,7 +24,7 @@ from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions
 from mq.protocol import names

@@ -10,8 +10,8 @@ from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.finding import Reach, unsaid
 from mq.client.operations.messages.search import Budget, Position, Search, SearchQuery, SearchResult
-from mq.daemons.broker.filter.errors import FilterSyntaxError
-from mq.daemons.broker.filter.sql92 import read_filter
+from mq.daemons.broker.filters.errors import FilterSyntaxError
+from mq.daemons.broker.filters.sql92 import read_filter
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message_export import KINDS, export
 from mq.daemons.console.pages.message_rows import (

@@ -1,15 +1,15 @@
 """Client requests at a snode: heartbeats, unregistrations, members of groups.
 
-Like those of a broker (mq.daemons.broker.handlers.client), with three differences: groups and their
-retry topics are created at the enodes, a client with several connections is one member, and
-consumers that get pushed messages have sessions.
+Like those of a broker (mq.daemons.broker.clients.client_handlers), with three differences: groups
+and their retry topics are created at the enodes, a client with several connections is one member,
+and consumers that get pushed messages have sessions.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator
 
+from mq.daemons.broker.clients.client_handlers import ClientHandlers, ClientRules
 from mq.daemons.broker.clients.registry import ConsumerGroup, Consumers, Producers
-from mq.daemons.broker.filter.reader import FilterReader
-from mq.daemons.broker.handlers.client import ClientHandlers, ClientRules
+from mq.daemons.broker.filters.reader import FilterReader
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused, Reply
 from mq.daemons.request_codes import serves

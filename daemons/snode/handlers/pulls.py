@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
 from mq.daemons.broker.clients.registry import Consumers
-from mq.daemons.broker.handlers.reading import consuming_group
+from mq.daemons.broker.groups.read_checks import consuming_group
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.request_codes import serves

@@ -1,6 +1,6 @@
 //! Conditions of filters, and what they come to for the properties of a message.
 //!
-//! `daemons/broker/filter/evaluation.py` says what each of these does, and where Java does it.
+//! `daemons/broker/filters/evaluation.py` says what each of these does, and where Java does it.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,5 @@
 //! From the form of a filter, as Python writes it, to the filter: tuples of a word and its parts
-//! (`daemons/broker/filter/nodes.py`).
+//! (`daemons/broker/filters/nodes.py`).
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

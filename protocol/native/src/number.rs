@@ -1,4 +1,4 @@
-//! Numbers in the text of a property, read as `daemons/broker/filter/numbers.py` reads them.
+//! Numbers in the text of a property, read as `daemons/broker/filters/numbers.py` reads them.
 
 /// Why an evaluation ends without a result.
 pub enum Stop {

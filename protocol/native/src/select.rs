@@ -1,5 +1,5 @@
 //! The messages of a queue that a filter lets through: from entries of the queue to the ranges of
-//! the log in which their records lie (`daemons/broker/filter/properties.py`).
+//! the log in which their records lie (`daemons/broker/filters/properties.py`).
 
 use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::exceptions::PyValueError;

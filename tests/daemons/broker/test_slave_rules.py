@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.tables.offsets import SEPARATOR
+from mq.daemons.broker.offsets.offset_table import SEPARATOR
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -16,11 +16,11 @@ SAME = (
     "fewer_messages_the_more_each_of_them_costs",
 )
 TAKEN_OVER = (
-    *("handlers/test_send.py", "handlers/test_batches.py"),
-    *("handlers/test_pull.py", "handlers/test_cold_pulls.py"),
-    *("reading/test_long_polling.py", "reading/test_message_finder.py"),
-    "filter/test_pull_filters.py",
-    "filter/test_bit_maps.py",
+    *("send/test_send_handlers.py", "send/test_batches.py"),
+    *("pull/test_pull_handlers.py", "pull/test_cold_pulls.py"),
+    *("pull/test_long_polling.py", "pull/test_message_finder.py"),
+    "filters/test_pull_filters.py",
+    "filters/test_bit_maps.py",
     "transactions/test_many_at_once.py",
     *("store/test_append.py", "store/test_refused_appends.py", "store/test_packed.py"),
     *("store/test_flush.py", "store/test_index.py"),

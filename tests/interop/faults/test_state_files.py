@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker.tables.groups import Groups
-from mq.daemons.broker.tables.offsets import ConsumerOffsets
-from mq.daemons.broker.tables.topics import Topics, new_topic
+from mq.daemons.broker.groups.group_table import Groups
+from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
+from mq.daemons.broker.topics.topic_table import Topics, new_topic
 from mq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.timer import service, wheel
+from mq.daemons.broker.delayed import timer, timer_wheel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.simulation.crash_points import model
@@ -15,8 +15,8 @@ from tests.simulation.crash_points.store import Ledger
 
 # A wheel of an hour instead of weeks, because it is copied at each point.
 _WHEEL = 4096
-setattr(wheel, "SLOTS", _WHEEL)  # noqa: B010
-setattr(service, "SLOTS", _WHEEL)  # noqa: B010
+setattr(timer_wheel, "SLOTS", _WHEEL)  # noqa: B010
+setattr(timer, "SLOTS", _WHEEL)  # noqa: B010
 
 ADDRESS = "10.0.0.1:10911"
 TOPIC = "Orders"

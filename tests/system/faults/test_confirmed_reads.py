@@ -16,7 +16,7 @@ from mq.client.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
-from tests.daemons.broker.membership.controller import ScriptedController
+from tests.daemons.broker.failover.membership.controller import ScriptedController
 from tests.system.controlled_set import NAME, member, point_to, until_more
 from tests.system.daemon import BrokerProcess
 from tests.system.ledger import QUEUES, TOPIC, SenderProcess, audit

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.handlers.client import MOST_HEARTBEAT_BYTES
+from mq.daemons.broker.clients.client_handlers import MOST_HEARTBEAT_BYTES
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.dispatch import LARGE_BODY
 from mq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData

@@ -6,9 +6,9 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.clients import locks as queue_locks
+from mq.daemons.broker.clients.lock_handlers import MOST_BYTES, MOST_QUEUES
 from mq.daemons.broker.clients.locks import QueueLocks
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.handlers.lock import MOST_BYTES, MOST_QUEUES
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import LockBatchResponseBody, MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_servers.registration import Registration
-from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.supervision import Tasks

@@ -7,7 +7,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.session import Session
-from mq.daemons.broker.tables.topics import new_topic
+from mq.daemons.broker.topics.topic_table import new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import TopicConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.address_server import address_server_url, fetch_text
-from mq.daemons.broker.tables.topics import new_topic
+from mq.daemons.broker.topics.topic_table import new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.protocol.bodies import BrokerData, MessageQueue, QueueData
 from tests.daemons.broker.name_servers.registered import Setup, run

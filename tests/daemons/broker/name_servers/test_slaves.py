@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_servers.registration import Registration
-from mq.daemons.broker.tables.topics import new_topic
+from mq.daemons.broker.topics.topic_table import new_topic
 from mq.daemons.supervision import Tasks
 from tests.daemons.broker.name_servers.registered import Setup, run
 from tests.daemons.peer import PATIENCE

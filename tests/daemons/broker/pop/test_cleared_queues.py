@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.admin import retention_handlers
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.handlers import retention
 from mq.daemons.broker.pop import revival
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
@@ -90,7 +90,7 @@ def test_a_check_point_rewritten_while_queues_are_cleaned_restores_nothing(
     """It counted if its queue was not among the first: the next message there was redelivered, and
     a start advanced the group past it.
     """
-    monkeypatch.setattr(retention, "_QUEUES_A_TURN", 1)
+    monkeypatch.setattr(retention_handlers, "_QUEUES_A_TURN", 1)
     monkeypatch.setattr(revival, "_OLDEST", 0)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:

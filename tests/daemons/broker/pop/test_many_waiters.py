@@ -7,7 +7,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import popper, waiters
-from mq.daemons.broker.reading import message_finder
+from mq.daemons.broker.pull import message_finder
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode

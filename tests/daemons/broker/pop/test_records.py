@@ -2,10 +2,10 @@
 
 import pytest
 
-from mq.daemons.broker.pop.receipt import Receipt
 from mq.daemons.broker.pop.records import AckBody, PopCheckPoint, ack_record, read_ack
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import StoredMessage
+from mq.protocol.pop_receipt import Receipt
 
 HOST = ("127.0.0.1", 10911)
 CHECK_POINT = (

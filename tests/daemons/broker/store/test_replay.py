@@ -11,6 +11,7 @@ from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.flags import SysFlag
 from mq.protocol.names import SCHEDULE_TOPIC
+from mq.protocol.native import native
 from tests.daemons.broker.store.damaged_copies import all_bodies, damaged_copy, expected
 from tests.daemons.broker.store.stores import HOST, crashed_copy, put, with_store
 
@@ -129,6 +130,7 @@ def test_both_paths_replay_any_log_alike(tmp_path: Path, seed: int) -> None:
     compare(tmp_path, seed)
 
 
+@pytest.mark.skipif(native is None, reason="the native path is not built")
 def test_a_start_reads_the_log_with_python_if_the_native_path_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

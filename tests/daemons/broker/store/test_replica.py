@@ -11,6 +11,7 @@ from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
 from mq.daemons.broker.store_config import FlushDiskType
+from mq.protocol.native import native
 from tests.daemons.broker.store.replicas import (
     PATHS,
     log_of,
@@ -55,6 +56,7 @@ def test_pieces_of_any_size_make_the_same_log_and_queues(
     on_slave(tmp_path / "slave", check, flush=flush)
 
 
+@pytest.mark.skipif(native is None, reason="the native path is not built")
 def test_a_replica_reads_the_same_with_python_if_the_native_path_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker.delivery.delay import decode_delay_offsets
-from mq.daemons.broker.tables.offsets import ConsumerOffsets
-from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
-from mq.daemons.broker.timer.service import Timer
+from mq.daemons.broker.delayed.delay_levels import decode_delay_offsets
+from mq.daemons.broker.delayed.timer import Timer
+from mq.daemons.broker.delayed.timer_checkpoint import TimerCheckpoint
+from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.state_file import read_with_backup
 from tests.daemons.broker.running import broker_on, send
 

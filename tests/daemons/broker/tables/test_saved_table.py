@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.tables.groups import Groups
-from mq.daemons.broker.tables.topics import Topics, new_topic
+from mq.daemons.broker.groups.group_table import Groups
+from mq.daemons.broker.topics.topic_table import Topics, new_topic
 from mq.protocol.bodies import SubscriptionGroupConfig
 
 Table = Topics | Groups

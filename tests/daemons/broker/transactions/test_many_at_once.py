@@ -9,9 +9,9 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.handlers import transaction
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.layout import ENTRY_SIZE
+from mq.daemons.broker.transactions import transaction_handlers
 from mq.daemons.broker.transactions.records import final_properties
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -142,8 +142,8 @@ def test_halves_after_one_that_cannot_end_are_not_tried(tmp_path: Path) -> None:
 def test_one_request_ends_no_more_than_fits_into_a_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "_MOST_AT_ONCE", 3)
-    monkeypatch.setattr(transaction, "_BYTES_AT_ONCE", 5000)
+    monkeypatch.setattr(transaction_handlers, "_MOST_AT_ONCE", 3)
+    monkeypatch.setattr(transaction_handlers, "_BYTES_AT_ONCE", 5000)
 
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         small = await prepare(peer, *(b"%d" % n for n in range(5)))

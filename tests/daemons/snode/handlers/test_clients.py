@@ -22,7 +22,7 @@ from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
 from tests import answered
 from tests.client.scripted import scripted
-from tests.daemons.broker.handlers.members import HEARTBEAT as OF_A_SNODE
+from tests.daemons.broker.groups.members import HEARTBEAT as OF_A_SNODE
 from tests.daemons.peer import Peer
 from tests.daemons.snode.pulls import beat, heartbeat
 from tests.daemons.snode.world import ENODE, OTHER, beside, broker_settings, world

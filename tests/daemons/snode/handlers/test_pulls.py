@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.handlers import client
-from mq.daemons.broker.reading.long_polling import held_pulls
+from mq.daemons.broker.clients import client_handlers
+from mq.daemons.broker.pull.long_polling import held_pulls
 from mq.protocol.bodies import (
     MessageModel,
     SubscriptionGroupConfig,
@@ -194,7 +194,7 @@ def test_an_offset_committed_by_a_pull_reaches_the_enode_and_is_known_here(tmp_p
 def test_a_pull_of_the_dialect_is_converted_for_enodes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "DIALECT_FIELD", "another")  # as brokers of Java reply
+    monkeypatch.setattr(client_handlers, "DIALECT_FIELD", "another")  # as brokers of Java reply
 
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:

@@ -1,1 +1,0 @@
-"""What the broker answers: one function per request code, grouped by subject."""

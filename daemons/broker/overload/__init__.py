@@ -1,1 +1,0 @@
-"""Overload protection of a broker: limits for clients, topics and lagging groups."""

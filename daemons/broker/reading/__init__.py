@@ -1,1 +1,0 @@
-"""Reading messages of queues: message search, bulk replies, and suspended pulls."""
