@@ -1,9 +1,9 @@
 """Snodes in a scenario: some clients use them, and all invariants hold as without them.
 
 Producers and whole groups use the snodes, all members of a group alike, because only snodes know
-members behind snodes. Each member of such a group is pushed to or only pulls. Messages that bypass
-the snodes (ends of transactions, due delayed messages, other producers) are not pushed, and are
-delivered in their place all the same.
+members that connect through snodes. Each member of such a group is pushed to or only pulls.
+Messages that bypass the snodes (ends of transactions, due delayed messages, other producers) are
+not pushed, and are delivered in their place all the same.
 """
 
 from collections import Counter

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import IS_LONG
 
-# Those that are found at once, soon, and only by a crash during the start behind a crash.
+# Defects that are found at once, soon, and only by a crash during the start after a crash.
 AT_ONCE = ("log-is-not-synced", "deletion-is-not-saved", "tube-recovery-is-not-synced")
 SOON = ("name-of-log-file-is-not-synced", "new-store-is-not-synced")
 LATER = (

@@ -1,4 +1,4 @@
-"""Past defects are found when they are put back; the long suite looks for them."""
+"""Past defects are found when they are put back; the long suite searches for them."""
 
 import pytest
 

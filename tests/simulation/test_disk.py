@@ -270,7 +270,7 @@ def everything(_: object, __: int) -> bool:
 
 
 def outcomes(disk: Disk, look: Callable[[Disk], object]) -> set[object]:
-    """What each subset of what was not synced leaves."""
+    """Return the results of each subset of the writes that were not synced."""
     image = Image.of(disk)
     units = disk.unsynced()
     found = set()
@@ -368,7 +368,7 @@ def test_a_name_that_comes_while_its_folder_is_synced_is_not_part_of_it() -> Non
 
 
 def with_fsync_running(disk: Disk, file: Open, meanwhile: Callable[[], object]) -> None:
-    """An fsync that has begun when something happens, and ends behind it."""
+    """Call a function while an fsync runs."""
 
     def watch(name: str, _: str) -> None:
         if name == "fsync" and disk.watch is watch:

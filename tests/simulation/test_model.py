@@ -20,7 +20,7 @@ def _group(problems: list[str], *, is_orderly: bool, broker_since: float) -> Gro
 def test_two_members_have_a_queue_at_once_only_while_its_broker_may_have_forgotten_the_lock() -> (
     None
 ):
-    # When the first began, behind the start of the broker; whether all was orderly; is it wrong?
+    # Seconds from the start of the broker to the first; whether all was orderly; is it wrong?
     for since, is_orderly, is_wrong in (
         (0.5, True, False), (1.5, True, True), (1.5, False, False), (31.0, False, True)
     ):  # fmt: skip
@@ -237,7 +237,7 @@ def test_what_was_being_set_by_one_that_was_killed_may_be_there_and_nothing_else
     registers.abandoned()
     assert [is_wrong(value) for value in ("4", "8", "6")] == [False, False, True]
     registers.begin(key, "5")
-    registers.acknowledged(key, "5")  # settled: one that nobody waits for holds nothing up
+    registers.acknowledged(key, "5")  # settled: a write without a waiting client blocks nothing
     assert [is_wrong(value) for value in ("5", "8", "4")] == [False, False, True]
 
 

@@ -1,4 +1,4 @@
-"""What a SYNC_MASTER acknowledges is on its slave, whatever happens to either."""
+"""Messages that a SYNC_MASTER acknowledges are on its slave, whatever happens to either."""
 
 from typing import Any
 

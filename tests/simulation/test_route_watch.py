@@ -1,4 +1,4 @@
-"""The look at the routes asks for what is promised of a broker that is gone, and for all of it."""
+"""The route watch checks every guarantee about a broker that is gone."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def test_a_broker_without_power_leaves_the_routes_when_its_beacons_stay_out(told
     for story in ("well", "heard again", "late"):
         assert told["gone_brokers"][story]["problems"] == []
         assert not told["gone_brokers"][story]["live"], story
-    assert told["gone_brokers"]["late"]["late"] > 0.6  # later than the look at routes would wait
+    assert told["gone_brokers"]["late"]["late"] > 0.6  # later than the route watch would wait
 
 
 def test_of_a_broker_that_registered_without_a_beacon_none_is_missed(told: Any) -> None:

@@ -64,7 +64,7 @@ _STEPS = st.lists(
 
 
 def _told(connect: Any, path: Path, steps: list[tuple[str, str, bytes]]) -> list[object]:
-    """What is answered to steps, and what is there behind each."""
+    """Return the answer to each step, and the content after it."""
     told: list[object] = []
     connection = connect(path)
     connection.execute("CREATE TABLE IF NOT EXISTS pairs (key TEXT PRIMARY KEY, value BLOB)")

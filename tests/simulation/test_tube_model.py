@@ -10,7 +10,7 @@ PARTITION = Partition(BrokerInfo(1, "10.0.0.2", 8123), "Orders", 0)
 
 
 class History:
-    """Messages of one partition, sent one behind the other, and a group."""
+    """Messages of one partition, sent in sequence, and a group."""
 
     def __init__(self, count: int) -> None:
         self.now = 0.0

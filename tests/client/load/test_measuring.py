@@ -1,4 +1,4 @@
-"""What is counted of a load, and in which of its seconds."""
+"""Which messages of a load are counted, and in which second."""
 
 from dataclasses import replace
 

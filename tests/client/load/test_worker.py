@@ -60,13 +60,13 @@ def broker(mq_broker: RunningBroker) -> RunningBroker:
     return mq_broker
 
 
-def test_all_that_was_counted_was_stored_and_is_read_back(broker: RunningBroker) -> None:
+def test_counted_messages_are_stored_and_read_back(broker: RunningBroker) -> None:
     sent, _ = run(plan_for(broker, "produce", properties={"TAGS": "load"}))
     assert sent.messages > 0
     assert (sent.errors, sent.size) == ({}, 100 * sent.messages)
     assert sum(sent.latencies.values()) == sent.messages
     stored = broker.messages(TOPIC)
-    assert len(stored) >= sent.messages  # those of the warm time, too
+    assert len(stored) >= sent.messages  # including the messages of the warm-up
     assert {(len(message.body), message.tags) for message in stored} == {(100, "load")}
     assert {message.queue_id for message in stored} == set(range(QUEUES))
 
@@ -75,7 +75,7 @@ def test_all_that_was_counted_was_stored_and_is_read_back(broker: RunningBroker)
     assert read.seconds < 30
 
 
-def test_a_rate_is_kept_and_progress_is_told(broker: RunningBroker) -> None:
+def test_a_rate_is_kept_and_progress_is_reported(broker: RunningBroker) -> None:
     plan = plan_for(broker, "produce", rate=200.0, warm=0.0, seconds=600.0, stamped=True)
     measured, progress = run(plan, cut=lambda messages: messages >= 200)
     # None is sent before it is due; a late one is sent all the same, and none is left out.
@@ -86,7 +86,7 @@ def test_a_rate_is_kept_and_progress_is_told(broker: RunningBroker) -> None:
     assert progress == sorted(progress)
 
 
-def test_whose_parent_wants_no_more_tells_what_it_has_measured(broker: RunningBroker) -> None:
+def test_a_worker_reports_its_measurements_when_its_input_is_closed(broker: RunningBroker) -> None:
     begun = time.monotonic()
     plan = plan_for(broker, "produce", rate=200.0, warm=0.0, seconds=600.0)
     measured, progress = run(plan, cut=lambda messages: messages > 0)

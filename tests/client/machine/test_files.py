@@ -1,4 +1,4 @@
-"""The functions made of system calls do what those of pathlib and shutil did in their place."""
+"""The functions built on system calls behave like those of pathlib and shutil."""
 
 import errno
 import os
@@ -26,11 +26,11 @@ def test_a_pipe_is_read_to_its_end(pipe: Path) -> None:
     assert files.read_bytes(pipe) == b"0123456789"
 
 
-def test_of_a_pipe_no_more_is_read_than_was_asked_for(pipe: Path) -> None:
+def test_a_read_of_a_pipe_is_limited(pipe: Path) -> None:
     assert files.read_bytes(pipe, 4) == b"0123"
 
 
-def test_what_the_kernel_tells_in_files_without_a_length_is_read() -> None:
+def test_files_of_the_kernel_without_a_length_are_read() -> None:
     assert files.read_bytes(Path("/proc/self/status")).startswith(b"Name:")
 
 

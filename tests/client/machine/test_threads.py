@@ -1,4 +1,4 @@
-"""Threads with a loop of their own, at their end."""
+"""Threads with their own loop, when they end."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ import pytest
 from mq.client.machine.threads import LoopThread
 
 
-def test_nothing_is_taken_by_a_loop_that_ends_while_it_waits_for_work_that_blocks() -> None:
+def test_a_loop_that_ends_during_blocking_work_refuses_calls() -> None:
     """A regression: the work was started and never ended, so its caller waited forever."""
     thread = LoopThread("test")
     begun, goes_on = threading.Event(), threading.Event()
@@ -38,8 +38,8 @@ def test_nothing_is_taken_by_a_loop_that_ends_while_it_waits_for_work_that_block
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_who_asks_a_loop_that_a_task_has_ended_does_not_wait_for_ever() -> None:
-    """It was begun while the loop waited for work that blocks, and never ended."""
+def test_calls_to_a_loop_that_a_task_ended_are_cancelled() -> None:
+    """A regression: the call started while the loop waited for blocking work, and never ended."""
     thread = LoopThread("test")
     begun, goes_on = threading.Event(), threading.Event()
     asked: list[Future[None]] = []

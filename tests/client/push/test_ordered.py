@@ -169,7 +169,7 @@ def test_a_queue_is_handed_on_by_a_member_that_closes_while_consuming() -> None:
 def test_a_line_goes_on_when_the_thread_of_a_cancelled_worker_is_done(
     ends: str, again: bool
 ) -> None:
-    """Behind a message whose listener has returned, and with it where it has not come to an end."""
+    """The end is after a message whose listener has returned, and at the message if it has not."""
     got: list[bytes] = []
     inside, may_end = threading.Event(), threading.Event()
 

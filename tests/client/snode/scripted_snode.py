@@ -1,4 +1,4 @@
-"""A snode by script: queues of one broker in memory, whose messages are pushed when a test says."""
+"""A scripted snode: queues of one broker in memory, whose messages are pushed on request."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ class Queues:
         self.offsets: dict[MessageQueue, int] = {}
         self.waiting: list[tuple[Command, Channel]] = []
         self.pulls: Counter[str] = Counter()  # by topic
-        self.holds = False  # whether pulls wait although there is something
+        self.holds = False  # whether pulls wait although there are messages
         self.began = 1_600_000_000_000
 
     def store(self, body: bytes, queue: MessageQueue = QUEUE, tag: str = "") -> StoredMessage:
@@ -54,7 +54,7 @@ class Queues:
         return message
 
     def answer_pulls(self) -> None:
-        """Answer those that wait and have something."""
+        """Answer the suspended pulls for which there are messages."""
         waiting, self.waiting = self.waiting, []
         for request, channel in waiting:
             reply = self.pull(request, channel)

@@ -10,7 +10,7 @@ from mq.client.snode.pushes import Pushes, PushOutcome
 
 
 def heard() -> Pushes:
-    """One that has had its first push, and has read up to a message stored at 1000."""
+    """Pushes that received the first push, and read up to a message stored at 1000."""
     pushes = Pushes()
     assert pushes.offer(5, 1, 5) is PushOutcome.IGNORED
     pushes.pulled(0, 1000)
@@ -67,7 +67,7 @@ def test_after_a_while_without_one_it_is_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("offset", [9, 10, 1_000_000])
-def test_one_behind_a_gap_is_ignored_and_the_gap_is_pulled(offset: int) -> None:
+def test_a_push_after_a_gap_is_ignored_and_the_gap_is_pulled(offset: int) -> None:
     pushes = heard()
     pushes.taken(1001)
     assert pushes.offer(offset, 1002, 8) is PushOutcome.IGNORED
@@ -76,14 +76,14 @@ def test_one_behind_a_gap_is_ignored_and_the_gap_is_pulled(offset: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 7])
-def test_one_from_before_is_ignored(offset: int) -> None:
+def test_an_earlier_push_is_ignored(offset: int) -> None:
     pushes = heard()
     pushes.taken(1001)
     assert pushes.offer(offset, 1001, 8) is PushOutcome.IGNORED
     assert not wants_pull(pushes)
 
 
-def test_one_from_before_that_was_stored_later_tells_of_a_queue_that_lost_its_end() -> None:
+def test_an_earlier_offset_with_a_later_store_time_shows_that_a_queue_lost_its_end() -> None:
     pushes = heard()
     pushes.taken(1001)
     assert pushes.offer(7, 1002, 8) is PushOutcome.IGNORED

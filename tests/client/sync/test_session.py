@@ -82,7 +82,7 @@ def test_a_message_at_which_a_loop_is_left_comes_in_the_next(name_server: str) -
                     break
         assert first.body == b"0"
         assert sorted(again) == [b"0", b"1", b"2"]
-        with Admin(session) as admin:  # the session goes on
+        with Admin(session) as admin:  # the session stays open
             assert "SyncLeft" in admin.topic_list().topic_list
 
 
@@ -210,7 +210,7 @@ class Slow:
 def test_what_a_loop_has_finished_is_committed_where_another_thread_closes_its_consumer(
     name_server: str,
 ) -> None:
-    """The loop ended, its block was left, and the session with it was closed in the midst of it."""
+    """The loop ended and its block was left while another thread closed the session."""
     make_topic(name_server, "SyncClosed")
     with Producer(name_server) as producer:
         for number in range(3):
@@ -231,10 +231,12 @@ def test_what_a_loop_has_finished_is_committed_where_another_thread_closes_its_c
     closing.join()
 
 
-def test_a_consumer_that_is_opened_again_while_another_thread_closes_it_is_open_behind_that(
+def test_a_consumer_reopened_while_another_thread_closes_it_is_open_afterwards(
     name_server: str,
 ) -> None:
-    """It was refused, as a second member of its group, and what closed it was cut short."""
+    """A regression: the consumer was refused as a second member of its group, and the close was cut
+    short.
+    """
     make_topic(name_server, "SyncAgain", 1)
     with Producer(name_server) as producer:
         producer.send(Message("SyncAgain", b"x"))
@@ -253,7 +255,7 @@ def test_a_consumer_that_is_opened_again_while_another_thread_closes_it_is_open_
 
 
 def test_a_client_that_several_threads_open_at_once_is_opened_once(name_server: str) -> None:
-    """All but the first were refused, and closed the session that the first one had begun with."""
+    """A regression: all but the first open were refused, and closed the session of the first."""
     make_topic(name_server, "SyncOpens", 1)
     producer = Producer(name_server)
     failures: list[BaseException] = []
@@ -291,10 +293,10 @@ def test_a_loop_ends_where_another_thread_has_closed_its_consumer_meanwhile(
     assert seen == 1
 
 
-def test_a_client_that_is_closed_in_the_thread_of_its_loop_says_that_this_cannot_be(
+def test_closing_a_client_in_the_thread_of_its_loop_is_an_error(
     name_server: str,
 ) -> None:
-    """The loop waited for itself, for ever, and the consumer kept its queues."""
+    """A regression: the loop waited for itself forever, and the consumer kept its queues."""
     make_topic(name_server, "SyncSelf", 1)
     errors: list[ClientError] = []
     heard = threading.Event()

@@ -145,7 +145,7 @@ class SlowBroker:
             yield session
 
 
-def test_opened_again_while_it_closes_it_sends_behind_that(
+def test_a_dispatcher_reopened_while_it_closes_sends_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
@@ -172,7 +172,7 @@ def test_opened_again_while_it_closes_it_sends_behind_that(
     asyncio.run(scenario())
 
 
-def test_a_close_that_is_cancelled_goes_on_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_close_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
     broker = SlowBroker()
 

@@ -117,6 +117,6 @@ def test_entries_of_other_releases_are_read(text: str, record: TraceEntry) -> No
     "body",
     [b"Pub\x01x\x02", b"Pub\x011\x02", b"SubBefore\x02", b"Pub\xff", b"SubAfter\x01a\x01b\x01c"],
 )
-def test_what_is_no_trace_is_refused(body: bytes) -> None:
+def test_an_invalid_trace_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedTrace):
         list(decode(body))

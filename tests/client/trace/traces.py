@@ -1,4 +1,4 @@
-"""What has been traced."""
+"""Reads the trace topic."""
 
 import asyncio
 import contextlib

@@ -114,7 +114,7 @@ def test_limits_of_the_group_go_before_the_default_ones() -> None:
     flow.delay(read(), both, False, 0.0)
     assert flow.delay(read(MIB), both, False, 1.0) == 0.3
     flow = PartitionFlow()
-    near = 25 * MIB  # the group's rule is for those further behind
+    near = 25 * MIB  # the group's rule applies to a larger lag only
     both = group(text(0, limit(30, 12, 300)), text(0, limit(21, 0, 900)))
     flow.delay(read(lag=near), both, False, 0.0)
     assert flow.delay(read(1, lag=near), both, False, 1.0) == 0.9

@@ -173,7 +173,7 @@ def test_who_waits_is_given_the_messages_of_a_partition_that_comes() -> None:
     run_fast(scenario())
 
 
-def test_what_nobody_waits_for_any_more_is_given_to_the_next_one() -> None:
+def test_messages_of_a_cancelled_get_are_given_to_the_next_one() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
         broker.stores(broker.partition(), [message(1)])
@@ -236,7 +236,7 @@ def test_replies_are_got_ahead_while_messages_are_worked_on_and_not_before() -> 
             await consumer.confirm(first)
             await asyncio.sleep(20)
             assert len(broker.asked(GET)) == 3  # the application has nothing to work on
-        # what nobody was given is not committed
+        # messages that were not delivered are not committed
         assert sum(broker.committed.values()) == 1
 
     run_fast(scenario())
@@ -262,7 +262,7 @@ def test_a_silent_broker_holds_up_its_own_partitions_only() -> None:
     run_fast(scenario())
 
 
-def test_a_reply_of_nothing_that_is_wanted_is_passed_over() -> None:
+def test_a_reply_without_wanted_messages_is_skipped() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
         broker.stores(
@@ -282,7 +282,7 @@ def test_a_reply_of_nothing_that_is_wanted_is_passed_over() -> None:
     run_fast(scenario())
 
 
-def test_a_broker_says_how_far_a_group_is_behind_what_it_found_nothing_in() -> None:
+def test_a_reply_without_messages_reports_the_lag_of_the_group() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
         broker.stores(broker.partition(), [message(1, kind="open")], [message(2, kind="paid")])
@@ -377,7 +377,7 @@ def test_what_the_work_on_messages_took_counts_as_waited() -> None:
         loop = asyncio.get_running_loop()
         master, broker = Master(), Broker()
         broker.stores(broker.partition(), *([message(number)] for number in range(3)))
-        broker.answer_fields = {"currDataDlt": 5}  # else rules are not looked for
+        broker.answer_fields = {"currDataDlt": 5}  # without this field rules are not evaluated
         register = Method.CONSUMER_REGISTER_C2M
         rules = '[{"type":3,"rule":[{"normFreqInMs":1000}]}]'
         master.plays(register, accept(register, defFlowCheckId=3, defFlowControlInfo=rules))
@@ -413,7 +413,7 @@ def test_gets_say_whether_the_group_is_limited_by_its_rules() -> None:
     run_fast(scenario())
 
 
-def test_whoever_waits_when_the_consumer_is_closed_is_told() -> None:
+def test_waiting_gets_are_notified_when_the_consumer_is_closed() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
         async with holding(master, broker) as consumer:

@@ -288,7 +288,7 @@ def test_what_is_not_confirmed_when_a_partition_leaves_is_as_the_options_say(
 
 
 @pytest.mark.parametrize("rollback", [True, False])
-def test_what_was_only_got_ahead_is_never_counted_as_consumed(rollback: bool) -> None:
+def test_prefetched_messages_are_never_counted_as_consumed(rollback: bool) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         master, broker = Master(), Broker()
@@ -302,7 +302,7 @@ def test_what_was_only_got_ahead_is_never_counted_as_consumed(rollback: bool) ->
             await master.heard(BEAT, 2)
             asked = loop.time()
             await broker.heard(REGISTER, 3)
-            assert loop.time() == asked  # nobody has to be waited for
+            assert loop.time() == asked  # no message of the partition is in use
             assert broker.committed_of(broker.partition(ahead)) == 0
             await consumer.confirm(first)
 
@@ -310,7 +310,7 @@ def test_what_was_only_got_ahead_is_never_counted_as_consumed(rollback: bool) ->
 
 
 @pytest.mark.parametrize("locally", [True, False])
-def test_behind_what_was_confirmed_only_what_was_got_ahead_comes_again(locally: bool) -> None:
+def test_only_prefetched_messages_are_redelivered_after_a_confirmation(locally: bool) -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
         for number in range(2):

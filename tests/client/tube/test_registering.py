@@ -39,7 +39,7 @@ FAILURES: list[Step] = [HANG_UP, HANG, BROKEN, GARBAGE]
 
 
 async def start(*masters: Master, **options: Any) -> TubeConsumer:
-    """A consumer that has tried to start and is closed again. Raises why it did not."""
+    """Start a consumer and close it. Raises the error of the start."""
     consumer = TubeConsumer([one.address for one in masters], GROUP, ["orders"], **options)
     try:
         await consumer.start()
@@ -176,7 +176,7 @@ def test_a_start_that_is_given_up_is_over() -> None:
     run_fast(scenario())
 
 
-def test_who_gives_up_a_start_does_not_end_it_for_another() -> None:
+def test_a_cancelled_start_continues_for_another_caller() -> None:
     async def scenario() -> None:
         master = Master()
         master.plays(REGISTER, STANDBY, HANG, accept(REGISTER))

@@ -132,7 +132,7 @@ def test_brokers_that_are_all_unavailable_are_asked_again_soon() -> None:
     assert {one.broker for one in others}.isdisjoint({lane.broker})
 
 
-def test_who_has_too_many_sends_to_answer_is_named_as_the_reason() -> None:
+def test_the_error_names_the_broker_with_too_many_unanswered_sends() -> None:
     made = routing(link_pending=1)
     for lane in [made.choose("test") for _ in range(5)]:
         made.sent(lane)
@@ -196,7 +196,7 @@ def test_a_broker_keeps_what_is_known_of_it_while_it_is_the_same() -> None:
     assert len(made.partitions("other")) == 25
 
 
-def test_what_is_no_list_changes_nothing() -> None:
+def test_an_invalid_list_changes_nothing() -> None:
     made = routing()
     with pytest.raises(BadAnswer):
         made.update_brokers(["1:10.0.0.1"], 78)

@@ -86,7 +86,7 @@ def test_clients_are_numbered_and_share_the_connections() -> None:
             assert numbers == ["1", "2"]
             assert master.connected == 1
             await consumers[0].close()
-            assert await call(service, master)  # the service goes on
+            assert await call(service, master)  # the service keeps working
 
     run_fast(scenario())
 
@@ -109,7 +109,7 @@ def test_a_connection_on_which_nothing_was_asked_for_three_minutes_is_closed() -
     run_fast(scenario())
 
 
-def test_behind_a_connection_that_has_ended_another_one_is_made() -> None:
+def test_a_closed_connection_is_replaced() -> None:
     async def scenario() -> None:
         master = Master()
         async with opened(master), TubeService() as service:

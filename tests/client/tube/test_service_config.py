@@ -47,7 +47,7 @@ def test_numbers_out_of_their_bounds_are_taken_for_the_nearest(tmp_path: Path) -
         ("[TubeMQ\n", "cannot be read"),
     ],
 )
-def test_what_is_no_such_file_is_refused_by_its_name(tmp_path: Path, text: str, why: str) -> None:
+def test_an_invalid_file_is_refused_by_its_name(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(ClientError, match=why) as caught:
         read(tmp_path, text)
     assert "client.conf" in str(caught.value)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 # The end of a connection may be in flight for a moment on a busy machine, and the system does not
 # report it, because the sender is closed. The time is short, because each jump waits for it.
 GRACE_SECONDS = 0.005
-# Bytes that are under way for so long are not taken: their reader does not read.
+# Bytes that are in flight for longer than this are not read by their receiver.
 MOST_UNDER_WAY = 2.0
 
 _SYN_SENT = 2  # of a connection that is being made (the kernel's tcp_states.h)
@@ -50,7 +50,7 @@ class _JumpingSelector(selectors.DefaultSelector):
                 return ready
 
     def _has_bytes_under_way(self) -> bool:
-        """Whether one of the sockets has sent what its peer's system has not confirmed."""
+        """Whether one of the sockets has sent bytes that the peer's system has not confirmed."""
         found = [key.fd for key in self.get_map().values()]
         for fd in found:
             _confirm(fd)

@@ -1,4 +1,4 @@
 """Past defects, as patches that put each of them back: proof that the simulator finds them.
 
-A patch begins with lines that say which fix it undoes, what is wrong then, and how to look for it.
+The first lines of a patch name the fix that it undoes, the resulting error, and the way to find it.
 """

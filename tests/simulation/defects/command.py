@@ -67,7 +67,7 @@ def _read(path: Path) -> Defect:
 
 
 def _git_apply(defect: Defect, tree: Path, *options: str) -> str:
-    """What git has against it."""
+    """Apply a patch. Returns git's error, or ""."""
     done = subprocess.run(
         ("git", "apply", *options, str(defect.path)),
         cwd=tree, capture_output=True, text=True, check=False,
@@ -76,7 +76,7 @@ def _git_apply(defect: Defect, tree: Path, *options: str) -> str:
 
 
 def is_stale(defect: Defect, tree: Path = _ROOT) -> str:
-    """What to tell of a patch that does not fit a tree; nothing of one that does."""
+    """Return the error if a patch does not fit a tree, otherwise ""."""
     error = _git_apply(defect, tree, "--check")
     return f"{defect.path.name} does not fit the code any more: {error}" if error else ""
 

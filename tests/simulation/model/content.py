@@ -43,7 +43,7 @@ def number_in(body: bytes) -> int:
 
 
 def damage(message: Any, *, only_body: bool = False) -> str:
-    """The part of a message that differs from what was sent; usually ""."""
+    """Name the part of a message that differs from the sent one; usually ""."""
     number = number_of(message)
     if number < 0 or bytes(message.body) != body_of(number):
         return f"the body of message {number}"

@@ -87,7 +87,7 @@ class Model:
         self.is_orderly = False
         # Whether logs have changed on disk: checksums cover the bodies alone.
         self.is_rotten = False
-        # Brokers of several machines, at least one of which had its clock set.
+        # Names of brokers on several machines, if the clock of at least one was set.
         self.clocks_differ: set[str] = set()
         # Whether messages that not all members in sync have may be lost with the next master.
         self.shows_confirmed = False

@@ -14,7 +14,7 @@ _EXISTED, _UNCHANGED = 402, 403
 
 
 class Unanswered(Exception):
-    """Nobody knows whether it was done."""
+    """It is unknown whether the request was executed."""
 
 
 class _Answer(asyncio.Protocol):

@@ -13,7 +13,7 @@ from tests.simulation.world import Machine
 MASTER_PORT, WEB_PORT, BROKER_PORT = 8715, 8080, 8123
 TOKEN = "simulated"
 
-#: Whoever is not heard of for so long has gone, at masters and brokers alike.
+# Masters and brokers evict a peer that is silent for this long, ms.
 SILENCE_MS = 6000
 #: Between two saves of offsets, ms.
 SAVES_MS = 2000

@@ -37,7 +37,7 @@ def has_tube(seed: int) -> bool:
 
 
 class TubeScenario:
-    """What happens in a seed that has TubeMQ."""
+    """The events of a seed that has TubeMQ."""
 
     def __init__(self, world: World, work_seconds: float) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""What clients of TubeMQ do in a simulation. Each tells the model what it did and was answered."""
+"""The TubeMQ clients of a simulation. Each reports its requests and their answers to the model."""
 
 import asyncio
 import random
@@ -43,15 +43,15 @@ _CONSUMER: dict[str, Any] = {
     "ready_wait": 3.0,
 }
 _LOOKS_FOR_PARTITIONS = 4.0
-# Seconds of work on what a get has had; some of that comes again as it is not confirmed, or not in
-# time.
+# Seconds of work on the messages of a get; some are redelivered because they are not confirmed, or
+# not in time.
 _WORKS = (0.0, 0.0, 0.05, 0.3, 1.5)
 _CONSUMED, _FORGOTTEN = 0.95, 0.03
 
 
 @dataclass
 class Context:
-    """What every workload is given."""
+    """The arguments of every workload."""
 
     cluster: TubeCluster
     model: Model

@@ -1,4 +1,4 @@
-"""What clients do in a simulation. Each workload tells the model what it did and was answered."""
+"""The clients of a simulation. Each workload reports requests and answers to the model."""
 
 from tests.simulation.workloads.context import Context as Context
 from tests.simulation.workloads.context import Workload as Workload

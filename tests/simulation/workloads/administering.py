@@ -1,5 +1,6 @@
-"""Administrators: topics and groups made, changed and deleted, also several at the same moment;
-keys of name servers; offsets set back; looks at everything."""
+"""Administrators: topics and groups created, changed and deleted, also several at the same moment;
+keys of name servers; offsets reset; queries of everything.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable

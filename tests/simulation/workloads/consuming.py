@@ -37,7 +37,7 @@ def consume(
     snode: bool = False,
     kind: type[Consumer] = Consumer,
 ) -> Workload:
-    """A member of a group. It leaves after so many seconds, and comes again a little later.
+    """A member of a group. It leaves after so many seconds, and joins again a little later.
 
     With `snode` it goes through snodes; then `kind` may be one that is pushed to.
     """

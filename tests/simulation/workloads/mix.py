@@ -1,4 +1,4 @@
-"""The mix of workloads of a seed: what is done always, and some of what is done at times."""
+"""The mix of workloads of a seed: some always run, others in some seeds only."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ _STAYS = {"concurrent": (5.0, 1000.0, 1000.0), "ordered": (1.5, 5.0, 1000.0)}
 # of these that are pushed to.
 _THROUGH_SNODES, _PUSHED = 0.8, 0.8
 _WAYS = ("single", "single", "batch", "at once", "oneway")
-# So short that what is tried again comes to its end.
+# So short that retries finish within a simulation.
 _SETTINGS = {
     "messageDelayLevel": " ".join(f"{seconds}s" for seconds in (*producing.LEVELS, *[1, 2, 3] * 4)),
     "transactionTimeOut": "2000",
@@ -66,7 +66,7 @@ class _Mix:
         """Several members share a topic; they come and go."""
         self._produce("Orders", 1.4, _WAYS)
         self._group("billing", "Orders", self._random.choice((1, 1, 2, 3)))
-        # Who resets offsets asks brokers, which know no member that goes through snodes.
+        # A reset asks brokers, which do not know members that connect through snodes.
         if self._random.random() < 0.2 and not self._cluster.snodes:
             group = self._model.groups["billing"]
             self.parts["resetter"] = administering.reset(group, 12.0)
@@ -155,7 +155,7 @@ class _Mix:
             self.parts[member] = workload if members == 1 else self._late(workload)
 
     def _locks_since(self, name: str) -> float:
-        """When a broker has last forgotten who has locked a queue."""
+        """When a broker last lost its queue locks."""
         broker = next(one for one in self._cluster.brokers if one.name == name)
         return float(broker.locks_since)
 

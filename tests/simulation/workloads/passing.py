@@ -1,4 +1,7 @@
-"""Topics that come and go with messages in them: none of before comes back, none of now goes."""
+"""Topics that are created and deleted with messages in them.
+
+No message of a deleted topic reappears, and no message of the current topic is lost.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +34,7 @@ class _Life:
     """Of the topic at one broker, from when it was made."""
 
     taken: dict[int, _Taken] = field(default_factory=dict)
-    is_sure: bool = True  # no deletion is under way that nobody has answered
+    is_sure: bool = True  # no deletion awaits its answer
 
 
 def come_and_go() -> Workload:

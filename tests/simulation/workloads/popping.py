@@ -95,7 +95,7 @@ class _Popper:
         self._pops.popped(popped, context.model.may_have_forgotten, self._later)
         chance = context.random.random()
         if chance < 0.15:
-            return  # it is forgotten, and comes again
+            return  # not acknowledged, so it is redelivered
         if chance < 0.25:
             receipt = await self._hide(receipt, context.random.choice(_INVISIBLE))
         context.model.requests += 1

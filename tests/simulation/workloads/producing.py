@@ -17,7 +17,7 @@ _TRIES = 3
 # Topics that are created, each with more queues the next time; a send creates one with the fewest
 # (defaultTopicQueueNums of mix.py).
 _FRESH, _FEWEST = 6, 4
-# What a SYNC_MASTER says of what it has stored and no slave has.
+# The statuses of a SYNC_MASTER that stored a message that is not on a slave.
 _MASTER_ONLY = ("SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT")
 _Way = Callable[["_Sender", str], Awaitable[None]]
 
@@ -108,7 +108,7 @@ class _Sender:
         model, now = self.context.model, self.context.now
         if model.shows_confirmed and status != "SEND_OK":
             self.context.cluster.world.met(f"{status} in a controlled set")
-            return  # as if there was no answer: the next master may not have it
+            return  # treated as unanswered: the next master may not have it
         key = (sent.topic, queue.broker_name, queue.queue_id)
         self.context.tell(f"message {sent.number} is acknowledged at {key} {offset}: {status}")
         place = Place(*key, offset)

@@ -18,7 +18,7 @@ _ENDS = {"commit": TransactionState.COMMIT, "rollback": TransactionState.ROLLBAC
 
 
 def transact(topic: str, pause: float) -> Workload:
-    """Transactions, one after the other. What was decided is kept as in a database."""
+    """Transactions, one after the other. Decisions are kept as in a database."""
 
     async def run(context: Context) -> None:
         rows: dict[int, asyncio.Event] = {}  # of its database that are locked

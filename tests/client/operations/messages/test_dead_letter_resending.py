@@ -1,4 +1,4 @@
-"""Dead letters are not resent twice, whatever name servers say."""
+"""Dead letters are not resent twice, whatever name servers report."""
 
 import asyncio
 
@@ -17,8 +17,8 @@ from tests.client.scripted import accept_heartbeats, routes, scripted
 TOPIC = "Orders"
 
 
-def test_nothing_is_resent_while_nobody_can_be_asked_for_a_copy() -> None:
-    """A name server that has just started hears of the topic in between: the copy is there."""
+def test_nothing_is_resent_while_the_search_for_copies_fails() -> None:
+    """A name server that has just started learns of the topic in between: the copy is there."""
     sent: list[int] = []
     asked: list[str] = []
 

@@ -34,7 +34,7 @@ def state_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.state")
 
 
-def test_an_export_that_is_killed_before_its_first_save_is_not_gone_on_with_by_an_older_state(
+def test_an_export_killed_before_its_first_save_is_not_resumed_from_an_older_state(
     tmp_path: Path,
 ) -> None:
     file, killed = leave_cut(tmp_path / "here"), tmp_path / "killed"
@@ -46,7 +46,7 @@ def test_an_export_that_is_killed_before_its_first_save_is_not_gone_on_with_by_a
         assert part_of(killed / file.name).read_bytes() == b""
 
 
-def test_a_cut_export_that_is_gone_on_with_keeps_its_state(tmp_path: Path) -> None:
+def test_a_resumed_export_keeps_its_state(tmp_path: Path) -> None:
     file = leave_cut(tmp_path / "here")
     with FileSink(file, ASKED, resume=True) as sink:
         assert state_of(file).exists()
@@ -54,7 +54,7 @@ def test_a_cut_export_that_is_gone_on_with_keeps_its_state(tmp_path: Path) -> No
     assert file.read_bytes() == OLD
 
 
-def test_what_was_passed_over_is_kept_with_the_place_behind_it(tmp_path: Path) -> None:
+def test_gaps_are_saved_with_the_offset_after_them(tmp_path: Path) -> None:
     file = leave_cut(tmp_path / "here")
     with pytest.raises(KeyboardInterrupt), FileSink(file, ASKED, resume=True) as sink:
         sink.begin([], [], lambda: ["a:0: one message"])
@@ -79,7 +79,7 @@ def test_what_a_state_counts_is_there_while_the_state_is(tmp_path: Path) -> None
 
 
 def test_the_state_of_an_export_that_failed_goes_before_its_bytes_do(tmp_path: Path) -> None:
-    """A state alone would be believed of the FILE that an earlier export has made."""
+    """A state that is left alone would be applied to the FILE of an earlier export."""
     file = tmp_path / "orders.jsonl"
     with pytest.raises(OSError), FileSink(file, ASKED, resume=False):
         part_of(file).unlink()

@@ -1,4 +1,4 @@
-"""What becomes of a message, as far as brokers say it."""
+"""The history of a message, as far as brokers report it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -66,7 +66,7 @@ async def brokers(*handlers: dict[int, Handler]) -> AsyncIterator[Admin]:
 def test_nothing_is_claimed_of_a_group_where_a_broker_is_busy(
     silent: RequestCode, detail: str, failure: str
 ) -> None:
-    """Its tags may leave the message out, or each of its members may have offsets of its own."""
+    """The group's tags may exclude the message, or each of its members may have its own offsets."""
     groups = GroupList(group_list={"billing"}).encode()
     answers: dict[int, Handler] = {
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: lambda request, _: request.reply(body=groups),

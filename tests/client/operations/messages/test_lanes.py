@@ -55,7 +55,7 @@ async def test_a_full_batch_waits_for_the_one_before_it() -> None:
 
 
 @in_a_loop
-async def test_what_hurries_goes_when_what_is_on_its_way_has_come_there() -> None:
+async def test_a_hurried_batch_is_sent_after_the_one_in_flight() -> None:
     sending = Sending()
     lane: Lane[int] = Lane(sending)
     lane.add(MESSAGE, 1)
@@ -72,11 +72,11 @@ async def test_what_hurries_goes_when_what_is_on_its_way_has_come_there() -> Non
 
 
 @in_a_loop
-async def test_who_lands_before_the_loop_tells_of_it_waits_for_what_hurries_as_well() -> None:
+async def test_land_also_waits_for_a_hurried_batch() -> None:
     sending, lane = hurried()
     await asyncio.sleep(0)
-    sending.go.release()  # the flight ends in the next turn, and behind it
-    landing = asyncio.ensure_future(lane.land())  # somebody comes to wait for it
+    sending.go.release()  # The batch in flight ends in the next turn of the loop,
+    landing = asyncio.ensure_future(lane.land())  # and land() is called before the lane notices it
     for _ in range(5):
         await asyncio.sleep(0)
     assert (sending.batches, landing.done()) == ([[1], [2]], False)
@@ -85,7 +85,7 @@ async def test_who_lands_before_the_loop_tells_of_it_waits_for_what_hurries_as_w
 
 
 @in_a_loop
-async def test_what_hurried_behind_an_earlier_batch_does_not_overtake_a_later_one() -> None:
+async def test_a_hurried_batch_keeps_its_place_in_the_order() -> None:
     sending, lane = hurried()
     await asyncio.sleep(0)
 
@@ -107,7 +107,7 @@ async def test_what_hurried_behind_an_earlier_batch_does_not_overtake_a_later_on
 
 
 @in_a_loop
-async def test_at_rest_what_waits_stays() -> None:
+async def test_a_resting_lane_keeps_waiting_messages() -> None:
     sending, lane = hurried()
     lane.rest()
     sending.go.release()
@@ -116,7 +116,7 @@ async def test_at_rest_what_waits_stays() -> None:
 
 
 @in_a_loop
-async def test_who_waits_and_is_cancelled_does_not_cancel_what_is_on_its_way() -> None:
+async def test_cancelling_land_does_not_cancel_the_batch_in_flight() -> None:
     sending = Sending()
     lane: Lane[int] = Lane(sending)
     lane.add(MESSAGE, 1)
@@ -134,7 +134,7 @@ async def test_who_waits_and_is_cancelled_does_not_cancel_what_is_on_its_way() -
 
 
 @in_a_loop
-async def test_who_is_cancelled_in_the_turn_of_a_failure_leaves_it_to_the_next_one() -> None:
+async def test_a_failure_during_a_cancelled_wait_is_raised_by_the_next_call() -> None:
     sending = Sending()
     sending.error = ValueError("told once")
     lane: Lane[int] = Lane(sending)
@@ -156,7 +156,7 @@ async def test_who_is_cancelled_in_the_turn_of_a_failure_leaves_it_to_the_next_o
 
 
 @in_a_loop
-async def test_what_hurries_does_not_go_behind_what_failed() -> None:
+async def test_a_hurried_batch_is_not_sent_after_a_failure() -> None:
     sending = Sending()
     sending.error = ValueError("not stored")
     sending.go.release()

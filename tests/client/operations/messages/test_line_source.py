@@ -79,7 +79,7 @@ async def test_no_more_is_read_ahead_than_a_few_chunks() -> None:
 
 
 @in_a_loop
-async def test_end_wakes_who_waits_for_a_line() -> None:
+async def test_end_wakes_readers_of_lines() -> None:
     ours, theirs = os.pipe()
     with os.fdopen(ours, "rb") as pipe, LineSource(reader_of(pipe), longest=100) as source:
 
@@ -94,7 +94,7 @@ async def test_end_wakes_who_waits_for_a_line() -> None:
 
 
 @in_a_loop
-async def test_an_error_of_reading_is_raised_behind_the_lines() -> None:
+async def test_a_read_error_is_raised_after_the_lines() -> None:
     parts = iter([b"one\n"])
 
     def read(size: int) -> bytes:

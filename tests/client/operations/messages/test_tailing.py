@@ -148,7 +148,7 @@ def test_a_broker_that_comes_back_is_followed_again(mq_broker: RunningBroker) ->
 @pytest.mark.long
 @opened(cluster)
 async def test_two_thousand_a_second_do_not_grow(made: Cluster) -> None:
-    """A minute of it, with somebody who looks five times a second."""
+    """Tail for one minute, and read the result five times a second."""
     seconds = 60
     async with Tail(made.session, Choice(TOPIC)) as tail:
         late: list[int] = []

@@ -206,8 +206,8 @@ def test_a_copy_goes_on_only_in_what_it_was_cut_in() -> None:
     run_fast(scenario())
 
 
-def test_a_gap_that_a_cut_copy_has_noted_is_told_once() -> None:
-    """Where it was cut again before it had come on."""
+def test_a_gap_noted_by_an_interrupted_copy_is_reported_once() -> None:
+    """The second copy is interrupted, too, before it makes progress."""
 
     async def scenario() -> None:
         broker = stocked()

@@ -248,8 +248,10 @@ def test_a_queue_is_left_where_a_broker_does_not_say_whether_consumers_are_there
     assert moved == []
 
 
-def test_members_that_a_broker_has_not_heard_of_yet_are_told() -> None:
-    """They may overwrite what is set at one that has just started: another one has told them."""
+def test_members_unknown_to_a_new_broker_are_notified() -> None:
+    """A broker that just started does not know the members, which may overwrite its offsets.
+    Another broker notifies them.
+    """
 
     def at(name: str, online: bool) -> dict[int, Handler]:
         queue = MessageQueue(TOPIC, name, 0)
