@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mq.client.admin import Admin
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
-from mq.client.session import Session
+from mq.client.consumer.send_back import send_back
+from mq.client.producer.producer import Producer
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import brokers, driver
 from bench.brokers import Daemon
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 

@@ -15,7 +15,7 @@ from bench.brokers import Daemon
 from bench.driver import Load
 from mq.client.admin import Admin
 from mq.client.errors import RemoteSystemError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 
 GIGABYTES = 10  # the log with which an empty slave catches up
 FULL_SPEED = Load("send 8 x 128", "send", 8, 128, ("properties=2",))

@@ -216,7 +216,7 @@ def _groups(call: "Call", topic: str | None) -> list[str]:
 
 def _all_topics(call: "Call") -> list[str]:
     from mq.cli.listing import topic_names
-    from mq.client.blocking import run
+    from mq.client.transport.blocking import run
 
     async def ask() -> list[str]:
         async with call.session() as session:
@@ -248,7 +248,7 @@ def _cluster_info(call: "Call") -> dict[str, Any]:
 
 def _ask(call: "Call", code: int, address: str | None = None) -> dict[str, Any]:
     """Return the reply of a broker, or of a name server, to a request without fields."""
-    from mq.client.blocking import run
+    from mq.client.transport.blocking import run
     from mq.protocol import fastjson
     from mq.protocol.command import Command
 
@@ -269,8 +269,8 @@ _QUEUES = 8
 
 def _keys(call: "Call", topic: str | None) -> list[str]:
     """Return keys of the newest messages of a topic."""
-    from mq.client.blocking import run
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.pull.pull_consumer import PullConsumer
+    from mq.client.transport.blocking import run
 
     assert topic is not None
 

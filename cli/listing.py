@@ -12,7 +12,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
 
 
 async def topic_names(session: "Caller") -> list[str]:

@@ -1,4 +1,6 @@
-"""Points in time and durations in options; errors of `mq.client.time_expressions` are usage errors.
+"""Points in time and durations in options.
+
+Errors of `mq.client.operations.time_expressions` are usage errors.
 
 All time options accept the same forms, and describe them with the same words.
 """
@@ -6,7 +8,7 @@ All time options accept the same forms, and describe them with the same words.
 from typing import TYPE_CHECKING
 
 from mq.cli.runtime.errors import UsageError
-from mq.client import time_expressions
+from mq.client.operations import time_expressions
 
 if TYPE_CHECKING:
     from datetime import datetime, tzinfo

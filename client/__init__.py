@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin as Admin
-    from mq.client.blocking import BlockingSession as BlockingSession
-    from mq.client.consume_options import ConsumeOptions as ConsumeOptions
-    from mq.client.consume_options import PollOptions as PollOptions
-    from mq.client.consumer import Consumer as Consumer
+    from mq.client.consumer.consumer import Consumer as Consumer
+    from mq.client.consumer.lite_pull_consumer import LitePullConsumer as LitePullConsumer
+    from mq.client.consumer.options import ConsumeOptions as ConsumeOptions
+    from mq.client.consumer.options import PollOptions as PollOptions
+    from mq.client.consumer.push.listener import RetryLater as RetryLater
+    from mq.client.consumer.push.listener import SuspendQueue as SuspendQueue
+    from mq.client.consumer.push_consumer import PushConsumer as PushConsumer
     from mq.client.credentials import AccessKey as AccessKey
     from mq.client.credentials import read_access_key as read_access_key
     from mq.client.errors import BrokerError as BrokerError
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from mq.client.errors import MQError as MQError
     from mq.client.errors import RequestTimeout as RequestTimeout
     from mq.client.errors import RouteNotFound as RouteNotFound
-    from mq.client.filter_classes import ClassFilter as ClassFilter
     from mq.client.hooks import ConsumeContext as ConsumeContext
     from mq.client.hooks import ConsumeHook as ConsumeHook
     from mq.client.hooks import HookRefused as HookRefused
@@ -29,30 +31,28 @@ if TYPE_CHECKING:
     from mq.client.hooks import SendContext as SendContext
     from mq.client.hooks import SendHook as SendHook
     from mq.client.intervals import Intervals as Intervals
-    from mq.client.latency import FaultTolerance as FaultTolerance
-    from mq.client.lite_pull_consumer import LitePullConsumer as LitePullConsumer
-    from mq.client.log_handler import MessageLogHandler as MessageLogHandler
-    from mq.client.offsets import Offsets as Offsets
+    from mq.client.offsets.offset_store import Offsets as Offsets
     from mq.client.options import ClientOptions as ClientOptions
     from mq.client.options import Serialization as Serialization
-    from mq.client.process_queue import FlowLimits as FlowLimits
-    from mq.client.producer import Producer as Producer
-    from mq.client.producer_options import ProducerOptions as ProducerOptions
-    from mq.client.pull_consumer import PullConsumer as PullConsumer
-    from mq.client.push.listener import RetryLater as RetryLater
-    from mq.client.push.listener import SuspendQueue as SuspendQueue
-    from mq.client.push_consumer import PushConsumer as PushConsumer
+    from mq.client.producer.log_handler import MessageLogHandler as MessageLogHandler
+    from mq.client.producer.options import ProducerOptions as ProducerOptions
+    from mq.client.producer.producer import Producer as Producer
+    from mq.client.producer.transactions import TransactionCheck as TransactionCheck
+    from mq.client.producer.transactions import TransactionProducer as TransactionProducer
+    from mq.client.producer.transactions import TransactionResult as TransactionResult
+    from mq.client.producer.transactions import TransactionState as TransactionState
+    from mq.client.pull.filter_classes import ClassFilter as ClassFilter
+    from mq.client.pull.process_queue import FlowLimits as FlowLimits
+    from mq.client.pull.pull_consumer import PullConsumer as PullConsumer
+    from mq.client.pull.subscription import Sql92 as Sql92
+    from mq.client.routing.latency import FaultTolerance as FaultTolerance
     from mq.client.send_result import SendResult as SendResult
     from mq.client.send_result import SendStatus as SendStatus
-    from mq.client.session import Session as Session
     from mq.client.snode.session import SnodeSession as SnodeSession
-    from mq.client.subscription import Sql92 as Sql92
-    from mq.client.tls import client_context as client_context
     from mq.client.trace.entries import ConsumeOutcome as ConsumeOutcome
-    from mq.client.transactions import TransactionCheck as TransactionCheck
-    from mq.client.transactions import TransactionProducer as TransactionProducer
-    from mq.client.transactions import TransactionResult as TransactionResult
-    from mq.client.transactions import TransactionState as TransactionState
+    from mq.client.transport.blocking import BlockingSession as BlockingSession
+    from mq.client.transport.session import Session as Session
+    from mq.client.transport.tls import client_context as client_context
     from mq.protocol.bodies import ConsumeFromWhere as ConsumeFromWhere
     from mq.protocol.bodies import MessageQueue as MessageQueue
     from mq.protocol.message import Message as Message
@@ -61,35 +61,35 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "AccessKey": "mq.client.credentials",
     "Admin": "mq.client.admin",
-    "BlockingSession": "mq.client.blocking",
+    "BlockingSession": "mq.client.transport.blocking",
     "BrokerError": "mq.client.errors",
-    "ClassFilter": "mq.client.filter_classes",
+    "ClassFilter": "mq.client.pull.filter_classes",
     "ClientError": "mq.client.errors",
     "ClientOptions": "mq.client.options",
     "ConnectError": "mq.client.errors",
     "ConsumeContext": "mq.client.hooks",
     "ConsumeFromWhere": "mq.protocol.bodies",
     "ConsumeHook": "mq.client.hooks",
-    "ConsumeOptions": "mq.client.consume_options",
+    "ConsumeOptions": "mq.client.consumer.options",
     "ConsumeOutcome": "mq.client.trace.entries",
-    "Consumer": "mq.client.consumer",
-    "FaultTolerance": "mq.client.latency",
-    "FlowLimits": "mq.client.process_queue",
+    "Consumer": "mq.client.consumer.consumer",
+    "FaultTolerance": "mq.client.routing.latency",
+    "FlowLimits": "mq.client.pull.process_queue",
     "HookRefused": "mq.client.hooks",
     "Intervals": "mq.client.intervals",
-    "LitePullConsumer": "mq.client.lite_pull_consumer",
+    "LitePullConsumer": "mq.client.consumer.lite_pull_consumer",
     "MQError": "mq.client.errors",
     "Message": "mq.protocol.message",
-    "MessageLogHandler": "mq.client.log_handler",
+    "MessageLogHandler": "mq.client.producer.log_handler",
     "MessageQueue": "mq.protocol.bodies",
-    "Offsets": "mq.client.offsets",
-    "PollOptions": "mq.client.consume_options",
-    "Producer": "mq.client.producer",
-    "ProducerOptions": "mq.client.producer_options",
-    "PullConsumer": "mq.client.pull_consumer",
-    "PushConsumer": "mq.client.push_consumer",
+    "Offsets": "mq.client.offsets.offset_store",
+    "PollOptions": "mq.client.consumer.options",
+    "Producer": "mq.client.producer.producer",
+    "ProducerOptions": "mq.client.producer.options",
+    "PullConsumer": "mq.client.pull.pull_consumer",
+    "PushConsumer": "mq.client.consumer.push_consumer",
     "RequestTimeout": "mq.client.errors",
-    "RetryLater": "mq.client.push.listener",
+    "RetryLater": "mq.client.consumer.push.listener",
     "RouteNotFound": "mq.client.errors",
     "RpcHook": "mq.client.hooks",
     "SendContext": "mq.client.hooks",
@@ -97,16 +97,16 @@ _MODULE_OF = {
     "SendResult": "mq.client.send_result",
     "SendStatus": "mq.client.send_result",
     "Serialization": "mq.client.options",
-    "Session": "mq.client.session",
+    "Session": "mq.client.transport.session",
     "SnodeSession": "mq.client.snode.session",
-    "Sql92": "mq.client.subscription",
+    "Sql92": "mq.client.pull.subscription",
     "StoredMessage": "mq.protocol.message",
-    "SuspendQueue": "mq.client.push.listener",
-    "TransactionCheck": "mq.client.transactions",
-    "TransactionProducer": "mq.client.transactions",
-    "TransactionResult": "mq.client.transactions",
-    "TransactionState": "mq.client.transactions",
-    "client_context": "mq.client.tls",
+    "SuspendQueue": "mq.client.consumer.push.listener",
+    "TransactionCheck": "mq.client.producer.transactions",
+    "TransactionProducer": "mq.client.producer.transactions",
+    "TransactionResult": "mq.client.producer.transactions",
+    "TransactionState": "mq.client.producer.transactions",
+    "client_context": "mq.client.transport.tls",
     "read_access_key": "mq.client.credentials",
 }
 

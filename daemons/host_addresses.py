@@ -2,9 +2,9 @@
 
 import socket
 
-from mq.client.address_server import is_url
-from mq.client.caller import parse_address
 from mq.client.errors import ClientError
+from mq.client.routing.address_server import is_url
+from mq.client.transport.caller import parse_address
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError
 

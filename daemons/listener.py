@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
+from mq.client.transport.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.daemons.busy_polling import BusyPolling
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher

@@ -5,7 +5,7 @@ NettyClientConfig (4.9.8). Settings that only tune Netty are accepted without ef
 import os
 from dataclasses import dataclass
 
-from mq.client.buffers import SocketBuffers
+from mq.client.transport.buffers import SocketBuffers
 from mq.daemons.config import ConfigError, Section, setting
 
 # Limits of unsent bytes of a slow peer: above the high mark the listener stops reading from it

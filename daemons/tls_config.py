@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from mq.client.errors import ClientError
-from mq.client.tls import client_context
+from mq.client.transport.tls import client_context
 from mq.daemons.config import ConfigError, Section, read_file, setting
 
 log = logging.getLogger(__name__)

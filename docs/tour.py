@@ -15,8 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from mq.client.consumer import Consumer
-from mq.client.producer import Producer, SendResult
+from mq.client import Consumer, Producer, SendResult
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage
 

@@ -213,7 +213,7 @@ class RunningBroker(_InThread):
         self._ports = self._ports or free_ports()
 
     async def _open(self) -> None:
-        from mq.client.session import Session
+        from mq.client.transport.session import Session
         from mq.daemons.standalone import Standalone
 
         assert self._ports is not None
@@ -249,7 +249,7 @@ class RunningBroker(_InThread):
         return [(q, at.min_offset, at.max_offset) for q, at in stats.offset_table.items()]
 
     async def _read(self, topic: str) -> list["StoredMessage"]:
-        from mq.client.pull_consumer import PullConsumer
+        from mq.client.pull.pull_consumer import PullConsumer
 
         found: list[StoredMessage] = []
         async with PullConsumer(self._session) as consumer:

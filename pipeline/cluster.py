@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from mq.client.admin import Admin
-from mq.client.blocking import run
 from mq.client.errors import (
     BadAnswer,
     BrokerError,
@@ -24,8 +23,9 @@ from mq.client.errors import (
     TopicNotExist,
 )
 from mq.client.operations.offsets.bounds import bounds
-from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
-from mq.client.routes import broker_address, read_queues
+from mq.client.pull.pull_consumer import DEFAULT_MAX_COUNT, Puller
+from mq.client.routing.routes import broker_address, read_queues
+from mq.client.transport.blocking import run
 from mq.pipeline.errors import BrokerDown, ClusterAway, KeyRefused, OptionError, Unknown
 from mq.pipeline.missing import Missing, complain, log_once
 from mq.pipeline.offsets import Offsets, Queue

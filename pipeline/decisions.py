@@ -27,12 +27,12 @@ from typing import NamedTuple
 import orjson
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
 from mq.client.machine import random_ids
 from mq.client.operations.subjects import topics
-from mq.client.outgoing import draft
-from mq.client.pull_consumer import Puller
+from mq.client.producer.outgoing import draft
+from mq.client.pull.pull_consumer import Puller
+from mq.client.transport.blocking import BlockingSession, run
 from mq.pipeline.declared import wrong
 from mq.pipeline.errors import ClusterAway, CommitFailed, Unknown
 from mq.pipeline.offsets import Offsets, from_nested, to_nested

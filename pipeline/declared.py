@@ -19,7 +19,7 @@ from mq.pipeline.parsing import Position
 if TYPE_CHECKING:
     import ssl
 
-    from mq.client.blocking import BlockingSession
+    from mq.client.transport.blocking import BlockingSession
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class ClientOptions:
         if not self.tls:
             return None
         # ssl takes long to import, and is not needed to list jobs
-        from mq.client.tls import client_context
+        from mq.client.transport.tls import client_context
 
         return client_context(dict(self.tls_properties))
 
@@ -82,7 +82,7 @@ class ClusterOptions(ClientOptions):
 
         Raises ClientError for TLS files that cannot be used.
         """
-        from mq.client.blocking import BlockingSession
+        from mq.client.transport.blocking import BlockingSession
 
         return BlockingSession(
             self.name_server, timeout=timeout, credentials=self.access_key, tls=self.context()

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mq.client.machine import random_ids
-from mq.client.outgoing import DEFAULT_QUEUES
+from mq.client.producer.outgoing import DEFAULT_QUEUES
 from mq.pipeline.sink_columns import Messages, SinkColumns, check_properties
 from mq.pipeline.sink_queues import QueueChoice
 from mq.pipeline.write_options import WriteOptions
@@ -311,8 +311,8 @@ class Encoder:
             yield Outgoing(topic, queue, 1, RequestCode.SEND_MESSAGE_V2, fields, piece, unique)
 
     def _fields(self, topic: str, sys_flag: int, flag: int, properties: str) -> dict[str, str]:
-        """Return the fields of SendMessageRequestHeaderV2 except the queue, as mq.client.outgoing
-        has them.
+        """Return the fields of SendMessageRequestHeaderV2 except the queue, as in
+        `mq.client.producer.outgoing`.
         """
         return {
             Letter.PRODUCER_GROUP: self._options.group,

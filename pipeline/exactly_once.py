@@ -19,8 +19,8 @@ from itertools import groupby
 
 from pyspark.sql.types import StringType, StructType
 
-from mq.client.blocking import run
 from mq.client.errors import BrokerError, MQError
+from mq.client.transport.blocking import run
 from mq.pipeline.cluster import Bounds, Cluster
 from mq.pipeline.decisions import DecisionLog, Writer
 from mq.pipeline.errors import BrokerDown, CommitFailed, DataLoss

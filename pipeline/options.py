@@ -6,8 +6,8 @@ Names are those of rocketmq-spark if it has the option; Spark ignores their case
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mq.client.blocking import BlockingSession
-from mq.client.subscription import SQL92, TAG
+from mq.client.pull.subscription import SQL92, TAG
+from mq.client.transport.blocking import BlockingSession
 from mq.pipeline import parsing
 from mq.pipeline.declared import (
     ClusterOptions,

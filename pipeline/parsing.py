@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-from mq.client import time_expressions
-from mq.client.caller import parse_name_servers
+from mq.client.operations import time_expressions
+from mq.client.transport.caller import parse_name_servers
 from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, from_nested
 from mq.protocol.names import check_topic
 

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import (
     BadAnswer,
     BrokerError,
@@ -29,7 +28,8 @@ from mq.client.errors import (
     RouteNotFound,
     for_code,
 )
-from mq.client.routes import broker_address
+from mq.client.routing.routes import broker_address
+from mq.client.transport.blocking import BlockingSession, run
 from mq.pipeline.data_loss import report_away, report_gone
 from mq.pipeline.records import Integers, walk
 from mq.pipeline.wire import Frame, Wire

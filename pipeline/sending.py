@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mq.client.blocking import BlockingSession
 from mq.client.errors import (
     ConnectError,
     FlowControl,
@@ -21,6 +20,7 @@ from mq.client.errors import (
     RouteNotFound,
     SystemBusy,
 )
+from mq.client.transport.blocking import BlockingSession
 from mq.pipeline.encoding import Outgoing
 from mq.pipeline.errors import WriteFailed
 from mq.pipeline.sink_queues import QueueChoice

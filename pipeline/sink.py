@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import BrokerError, ClientError, MQError, RouteNotFound
+from mq.client.transport.blocking import BlockingSession, run
 from mq.pipeline.decisions import check_log
 from mq.pipeline.declared import wrong
 from mq.pipeline.encoding import Encoder, UniqueIds

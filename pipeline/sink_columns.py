@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from mq.client.outgoing import MAX_BODY
+from mq.client.producer.outgoing import MAX_BODY
 from mq.pipeline.errors import RowError, SchemaError
 from mq.pipeline.write_options import WriteOptions
 from mq.protocol.names import RETRY_PREFIX, check_topic

@@ -8,10 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import RouteNotFound
-from mq.client.routes import write_queues
-from mq.client.targets import Target, queues_to_create
+from mq.client.routing.routes import write_queues
+from mq.client.routing.targets import Target, queues_to_create
+from mq.client.transport.blocking import BlockingSession, run
 from mq.pipeline.errors import RowError
 from mq.pipeline.sink_columns import Messages
 from mq.protocol.bodies import MessageQueue

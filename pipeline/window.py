@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from mq.client.blocking import BlockingSession
 from mq.client.errors import ConnectError, MQError, RequestTimeout, for_code
 from mq.client.send_result import STATUSES
+from mq.client.transport.blocking import BlockingSession
 from mq.pipeline.wire import Wire
 from mq.protocol.codes import SENDS, ResponseCode
 from mq.protocol.command import Command

@@ -8,8 +8,8 @@ import socket
 import ssl
 from typing import NamedTuple
 
-from mq.client.caller import parse_address
 from mq.client.errors import BadAnswer, ConnectError, RequestTimeout, reason_of
+from mq.client.transport.caller import parse_address
 from mq.protocol.codes import RequestCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX, decode_header

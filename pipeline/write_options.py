@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mq.client.outgoing import MAX_BODY
-from mq.client.producer import COMPRESS_OVER
+from mq.client.producer.outgoing import MAX_BODY
+from mq.client.producer.producer import COMPRESS_OVER
 from mq.pipeline import parsing
 from mq.pipeline.declared import ClusterOptions, option, read_declared
 from mq.protocol.compression import CompressionType

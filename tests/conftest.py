@@ -18,7 +18,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from mq.client.options import ClientOptions
-from mq.client.producer_options import ProducerOptions
+from mq.client.producer.options import ProducerOptions
 
 # Modules are compiled once, as in an installation, and not by each of a thousand commands.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.consumer import Consumer
-from mq.client.request_reply import Replies
-from mq.client.session import Session
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.consumer.consumer import Consumer
+from mq.client.producer.request_reply import Replies
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.controller.app import Controller
@@ -113,7 +113,7 @@ def test_clients_answer_the_codes_of_their_rows(tmp_path: Path) -> None:
             ):
                 return set(session._handlers)
 
-    # A client with a push session also answers 352: see tests/client/push.
+    # A client with a push session also answers 352: see tests/client/consumer/push.
     assert asyncio.run(ask()) == set(map(int, answered_by(CLIENT, Dialect.ORDINARY)))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.blocking import BlockingSession
+from mq.client.transport.blocking import BlockingSession
 from mq.daemons.config import ConfigError
 from mq.testing import RunningBroker, free_ports
 from tests.processes import running

@@ -210,7 +210,7 @@ async def _plan(call: Call, topic: str, role: str, more: dict[str, object]) -> "
     """Return the load of all workers of a role. Raises NotFound for a topic without queues."""
     from mq.client.admin import Admin
     from mq.client.load.plan import PRODUCE, Plan
-    from mq.client.routes import broker_address, read_queues, write_queues
+    from mq.client.routing.routes import broker_address, read_queues, write_queues
 
     async with call.session() as session:
         route = await session.route(topic)

@@ -114,9 +114,9 @@ def _overrides(
 def sources(environment: Environment, settings: "ConsoleSettings") -> "list[ClusterSource]":
     """Return the clusters that the settings name. Raises CommandError."""
     from mq.cli.runtime.secrets import check_private, credentials, tls_context
-    from mq.client.address_server import is_url
-    from mq.client.caller import parse_name_servers
     from mq.client.options import ClientOptions
+    from mq.client.routing.address_server import is_url
+    from mq.client.transport.caller import parse_name_servers
     from mq.daemons.console.clusters import ClusterSource
 
     config = settings.console

@@ -259,9 +259,9 @@ async def _resend(
     from mq.client.operations.messages.dead_letter_locks import locked
     from mq.client.operations.messages.dead_letter_resending import Resending
     from mq.client.operations.messages.dead_letters import Letters, NoLetters
-    from mq.client.producer import Producer
-    from mq.client.producer_options import ANY_BODY
-    from mq.client.session import Session
+    from mq.client.producer.options import ANY_BODY
+    from mq.client.producer.producer import Producer
+    from mq.client.transport.session import Session
 
     session = admin.session
     assert isinstance(session, Session)  # the command runs on an event loop

@@ -30,11 +30,11 @@ from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
     from mq.client.operations.messages.choice import Choice
     from mq.client.operations.messages.copying import Copier
     from mq.client.operations.messages.sending import Targets
     from mq.client.operations.messages.tube_copying import TubeCopier, TubeTargets
+    from mq.client.transport.caller import Caller
     from mq.client.tube.options import TubeConsumerOptions
 
 COMMANDS = {"message": ("message copy",)}
@@ -70,7 +70,7 @@ class OtherCluster:
             return
         from dataclasses import replace
 
-        from mq.client.caller import parse_name_servers
+        from mq.client.transport.caller import parse_name_servers
 
         other = replace(
             call,

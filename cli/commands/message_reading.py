@@ -87,7 +87,7 @@ async def print_msg(
     """
     from mq.cli.messages import reading
     from mq.client.operations.messages.readable_queues import readable_queues
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.pull.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
@@ -163,7 +163,7 @@ async def print_msg_by_queue(
     """
     from mq.cli.messages import reading
     from mq.client.operations.errors import NotFound
-    from mq.client.pull_consumer import PullConsumer, PullStatus
+    from mq.client.pull.pull_consumer import PullConsumer, PullStatus
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
@@ -239,7 +239,7 @@ async def consume_message(
                                         one message of a queue
     """
     from mq.cli.messages import reading
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.pull.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
 

@@ -23,7 +23,7 @@ from mq.protocol.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.client.errors import MQError
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.pull.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue, OffsetWrapper
 
 COMMANDS = {"consumer": ("startMonitoring",)}
@@ -66,7 +66,7 @@ async def start_monitoring(
     if interval < 0:
         raise UsageError(f"--interval: {interval:g} s")
     from mq.client.errors import MQError
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.pull.pull_consumer import PullConsumer
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
     async with call.admin() as admin:

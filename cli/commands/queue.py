@@ -57,7 +57,7 @@ async def allocate_mq(
         mq allocateMQ Orders 10.0.0.1,10.0.0.2 -o table
                                                 as consumers with these ids do it
     """
-    from mq.client.rebalance import allocate_averagely
+    from mq.client.reader.rebalance import allocate_averagely
 
     consumers = [part.strip() for part in ip_list.split(",") if part.strip()]
     if not consumers:
@@ -245,7 +245,7 @@ async def check_rocksdb_cq_write_progress(
                                         of one topic
     """
     from mq.cli.runtime.release import since_5
-    from mq.client.caller import parse_name_servers
+    from mq.client.transport.caller import parse_name_servers
 
     if nameserver_addr is not None:
         call.name_servers = list(parse_name_servers(nameserver_addr))

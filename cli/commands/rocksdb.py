@@ -173,7 +173,7 @@ async def rocks_db_config_to_json(
                                         at a broker, written next to its database
     """
     if nameserver_addr:
-        from mq.client.caller import parse_name_servers
+        from mq.client.transport.caller import parse_name_servers
 
         call.name_servers = list(parse_name_servers(nameserver_addr))
     if cluster_name or broker_addr:

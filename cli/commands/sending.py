@@ -31,7 +31,7 @@ from mq.cli.time_expressions import seconds
 from mq.client.operations import java_order
 
 if TYPE_CHECKING:
-    from mq.client.producer import Producer, SendResult
+    from mq.client.producer.producer import Producer, SendResult
 
 COMMANDS = {
     "broker": ("sendMsgStatus",),

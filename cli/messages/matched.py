@@ -78,7 +78,7 @@ async def send_found(call: Call, ids: list[str], messages: Unpacked) -> Result:
     """
     from mq.client.errors import MQError
     from mq.client.operations.messages.resending import same_again
-    from mq.client.producer_options import ANY_BODY
+    from mq.client.producer.options import ANY_BODY
 
     plain, rows, failures = "", [], []
     async with call.producer("ReSendMsgById", max_body=ANY_BODY) as producer:

@@ -13,7 +13,7 @@ from mq.client.operations.subjects import new_topic
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
 
 Create = Annotated[
     bool,

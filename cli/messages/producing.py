@@ -26,7 +26,7 @@ from mq.client.operations.messages.producing import Counting, Producing
 from mq.client.operations.messages.rate import Rate
 
 if TYPE_CHECKING:
-    from mq.client.producer import Producer, SendResult
+    from mq.client.producer.producer import Producer, SendResult
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import Message
 

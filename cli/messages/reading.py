@@ -14,7 +14,7 @@ from mq.client.operations import java_order
 from mq.client.operations.messages import documents
 from mq.client.operations.messages.readable_queues import readable_queues
 from mq.client.operations.messages.unpacking import Unpacked
-from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
+from mq.client.pull.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:

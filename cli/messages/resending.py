@@ -13,9 +13,9 @@ from mq.cli.runtime.errors import legal
 from mq.cli.runtime.option_groups import option_group
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
     from mq.client.operations.messages.sending import Targets
-    from mq.client.producer import Producer
+    from mq.client.producer.producer import Producer
+    from mq.client.transport.caller import Caller
 
 GROUP = "MQ_MESSAGE_COPY"  # the producer group at brokers
 
@@ -59,9 +59,9 @@ class ResendOptions:
 @asynccontextmanager
 async def producer_of(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
     """Yield the producer for the messages."""
-    from mq.client.producer import Producer
-    from mq.client.producer_options import ANY_BODY
-    from mq.client.session import Session
+    from mq.client.producer.options import ANY_BODY
+    from mq.client.producer.producer import Producer
+    from mq.client.transport.session import Session
 
     assert isinstance(session, Session)  # the commands here run on an event loop
     # A busy broker may need long for a batch; each try has the whole time.

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mq.client.admin import Admin
-    from mq.client.blocking import BlockingSession
-    from mq.client.caller import Caller
     from mq.client.credentials import AccessKey
     from mq.client.operations.changes import Changes
-    from mq.client.producer import Producer
-    from mq.client.session import Session
+    from mq.client.producer.producer import Producer
+    from mq.client.transport.blocking import BlockingSession
+    from mq.client.transport.caller import Caller
+    from mq.client.transport.session import Session
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 DEFAULT_TIMEOUT = 5.0  # seconds
@@ -84,7 +84,7 @@ class Call:
             from mq.client.operations.dry_run import dry_session
 
             return cast("Session", dry_session(self.changes, self.name_servers, **options))
-        from mq.client.session import Session
+        from mq.client.transport.session import Session
 
         return Session(self.name_servers, **options)
 
@@ -93,7 +93,7 @@ class Call:
             from mq.client.operations.dry_run import DryBlockingSession
 
             return DryBlockingSession(self.changes, self.name_servers, **options)
-        from mq.client.blocking import BlockingSession
+        from mq.client.transport.blocking import BlockingSession
 
         return BlockingSession(self.name_servers, **options)
 
@@ -103,7 +103,7 @@ class Call:
 
         `options` are those of `mq.client.Producer`.
         """
-        from mq.client.producer import Producer
+        from mq.client.producer.producer import Producer
 
         async with self.session() as session:
             options = {"timeout": self.timeout, **options}
@@ -265,7 +265,7 @@ def _split(address: str, origin: str) -> list[str]:
 
 def _listed(url: str) -> str:
     """Return the list of an address server. Raises CommandError if it cannot be fetched."""
-    from mq.client.address_server import fetch_text
+    from mq.client.routing.address_server import fetch_text
 
     try:
         return fetch_text(url)

@@ -1,8 +1,9 @@
 """Runs a command to its end and passes on its results as they come.
 
 Most commands send one request and wait for the reply. They use plain blocking sockets
-(`mq.client.blocking`), without an event loop: importing asyncio takes 30 ms, a third of such a
-command. Commands that do several things at once are marked `concurrently` and run under asyncio.
+(`mq.client.transport.blocking`), without an event loop: importing asyncio takes 30 ms, a third of
+such a command. Commands that do several things at once are marked `concurrently` and run under
+asyncio.
 """
 
 import inspect
@@ -78,7 +79,7 @@ class Invocation:
     def _driver(self) -> AbstractContextManager[Drive]:
         if self._concurrent:
             return _EventLoop(bulk=self._bulk, reader=self._reader)
-        from mq.client.blocking import run
+        from mq.client.transport.blocking import run
 
         return nullcontext(run)
 

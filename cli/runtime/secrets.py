@@ -41,7 +41,7 @@ def key_of_variables(variables: Mapping[str, str]) -> AccessKey:
 
 def tls_context(path: str) -> ssl.SSLContext:
     """Return the TLS context of a tls.properties file. Raises CommandError with the cause."""
-    from mq.client.tls import client_context
+    from mq.client.transport.tls import client_context
 
     try:
         return client_context(tls_properties(path))

@@ -17,7 +17,7 @@ from mq.protocol import names
 from mq.protocol.bodies import ClusterInfo, ConsumeStats
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
 
 T = TypeVar("T")
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from mq.client.caller import Caller
 from mq.client.errors import BadAnswer, NoPermission, RouteNotFound, SettingRefused
-from mq.client.routes import any_broker
+from mq.client.routing.routes import any_broker
+from mq.client.transport.caller import Caller
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError

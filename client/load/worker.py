@@ -8,11 +8,11 @@ import asyncio
 import sys
 from collections.abc import Callable
 
-from mq.client.caller import parse_address
 from mq.client.load.connection import LoadConnection
 from mq.client.load.measuring import LoadCounter, clock
 from mq.client.load.plan import PRODUCE, Plan
-from mq.client.tls import client_context
+from mq.client.transport.caller import parse_address
+from mq.client.transport.tls import client_context
 
 _REPORT_SECONDS = 0.5
 

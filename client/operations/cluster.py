@@ -13,9 +13,9 @@ from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.caller import Caller
     from mq.client.errors import MQError
     from mq.client.operations.wire import Clusters
+    from mq.client.transport.caller import Caller
     from mq.protocol.bodies import BrokerData
 
 T = TypeVar("T")
@@ -189,7 +189,7 @@ def _in_threads(
     import threading
 
     from mq.client.admin import Admin
-    from mq.client.blocking import run
+    from mq.client.transport.blocking import run
 
     found: dict[str, T | BaseException] = {}
 

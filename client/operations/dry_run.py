@@ -7,8 +7,8 @@ its next change.
 
 from typing import TYPE_CHECKING, Any, Self
 
-from mq.client.blocking import BlockingSession
 from mq.client.operations.changes import Changes
+from mq.client.transport.blocking import BlockingSession
 from mq.protocol.codes import PULLS, RequestCode, kind_of
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
@@ -94,7 +94,7 @@ def dry_session(changes: Changes, *arguments: Any, **options: Any) -> Any:
     """
     import asyncio
 
-    from mq.client.session import Session
+    from mq.client.transport.session import Session
 
     class DrySession(Session):
         def request(

@@ -14,7 +14,7 @@ from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.bodies import ConsumeMessageDirectlyResult
 
 B = TypeVar("B", bound=Body)

@@ -20,9 +20,9 @@ from typing import Unpack
 
 from mq.client.errors import ClientError, ConnectError, MQError, RouteNotFound
 from mq.client.options import ClientKeywords, ClientOptions
-from mq.client.peer import Peer
-from mq.client.session import Session
 from mq.client.snode.reachable import ReachableSnodes
+from mq.client.transport.peer import Peer
+from mq.client.transport.session import Session
 from mq.protocol.bodies import SnodeClusterInfo, TopicRouteData
 from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.command import Command

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from mq.client import admin
 from mq.client.options import ClientOptions
-from mq.client.session import Session as AsyncSession
 from mq.client.sync.session import Blocking, Session, waiting
+from mq.client.transport.session import Session as AsyncSession
 
 
 class Admin(Blocking[admin.Admin]):

@@ -3,12 +3,12 @@
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, Unpack, cast
 
-from mq.client import consumer, lite_pull_consumer
-from mq.client.consume_options import ConsumeKeywords, ConsumeOptions, PollKeywords, PollOptions
+from mq.client.consumer import consumer, lite_pull_consumer
+from mq.client.consumer.options import ConsumeKeywords, ConsumeOptions, PollKeywords, PollOptions
 from mq.client.errors import ClientError
 from mq.client.options import ClientOptions
-from mq.client.session import Session as AsyncSession
 from mq.client.sync.session import Blocking, Session, at_once, own_options, waiting
+from mq.client.transport.session import Session as AsyncSession
 from mq.protocol.message import StoredMessage
 
 T = TypeVar("T")

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack, cast
 
-from mq.client import producer, transactions
 from mq.client.options import ClientOptions
-from mq.client.producer_options import ProducerKeywords, ProducerOptions
-from mq.client.session import Session as AsyncSession
+from mq.client.producer import producer, transactions
+from mq.client.producer.options import ProducerKeywords, ProducerOptions
+from mq.client.producer.transactions import TransactionCheck, TransactionResult, TransactionState
 from mq.client.sync.session import Blocking, Session, own_options, waiting
-from mq.client.transactions import TransactionCheck, TransactionResult, TransactionState
+from mq.client.transport.session import Session as AsyncSession
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message
 

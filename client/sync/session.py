@@ -13,8 +13,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 from mq.client.errors import ClientError
 from mq.client.machine.threads import LoopThread, ReentrantLock
 from mq.client.options import ClientKeywords, ClientOptions, take
-from mq.client.session import Session as AsyncSession
-from mq.client.sessions import make_session
+from mq.client.snode.sessions import make_session
+from mq.client.transport.session import Session as AsyncSession
 
 A = ParamSpec("A")
 T = TypeVar("T")

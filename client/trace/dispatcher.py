@@ -6,10 +6,10 @@ from collections import deque
 from itertools import count
 from typing import Any, Protocol
 
-from mq.client.closing import Closing
 from mq.client.errors import MQError
-from mq.client.session import Session
 from mq.client.trace.entries import TraceEntry, encode
+from mq.client.transport.closing import Closing
+from mq.client.transport.session import Session
 from mq.protocol.message import Message
 from mq.protocol.names import TRACE_TOPIC
 from mq.protocol.properties import has_separator

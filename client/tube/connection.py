@@ -1,4 +1,4 @@
-"""Connections to TubeMQ servers: requests and their answers (see mq.client.in_flight)."""
+"""Connections to TubeMQ servers: requests and their answers (see mq.client.transport.in_flight)."""
 
 import asyncio
 import ssl
@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, cast
 
 from mq.client.errors import BadAnswer, ClientError, ConnectError
-from mq.client.in_flight import InFlight, Pending
+from mq.client.transport.in_flight import InFlight, Pending
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.tube.codes import VERSION, Method
 from mq.protocol.tube.errors import RemoteFailure

@@ -9,9 +9,9 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Self, Unpack, cast
 
-from mq.client.closing import Closing
 from mq.client.errors import BadAnswer, ClientError, ConnectError, MQError, RequestTimeout
 from mq.client.options import refuse, take
+from mq.client.transport.closing import Closing
 from mq.client.tube.broker_calls import BrokerCalls
 from mq.client.tube.broker_heartbeats import BrokerHeartbeats
 from mq.client.tube.errors import TubeError

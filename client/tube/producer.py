@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self, Unpack, cast
 
 from google.protobuf.message import DecodeError
 
-from mq.client.closing import Closing
 from mq.client.errors import BadAnswer, ClientError, MQError
 from mq.client.options import refuse, take
+from mq.client.transport.closing import Closing
 from mq.client.tube import send_request
 from mq.client.tube.connection import NotConnected
 from mq.client.tube.errors import TubeError, for_code

@@ -10,10 +10,10 @@ from collections.abc import Coroutine
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from mq.client import session
-from mq.client.caller import Endpoint
-from mq.client.closing import Closing
 from mq.client.errors import ClientError
+from mq.client.transport import session
+from mq.client.transport.caller import Endpoint
+from mq.client.transport.closing import Closing
 from mq.client.tube.connection import TubeConnection
 from mq.client.tube.names import Names, Resolve, resolve_ipv4
 from mq.client.tube.service_config import LOGGER, ServiceConfig

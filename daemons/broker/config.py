@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from mq.client.caller import parse_address
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
+from mq.client.transport.caller import parse_address
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.store.layout import RECORD_OVER_BODY

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from mq.client.credentials import AccessKey
 from mq.client.options import ClientKeywords
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.config import ConfigError
 

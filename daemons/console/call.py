@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mq.client.admin import Admin
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.console.clusters import Cluster
 from mq.daemons.console.locale import Texts
 from mq.daemons.console.permissions import Permission

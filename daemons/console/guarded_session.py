@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from mq.client.blocking import BlockingSession
 from mq.client.errors import ConnectError
 from mq.client.operations import dry_run
 from mq.client.operations.changes import Changes
 from mq.client.operations.errors import OperationError
-from mq.client.session import Session
+from mq.client.transport.blocking import BlockingSession
+from mq.client.transport.session import Session
 from mq.daemons.console.permissions import Permission
 from mq.protocol.codes import PULLS, RequestCode, kind_of
 from mq.protocol.command import Command
@@ -22,7 +22,7 @@ from mq.protocol.headers.send import Letter
 from mq.protocol.requests import RequestKind
 
 if TYPE_CHECKING:
-    from mq.client.peer import Peer
+    from mq.client.transport.peer import Peer
     from mq.daemons.console.security.roles import User
 
 # Checks a request to an address: raises Forbidden, or returns a Command as the response.

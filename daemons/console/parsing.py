@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
 
-from mq.client import time_expressions
+from mq.client.operations import time_expressions
 
 _LONG = range(-(2**63), 2**63)
 MOST_TEXT = 10_000  # characters of a query parameter

@@ -17,7 +17,7 @@ from mq.daemons.console.permissions import ROLES as ROLES
 from mq.daemons.console.permissions import Permission as Permission
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.daemons.console.call import Call
 
 API = "/api/v1"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons import exporters
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.controller.elections import Elections

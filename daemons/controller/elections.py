@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.controller.election import elect, is_awaited
 from mq.daemons.controller.liveness import Liveness

@@ -12,7 +12,7 @@ import ssl
 from mq.client.credentials import AccessKey
 from mq.client.errors import MQError
 from mq.client.options import ClientOptions
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,

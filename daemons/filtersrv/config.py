@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from mq.client.caller import parse_address
 from mq.client.errors import ClientError
+from mq.client.transport.caller import parse_address
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError, Section, Settings, log, read_file, setting
 from mq.daemons.filtersrv.sandbox.process import Limits

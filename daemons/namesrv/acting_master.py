@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol import names
 from mq.protocol.bodies import BrokerData, QueueData
 from mq.protocol.codes import RequestCode

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from urllib.parse import quote
 
-from mq.client.address_server import address_server_url
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.routing.address_server import address_server_url
+from mq.client.transport.session import Session
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.namesrv.config import NamesrvConfig
 from mq.protocol.bodies import TopicRouteData

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from mq.client.address_server import is_url
-from mq.client.caller import parse_name_servers
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
+from mq.client.routing.address_server import is_url
+from mq.client.transport.caller import parse_name_servers
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
 from mq.daemons.host_addresses import LOOPBACK, resolve

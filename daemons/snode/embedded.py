@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from mq.client.options import ClientKeywords
-from mq.client.peer import Owner, Peer
-from mq.client.session import Session
+from mq.client.transport.peer import Owner, Peer
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError

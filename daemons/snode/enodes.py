@@ -18,9 +18,9 @@ from typing import Self
 
 from mq.client.credentials import AccessKey
 from mq.client.errors import FlowControl, MQError, ServiceNotAvailable, SystemBusy
-from mq.client.in_flight import Waiter
 from mq.client.machine import clock
-from mq.client.session import Session
+from mq.client.transport.in_flight import Waiter
+from mq.client.transport.session import Session
 from mq.daemons.dispatch import Refused
 from mq.daemons.snode.config import SnodeSettings
 from mq.protocol.bodies import ClusterInfo, HeartbeatData, SnodeIdentity

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from typing import Any, Unpack, cast
 
 from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
-from mq.client.in_flight import SILENCE_SECONDS
 from mq.client.machine.clock import perf_counter
 from mq.client.options import ClientKeywords
-from mq.client.peer import Owner, Peer
-from mq.client.session import Session
+from mq.client.transport.in_flight import SILENCE_SECONDS
+from mq.client.transport.peer import Owner, Peer
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import error_reply
 from mq.daemons.snode.enodes import MAIN, Enodes, unavailable

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 from mq.client import Consumer, Producer
 from mq.client.errors import MQError
-from mq.client.offsets import OffsetStore
+from mq.client.offsets.offset_store import OffsetStore
 from mq.client.send_result import SendStatus
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import RETRY_PREFIX

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mq.client.blocking import BlockingSession
+    from mq.client.transport.blocking import BlockingSession
 
 
 @dataclass(frozen=True)

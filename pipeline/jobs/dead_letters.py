@@ -242,7 +242,7 @@ def _limits(
 ) -> tuple[dict[str, int], list[str]]:
     """Return the retries of groups, and a line for each broker that does not answer."""
     from mq.client.admin import Admin
-    from mq.client.blocking import run as wait
+    from mq.client.transport.blocking import run as wait
 
     limits = {}
     failures = []

@@ -76,7 +76,7 @@ def broker_addresses(options: ClusterOptions, cluster: str | None = None) -> lis
     Raises MQError if no name server answers, LookupError for an unknown cluster.
     """
     from mq.client.admin import Admin
-    from mq.client.blocking import run
+    from mq.client.transport.blocking import run
 
     with options.open_session(_TIMEOUT) as session:
         info = run(Admin(session).cluster_info())
@@ -134,8 +134,8 @@ def as_frame(spark: "SparkSession", rows: Sequence[QueueRow]) -> "DataFrame":
 
 
 def _rows_of(admin: "Admin", broker: BrokerAddress, selection: GroupFilter) -> Iterator[QueueRow]:
-    from mq.client.blocking import run
     from mq.client.operations.offsets.bounds import bounds
+    from mq.client.transport.blocking import run
     from mq.protocol.bodies import MessageQueue
 
     committed: dict[str, dict[str, dict[int, int]]] = {}

@@ -293,9 +293,9 @@ def _queues_of(
     cluster: ClusterAccess, topics: Iterable[str]
 ) -> dict[str, "Sequence[MessageQueue]"]:
     """Return the writable queues of each topic. Raises JobError."""
-    from mq.client.blocking import run as wait
     from mq.client.errors import RouteNotFound
-    from mq.client.routes import write_queues
+    from mq.client.routing.routes import write_queues
+    from mq.client.transport.blocking import run as wait
 
     found: dict[str, Sequence[MessageQueue]] = {}
     with cluster.session() as session:

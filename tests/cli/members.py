@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import StoredMessage

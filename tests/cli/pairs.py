@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.outgoing import MAX_BODY
-from mq.client.producer import Producer
+from mq.client.producer.outgoing import MAX_BODY
+from mq.client.producer.producer import Producer
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.standalone import Standalone

@@ -15,7 +15,7 @@ from mq.cli.main import load
 from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.status import Status
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.bad_input import LINES, OFFLINE, inputs_in, words_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from tests.cli.pairs import dead_broker, make_topic, running_pair
 from tests.cli.support import Mq

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import RegisterBrokerBody
 from mq.protocol.codes import RequestCode

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.consumer.consumer import Consumer
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import ConsumeFromWhere, TopicConfig
 from mq.protocol.message import Message

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mq.client import missing_topics
+from mq.client.pull import missing_topics
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import TOPIC, Cluster
@@ -16,9 +16,9 @@ CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
 
 def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(missing_topics, "FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
-    monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pull.pulling.PULL_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pull.pulling.LONG_POLL_SECONDS", 0.2)
+    monkeypatch.setattr("mq.client.reader.reader.REBALANCE_AGAIN_SECONDS", 0.05)
 
 
 async def hide(there: Cluster) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
-from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.consumer.lite_pull_consumer import LitePullConsumer
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from mq.client.errors import RouteNotFound
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher, Handler
 from mq.daemons.listener import Listener

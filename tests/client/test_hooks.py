@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mq.client import pulling
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
+from mq.client.consumer.lite_pull_consumer import LitePullConsumer
+from mq.client.consumer.push.listener import RetryLater
 from mq.client.errors import ClientError, ConnectError
 from mq.client.hooks import (
     ConsumeContext,
@@ -19,15 +19,15 @@ from mq.client.hooks import (
     SendContext,
     SendHook,
 )
-from mq.client.latency import FaultTolerance
-from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.options import ClientOptions
-from mq.client.producer import Producer, SendStatus
-from mq.client.pull_consumer import PullConsumer
-from mq.client.push.listener import RetryLater
-from mq.client.session import Session
+from mq.client.producer.producer import Producer, SendStatus
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.pull import pulling
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.routing.latency import FaultTolerance
 from mq.client.trace.entries import ConsumeOutcome
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.transport.blocking import BlockingSession, run
+from mq.client.transport.session import Session
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -7,7 +7,7 @@ import pytest
 
 from mq.client.errors import ClientError
 from mq.client.intervals import Intervals
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.codes import RequestCode

@@ -8,24 +8,19 @@ from typing import Any
 
 import pytest
 
-from mq.client.blocking import BlockingSession
-from mq.client.consume_options import (
-    ConsumeKeywords,
-    ConsumeOptions,
-    PollKeywords,
-    PollOptions,
-)
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
+from mq.client.consumer.lite_pull_consumer import LitePullConsumer
+from mq.client.consumer.options import ConsumeKeywords, ConsumeOptions, PollKeywords, PollOptions
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError
 from mq.client.intervals import Intervals
-from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.options import ClientKeywords, ClientOptions
-from mq.client.producer import Producer, SendStatus
-from mq.client.producer_options import ProducerKeywords, ProducerOptions
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.producer.options import ProducerKeywords, ProducerOptions
+from mq.client.producer.producer import Producer, SendStatus
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.blocking import BlockingSession
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.group import GetConsumerRunningInfoRequestHeader

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from mq.client.buffers import SocketBuffers
-from mq.client.session import Session
+from mq.client.transport.buffers import SocketBuffers
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.batch import encode_batch
 from mq.protocol.bodies import CheckClientRequestBody, SubscriptionData, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode as Code
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command

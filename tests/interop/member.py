@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from mq.client.errors import ConnectError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.replication.controlled import ControlledRole, ControllerRefused, OnMembers
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -2,8 +2,8 @@
 
 from mq.client.admin import Admin
 from mq.client.errors import RouteNotFound
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.interop.conftest import JavaCluster

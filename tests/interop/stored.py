@@ -3,8 +3,8 @@
 import asyncio
 
 from mq.client.errors import MQError
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.protocol.message import StoredMessage
 
 

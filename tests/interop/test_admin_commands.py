@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from tests.cli.support import without_starts
 from tests.interop import peers
 from tests.interop.tools import BROKER, Cluster

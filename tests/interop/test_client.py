@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.consume_options import ConsumeOptions
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
+from mq.client.consumer.options import ConsumeOptions
 from mq.client.errors import ConsumerNotOnline, RemoteSystemError, RouteNotFound
 from mq.client.options import ClientOptions, Serialization
-from mq.client.producer import Producer, SendStatus
-from mq.client.pull_consumer import PullConsumer, PullStatus
-from mq.client.session import Session
+from mq.client.producer.producer import Producer, SendStatus
+from mq.client.pull.pull_consumer import PullConsumer, PullStatus
+from mq.client.transport.blocking import BlockingSession, run
+from mq.client.transport.session import Session
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.codes import LanguageCode
 from mq.protocol.message import Message, StoredMessage

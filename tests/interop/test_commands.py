@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from tests.cli.support import Finished
 from tests.interop.tools import BROKER, GROUP, TOPIC, Cluster, once
 

@@ -10,7 +10,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.options import ClientOptions
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import Cluster, ClusterSource
 from tests.daemons.console.browser.chromium import SECONDS, Chromium

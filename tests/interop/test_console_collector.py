@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.consumer.consumer import Consumer
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.console.collector import offsets_text
 from mq.daemons.console.collector.collector import Collector
 from mq.protocol.bodies import ConsumeStats, SubscriptionGroupConfig, TopicConfig, TopicStatsTable

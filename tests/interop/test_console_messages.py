@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from mq.client.admin import Admin
+from mq.client.consumer.send_back import send_back
 from mq.client.machine import clock
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
-from mq.client.session import Session
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.producer.producer import Producer
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message
 from mq.protocol.names import dead_letter_topic

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.credentials import AccessKey
 from mq.client.options import ClientOptions
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import ClusterSource
 from mq.protocol.bodies import ConsumeFromWhere

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from tests.interop import peers
 from tests.interop.differences import PROBES, Site
 from tests.interop.jvm import require_java

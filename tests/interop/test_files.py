@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.consumer.send_back import send_back
 from mq.client.errors import MQError
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.blocking import BlockingSession, run
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from tests.interop.tools import BROKER, GROUP, IDLE_GROUP, MESSAGES, TOPIC, Cluster
 
 pytestmark = pytest.mark.java

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode as Code
 from tests.interop.incomplete import REQUESTS, TOPIC, outcome_of_header, outcomes, set_up
 from tests.interop.jvm import require_java

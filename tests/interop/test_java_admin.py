@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from tests.interop import peers
 from tests.interop.java_client import JavaClient, Sent
 from tests.interop.jvm import require_java

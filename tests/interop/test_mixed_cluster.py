@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.session import Session
+from mq.client.transport.blocking import BlockingSession, run
+from mq.client.transport.session import Session
 from mq.protocol.bodies import ClusterInfo, TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import Got, JavaClient

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.topics.topic_table import Topics, new_topic

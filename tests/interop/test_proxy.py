@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
+from mq.client.consumer.lite_pull_consumer import LitePullConsumer
+from mq.client.consumer.push.listener import RetryLater, SuspendQueue
 from mq.client.errors import RouteNotFound
-from mq.client.lite_pull_consumer import LitePullConsumer
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.push.listener import RetryLater, SuspendQueue
-from mq.client.rebalance import AllocateByConsistentHash, Strategy, allocate_in_circle
-from mq.client.session import Session
-from mq.client.subscription import Sql92
+from mq.client.producer.producer import Producer
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.pull.subscription import Sql92
+from mq.client.reader.rebalance import AllocateByConsistentHash, Strategy, allocate_in_circle
 from mq.client.trace.entries import Pub, SubAfter, SubBefore, decode
+from mq.client.transport.session import Session
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRACE_TOPIC, dead_letter_topic

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message

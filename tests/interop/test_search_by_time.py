@@ -9,12 +9,12 @@ from typing import NamedTuple
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.operations.offsets import reset
 from mq.client.operations.offsets.by_time import first_at
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -9,9 +9,9 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.credentials import AccessKey
 from mq.client.errors import BrokerError
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.message import Message

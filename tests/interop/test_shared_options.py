@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
+from mq.client.transport.blocking import BlockingSession, run
 from mq.protocol.message import Message
 from tests.cli.support import Mq
 from tests.interop.conftest import JavaCluster

@@ -9,8 +9,8 @@ import pytest
 
 from mq.client import Consumer, Producer
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.push.listener import RetryLater
+from mq.client.consumer.push.listener import RetryLater
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.broker.app import Broker
 from mq.daemons.snode.app import Snode
 from mq.protocol.bodies import ConsumeFromWhere, TopicConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import JavaClient, JavaFailed

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mq.client.producer import Producer
-from mq.client.session import Session
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.producer.producer import Producer
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from tests.cli.support import Finished, Mq, without_starts
 from tests.interop import peers
 from tests.interop.jvm import compiled, jars, require_java, write_home

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message
 

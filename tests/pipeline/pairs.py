@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql.types import BinaryType, StructType
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.pipeline.batch import BatchReader
 from mq.pipeline.offsets import Nested
 from mq.pipeline.options import ReadOptions, parse_options

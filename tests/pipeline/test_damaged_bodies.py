@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.pipeline.jobs import load
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import JobError

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import RequestTimeout
+from mq.client.transport.blocking import BlockingSession, run
 from mq.protocol.flags import SysFlag
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import require_streams

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from tests.pipeline.conftest import require_streams
 
 require_streams()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.producer import Producer
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.producer.producer import Producer
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.transport.blocking import BlockingSession, run
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

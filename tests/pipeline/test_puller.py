@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import RemoteSystemError
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.channel import Channel
 from mq.pipeline.errors import BrokerAway, DataLoss
 from mq.pipeline.puller import PullSettings, QueuePuller, QueueRange, Segment

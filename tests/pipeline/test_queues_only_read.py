@@ -1,7 +1,7 @@
 """Queues that are read and no longer written: a topic whose number of queues is being reduced."""
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.pipeline.cluster import Bounds, Cluster
 from mq.pipeline.jobs.offsets_of_groups import GroupFilter, ask, broker_addresses
 from mq.pipeline.offsets import Queue

@@ -8,8 +8,8 @@ import trustme
 
 from mq.client.admin import Admin
 from mq.client.credentials import AccessKey
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.message import Message
 from mq.testing import RunningBroker

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message
 from mq.testing import RunningBroker

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.pipeline.offsets import Nested

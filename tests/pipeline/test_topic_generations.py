@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import require_streams

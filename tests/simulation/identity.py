@@ -12,8 +12,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from mq.client import session
 from mq.client.trace import dispatcher
+from mq.client.transport import session
 from tests.simulation import seams
 
 _CORES = 2

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError

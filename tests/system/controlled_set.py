@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mq.client.admin import Admin
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess, ControllerProcess
 from tests.system.ledger import QUEUES, TOPIC, SenderProcess

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.errors import MQError
 from mq.client.intervals import Intervals
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, ReplicasInfo
 from mq.protocol.message import StoredMessage
 from tests.system.controlled_set import PATIENCE, point_to, until_all_show_the_same

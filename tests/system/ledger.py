@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records

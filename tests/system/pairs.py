@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.credentials import AccessKey
 from mq.client.errors import BrokerError
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.config import ConfigError
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import ConsumeFromWhere, TopicConfig

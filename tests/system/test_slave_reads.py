@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.errors import MQError
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig

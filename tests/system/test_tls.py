@@ -9,11 +9,11 @@ import trustme
 import uvloop
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import ClientError, ConnectError
-from mq.client.producer import Producer
-from mq.client.session import Session
-from mq.client.tls import client_context
+from mq.client.producer.producer import Producer
+from mq.client.transport.blocking import BlockingSession, run
+from mq.client.transport.session import Session
+from mq.client.transport.tls import client_context
 from mq.daemons.config import ConfigError
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings

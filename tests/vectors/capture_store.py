@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import ResponseCode
 from tests.interop.peers import JavaBroker
 from tests.system.ledger import QUEUES, send_command

@@ -14,8 +14,8 @@ from mq.protocol import names
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
     from mq.client.operations.wire import Clusters
+    from mq.client.transport.caller import Caller
     from mq.protocol.bodies import ClusterInfo, SubscriptionGroupConfig, TopicConfig
 
 

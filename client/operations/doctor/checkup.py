@@ -9,7 +9,7 @@ from mq.client.operations.doctor.servers import check_brokers, check_name_server
 from mq.client.operations.doctor.topics import check_topics
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
 
 
 async def examine(session: "Caller", limits: Limits, now: float) -> list[Finding]:

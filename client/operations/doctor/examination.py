@@ -13,7 +13,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
 
 T = TypeVar("T")
 

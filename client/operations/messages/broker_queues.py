@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from mq.client.errors import NoPermission, TopicNotExist
-from mq.client.pull_consumer import PullResult, PullStatus, read_result
+from mq.client.pull.pull_consumer import PullResult, PullStatus, read_result
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -15,7 +15,7 @@ _AT_ONCE = 16  # concurrent requests for single messages
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.message import StoredMessage
 
 

@@ -16,8 +16,8 @@ from mq.client.operations.messages.sending import Target, Targets, check_same, w
 from mq.client.operations.progress import Progress, unseen
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
     from mq.client.operations.messages.tube_copying import TubeTarget, TubeTargets
+    from mq.client.transport.caller import Caller
 
 
 class Copier:

@@ -15,7 +15,7 @@ from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.session import Session
+    from mq.client.transport.session import Session
 
 _RENEW_SECONDS = 20.0  # a broker's lock expires after 60 s
 

@@ -30,7 +30,7 @@ from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.producer import Producer
+    from mq.client.producer.producer import Producer
     from mq.protocol.message import Message, StoredMessage
 
 _UNVERIFIED = (

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.client import time_expressions
 from mq.client.errors import MQError
-from mq.client.operations import cluster
+from mq.client.operations import cluster, time_expressions
 from mq.client.operations.errors import InvalidRequest
 from mq.client.operations.messages.waiting import DEFAULT_LEVELS, level_millis
-from mq.client.outgoing import MAX_BODY
+from mq.client.producer.outgoing import MAX_BODY
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

@@ -15,11 +15,11 @@ from mq.client.errors import MQError
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.reading import Reader, Span
 from mq.client.operations.messages.unpacking import unpacked
-from mq.client.pull_consumer import PullConsumer
+from mq.client.pull.pull_consumer import PullConsumer
 from mq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.message import StoredMessage
 
 WAIT_SECONDS = 15.0  # how long a broker may suspend a pull

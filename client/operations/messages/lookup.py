@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
 from mq.client.operations.errors import NextStep, NotFound
-from mq.client.pull_consumer import PullConsumer, PullResult
+from mq.client.pull.pull_consumer import PullConsumer, PullResult
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.compression import MAX_DECOMPRESSED
 from mq.protocol.host import address_text
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mq.client.admin import Admin
-    from mq.client.caller import Caller
     from mq.client.operations.messages.finding import IdMatches, Reach
+    from mq.client.transport.caller import Caller
     from mq.protocol.message import StoredMessage
 
 _END_OF_TIME = 2**63 - 1

@@ -23,7 +23,7 @@ from mq.client.send_result import SendStatus
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
-    from mq.client.producer import Producer, SendResult
+    from mq.client.producer.producer import Producer, SendResult
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import Message
 

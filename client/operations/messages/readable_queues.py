@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from mq.client.operations.errors import NextStep, NotFound
-from mq.client.routes import read_queues
+from mq.client.routing.routes import read_queues
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.flags import Permission
 
 if TYPE_CHECKING:
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.pull.pull_consumer import PullConsumer
 
 
 async def readable_queues(

@@ -9,13 +9,13 @@ from mq.client.errors import MQError
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.readable_queues import readable_queues
-from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
+from mq.client.pull.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.compression import MAX_DECOMPRESSED
 from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.message import StoredMessage
 
 TRIES = 3  # attempts of a pull that fails temporarily

@@ -9,7 +9,7 @@ from mq.protocol.message import Message
 from mq.protocol.properties import RESERVED
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.bodies import ConsumeMessageDirectlyResult
     from mq.protocol.message import StoredMessage
 

@@ -24,11 +24,11 @@ from mq.client.machine import clock
 from mq.client.operations.errors import InvalidRequest
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.reading import Reader, Span
-from mq.client.pull_consumer import PullConsumer
+from mq.client.pull.pull_consumer import PullConsumer
 from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.message import StoredMessage
 
 MOST_QUEUES = 1024  # a position with more queues would not fit into a URL

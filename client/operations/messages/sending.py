@@ -14,7 +14,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from mq.client.producer import Producer, SendResult
+    from mq.client.producer.producer import Producer, SendResult
     from mq.protocol.message import Message
 
 BATCH_BYTES = 256 * 1024  # of bodies; a larger message is sent alone, compressed

@@ -19,7 +19,7 @@ from mq.protocol.message import restore_body
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.message import StoredMessage
 
 MOST_KEPT = 200  # messages between two calls of `look`

@@ -7,7 +7,7 @@ of several that were stored in the same millisecond, so the messages there are c
 from typing import TYPE_CHECKING
 
 from mq.client.errors import BrokerError, RouteNotFound
-from mq.client.pull_consumer import PullConsumer
+from mq.client.pull.pull_consumer import PullConsumer
 from mq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
 from mq.client.operations.offsets.by_time import first_at
 from mq.client.operations.offsets.records import GroupQueue, OffsetRecord, Selection
-from mq.client.pull_consumer import PullConsumer, PullResult
+from mq.client.pull.pull_consumer import PullConsumer, PullResult
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import (
     BUILT_IN_GROUPS,

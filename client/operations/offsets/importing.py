@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations.offsets.groups import IN_FLIGHT, Times
 from mq.client.operations.offsets.records import GroupQueue, OffsetRecord
-from mq.client.routes import broker_address, read_queues
+from mq.client.routing.routes import broker_address, read_queues
 from mq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:

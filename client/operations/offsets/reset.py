@@ -247,7 +247,7 @@ async def _move(
 async def _target(admin: "Admin", address: str, queue: "MessageQueue", timestamp: int) -> int:
     """Return the offset of the first message of that time or later, or the end of the queue."""
     from mq.client.operations.offsets.by_time import first_at
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.pull.pull_consumer import PullConsumer
 
     if timestamp == TO_THE_END:
         return await admin.max_offset(address, queue.topic, queue.queue_id)

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mq.client.caller import parse_address
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError
 from mq.client.machine import clock, random_ids
+from mq.client.transport.caller import parse_address
 from mq.daemons.acl.accounts import DENY, SUB, Account
 from mq.daemons.acl.networks import is_in, parse_networks
 from mq.daemons.acl.signers import is_signed

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from mq.client.address_server import address_server_url, fetch_text
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.machine import random_ids
-from mq.client.routes import read_queues
+from mq.client.routing.address_server import address_server_url, fetch_text
+from mq.client.routing.routes import read_queues
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_servers.name_server_link import NameServerLink
 from mq.daemons.broker.name_servers.registration_requests import Content, RegistrationRequests

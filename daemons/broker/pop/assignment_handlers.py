@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from mq.client.rebalance import allocate_averagely, allocate_in_circle
+from mq.client.reader.rebalance import allocate_averagely, allocate_in_circle
 from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups.group_table import Groups

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from mq.client.cancellation import end_with
 from mq.client.machine import clock
+from mq.client.transport.cancellation import end_with
 from mq.daemons.broker.pull.long_polling import COST
 from mq.daemons.broker.pull.pull_reply import request_of
 from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter

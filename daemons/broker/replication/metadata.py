@@ -42,7 +42,7 @@ from mq.client.errors import (
     RequestTimeout,
 )
 from mq.client.machine import clock
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delayed.delay_levels import DelayedMessages, decode_delay_offsets
 from mq.daemons.broker.delayed.timer_inheritance import TimerCopy

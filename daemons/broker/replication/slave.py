@@ -24,9 +24,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from mq.client.caller import parse_address
 from mq.client.errors import MQError
 from mq.client.machine import clock
+from mq.client.transport.caller import parse_address
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.common_end import common_end
 from mq.daemons.broker.replication.frames import OFFSET, BadFrame, FrameReader

@@ -10,8 +10,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import islice
 from typing import TypeVar
 
-from mq.client.caller import parse_address
 from mq.client.errors import ClientError
+from mq.client.transport.caller import parse_address
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations import masking
 from mq.client.operations.cluster import within
 from mq.client.operations.errors import NotFound
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.charts.history_charts import (
     SPAN,

@@ -10,9 +10,9 @@ from mq.client.operations.messages.dead_letter_locks import locked
 from mq.client.operations.messages.dead_letter_resending import Resending, Resent
 from mq.client.operations.messages.dead_letters import Letter, Letters, letters_of, look_at
 from mq.client.operations.messages.search import SearchQuery
-from mq.client.producer import Producer
-from mq.client.producer_options import ANY_BODY
-from mq.client.session import Session
+from mq.client.producer.options import ANY_BODY
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message_export import KINDS, export
 from mq.daemons.console.pages.message_rows import (
@@ -40,7 +40,7 @@ from mq.daemons.console.route import (
 from mq.protocol.names import DEAD_LETTER_PREFIX, dead_letter_topic
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
 
 PRODUCER_GROUP = "MQ_DLQ_RESEND"  # as in `mq dlq resend`
 A_PAGE = 20  # groups per page, each of which is read

@@ -9,9 +9,9 @@ from mq.client.operations.messages import lookup, resending
 from mq.client.operations.messages.body_view import BodyView, view
 from mq.client.operations.messages.dead_letter_copies import MARK, origin_topic
 from mq.client.operations.messages.track import tracks
-from mq.client.producer import Producer
-from mq.client.producer_options import ANY_BODY
-from mq.client.session import Session
+from mq.client.producer.options import ANY_BODY
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message_rows import (
     MessageRow,
@@ -42,7 +42,7 @@ from mq.protocol.names import DEAD_LETTER_PREFIX
 from mq.protocol.properties import RESERVED
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
     from mq.protocol.message import StoredMessage
 
 PRODUCER_GROUP = "MQ_CONSOLE"

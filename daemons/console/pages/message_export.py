@@ -22,7 +22,7 @@ from mq.daemons.console.route import Download
 from mq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:
-    from mq.client.session import Session
+    from mq.client.transport.session import Session
     from mq.protocol.message import StoredMessage
 
 _AT_ONCE = 100

@@ -17,7 +17,7 @@ from mq.protocol.names import holds_messages_of_others
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
-    from mq.client.session import Session
+    from mq.client.transport.session import Session
     from mq.daemons.console.clusters import Cluster
     from mq.protocol.message import StoredMessage
 

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.composing import Draft
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message import PRODUCER_GROUP
 from mq.daemons.console.pages.message_rows import (
@@ -36,7 +36,7 @@ from mq.protocol.names import may_be_sent_to
 from mq.protocol.properties import RESERVED, PropertyKey
 
 if TYPE_CHECKING:
-    from mq.client.caller import Caller
+    from mq.client.transport.caller import Caller
 
 MOST_BODY = 900_000  # characters: a form has room for 1 MB
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.blocking import BlockingSession, run
 from mq.client.credentials import AccessKey
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -1,7 +1,7 @@
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.codes import RequestCode
 from tests.cli.scripted import answer, daemon

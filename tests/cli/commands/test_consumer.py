@@ -3,8 +3,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.intervals import Intervals
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from mq.protocol.names import retry_topic

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
-from mq.client.session import Session
+from mq.client.consumer.send_back import send_back
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.blocking import BlockingSession, run
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode

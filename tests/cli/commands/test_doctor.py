@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from mq.client import Consumer, Session
+from mq.client.consumer.send_back import send_back
 from mq.client.operations.doctor.examination import Examination, Limits
 from mq.client.operations.doctor.finding import Finding, Severity, worst
 from mq.client.operations.doctor.sets import _check_epochs, _check_masters
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
+from mq.client.pull.pull_consumer import PullConsumer
 from mq.protocol.bodies import ClusterInfo, MessageQueue
 from mq.protocol.bodies.controller import EpochEntry, EpochEntryCache
 from mq.protocol.bodies.route import BrokerData

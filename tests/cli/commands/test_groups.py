@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import SubscriptionGroupConfig
 from tests.cli.support import Mq

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from tests.cli.commands.sent import make, messages, send
 from tests.cli.pairs import running_pair

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.names import retry_topic
 from tests.cli.members import member

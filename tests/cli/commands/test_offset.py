@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.machine import clock
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.operations import local_files
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message, StoredMessage
 from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair

@@ -12,8 +12,8 @@ import pytest
 
 from mq.cli.messages.producing import whole
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.operations.messages.line_source import LineSource
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.pairs import make_topic, put, running_pair

@@ -1,5 +1,5 @@
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.names import retry_topic
 from tests.cli.pairs import DEAD, dead_broker

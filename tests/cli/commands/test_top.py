@@ -20,7 +20,7 @@ from mq.cli.top.sampling import BrokerSample, ClusterSample, Counters, GroupSamp
 from mq.cli.top.subjects import Subject
 from mq.cli.top.views import History
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.connected import connected

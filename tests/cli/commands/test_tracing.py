@@ -8,10 +8,10 @@ import pytest
 from mq.cli.commands import tracing
 from mq.client import Consumer, Session
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
+from mq.client.consumer.send_back import send_back
 from mq.client.operations.messages.traces import MOST_TRACE_BYTES
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.blocking import BlockingSession, run
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRACE_TOPIC, dead_letter_topic, retry_topic

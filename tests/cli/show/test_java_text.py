@@ -3,7 +3,7 @@
 import pytest
 
 from mq.cli.show import java_text
-from mq.client import time_expressions
+from mq.client.operations import time_expressions
 
 
 @pytest.mark.parametrize(

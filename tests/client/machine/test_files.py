@@ -151,7 +151,8 @@ for name in ("fdatasync", "posix_fallocate", "posix_fadvise"):
 here, sys.platform = sys.platform, "darwin"
 import mq.client.machine.files
 sys.platform = here
-import mq.client.consumer, mq.client.credentials, mq.client.local_offsets, mq.pipeline.sink
+import mq.client.consumer.consumer, mq.client.credentials, mq.client.offsets.local_offsets
+import mq.pipeline.sink
 """
 
 

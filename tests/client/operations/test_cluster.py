@@ -7,7 +7,7 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.errors import ConnectError, RequestNotSupported
 from mq.client.operations import cluster
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -6,7 +6,7 @@ import pytest
 
 from mq.client.operations.changes import Changes
 from mq.client.operations.dry_run import answer, dry_session
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.protocol import headers
 from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from mq.protocol.codes import RequestCode

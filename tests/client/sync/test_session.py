@@ -12,6 +12,7 @@ import pytest
 
 from mq.client import admin as asynchronous
 from mq.client.errors import ClientError, ConnectError, MQError
+from mq.client.producer.transactions import TransactionCheck, TransactionState
 from mq.client.sync import (
     Admin,
     Consumer,
@@ -20,7 +21,6 @@ from mq.client.sync import (
     Session,
     TransactionProducer,
 )
-from mq.client.transactions import TransactionCheck, TransactionState
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.cli.pairs import running_pair

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mq.client.producer import Producer, trace_dispatcher
-from mq.client.session import Session
+from mq.client.producer.producer import Producer, trace_dispatcher
 from mq.client.trace import dispatcher as dispatcher_module
 from mq.client.trace.entries import (
     Pub,
 )
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
-from mq.client.push.listener import RetryLater
-from mq.client.session import Session
+from mq.client.consumer.push.listener import RetryLater
+from mq.client.producer.producer import Producer
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.pull.pull_consumer import PullConsumer
 from mq.client.trace.entries import (
     EndTransaction,
     MessageType,
@@ -17,7 +17,7 @@ from mq.client.trace.entries import (
     SubBefore,
     TraceEntry,
 )
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.transport.session import Session
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRACE_TOPIC
 from tests.client.brokers import served

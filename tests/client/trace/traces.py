@@ -5,12 +5,12 @@ import contextlib
 from collections.abc import Callable
 
 from mq.client.errors import MQError
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
+from mq.client.pull.pull_consumer import PullConsumer
 from mq.client.trace.entries import (
     TraceEntry,
     decode,
 )
+from mq.client.transport.session import Session
 from mq.protocol.names import TRACE_TOPIC
 
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from mq.client import in_flight
 from mq.client.errors import BadAnswer, ConnectError, RequestTimeout
+from mq.client.transport import in_flight
 from mq.client.tube import connection as module
 from mq.client.tube.connection import NotConnected, TubeConnection
 from mq.protocol.tube.codes import Method

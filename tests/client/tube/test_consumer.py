@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mq.client.errors import ClientError
-from mq.client.tls import client_context
+from mq.client.transport.tls import client_context
 from mq.client.tube.consumer import TubeConsumer
 from mq.client.tube.errors import TubeError
 from mq.daemons.self_signed import load_test_certificate

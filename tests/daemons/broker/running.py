@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.buffers import SocketBuffers
+from mq.client.transport.buffers import SocketBuffers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.peer_sessions import PeerSessions
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.parsing import integer
 from mq.daemons.console.route import (

@@ -9,8 +9,8 @@ from zlib import crc32
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.filtersrv.app import FilterServer
 from mq.daemons.filtersrv.config import FiltersrvSettings
 from mq.daemons.filtersrv.sandbox import process

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from zlib import crc32
 
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.credentials import AccessKey
-from mq.client.filter_classes import ClassFilter
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.pull.filter_classes import ClassFilter
+from mq.client.transport.session import Session
 from mq.daemons.filtersrv.app import KEY_VARIABLE, FilterServer
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import ConsumeFromWhere

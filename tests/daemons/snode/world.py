@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.dispatch import Handler

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession, run
 from mq.client.errors import MQError
+from mq.client.transport.blocking import BlockingSession, run
 from mq.protocol.bodies import TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import JavaClient, JavaFailed

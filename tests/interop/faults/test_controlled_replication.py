@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.controlled import ControlledRole

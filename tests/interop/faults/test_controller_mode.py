@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import ResponseCode
 from tests.cli.support import Mq
 from tests.interop import peers

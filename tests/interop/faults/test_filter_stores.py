@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol import message
 from mq.protocol.bodies import (
     ConsumeQueueData,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import ResponseCode
 from tests.cli.support import Mq
 from tests.interop.faults.pairs import SLAVE, namesrv, ours

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import ResponseCode
 from tests.interop.faults.pairs import SLAVE, java, namesrv, ours
 from tests.interop.jvm import require_java

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.errors import MQError
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.interop.faults.pairs import SLAVE, java, namesrv, ours

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.topics.topic_table import Topics, new_topic

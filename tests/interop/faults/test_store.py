@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.cli.support import Mq

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage, decode_record

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.blocking import BlockingSession
-from mq.client.blocking import run as drive
+from mq.client.transport.blocking import BlockingSession
+from mq.client.transport.blocking import run as drive
 from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import ArchiveLog

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
-from mq.client.session import Session
+from mq.client.consumer.send_back import send_back
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.pipeline.jobs import dead_letters, load
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import BrokersAway, JobError

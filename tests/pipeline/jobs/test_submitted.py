@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.credentials import AccessKey
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
 from tests.daemons.broker.acl.accounts import home

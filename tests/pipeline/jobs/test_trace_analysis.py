@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mq.client.consumer import Consumer
-from mq.client.producer import Producer
-from mq.client.push.listener import RetryLater
+from mq.client.consumer.consumer import Consumer
+from mq.client.consumer.push.listener import RetryLater
+from mq.client.producer.producer import Producer
 from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore, TraceEntry, encode
 from mq.pipeline.jobs import load, trace_analysis
 from mq.pipeline.jobs.access import ClusterAccess

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delayed import timer, timer_wheel

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mq.client.machine import clock
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol import names
 from mq.protocol.batch import encode_batch

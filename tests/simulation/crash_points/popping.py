@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from mq.client.machine import clock
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command

@@ -15,7 +15,7 @@ Positions = Callable[[], Iterable[tuple[Queue, int]]]
 
 # Seconds after a broker's start for which a member may use locks that the broker has forgotten:
 # until it notices the lost connection, or, if it is not notified, stops trusting the locks
-# (client/queue_locks.py).
+# (client/reader/queue_locks.py).
 _NOTICES_SECONDS = 1.0
 _TRUSTS_SECONDS = 30.0
 

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.errors import MQError
 from mq.client.intervals import Intervals
-from mq.client.producer import Producer, SendResult, SendStatus
-from mq.client.pull_consumer import PullConsumer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer, SendResult, SendStatus
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from tests.interop.peers import JavaProgram

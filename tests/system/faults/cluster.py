@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
-from mq.client.caller import route_request
-from mq.client.session import Session
+from mq.client.transport.caller import route_request
+from mq.client.transport.session import Session
 from mq.protocol.bodies import TopicConfigSerializeWrapper, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

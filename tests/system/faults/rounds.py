@@ -10,7 +10,7 @@ from typing import Self
 
 from mq.client.admin import Admin
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import TopicConfig
 from tests.system.faults.book import SENDERS, Book
 from tests.system.faults.clients import (

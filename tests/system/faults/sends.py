@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.command import Command
 from tests.system.ledger import QUEUES, read_all, send_command
 

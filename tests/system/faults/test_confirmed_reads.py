@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records

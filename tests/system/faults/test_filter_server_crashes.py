@@ -15,7 +15,7 @@ import pytest
 from mq.client import ClassFilter, Consumer
 from mq.client.intervals import Intervals
 from mq.client.machine import clock
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.daemons.broker.components import filters
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import ConsumeFromWhere
@@ -44,7 +44,7 @@ def test_no_acknowledged_message_is_lost_and_the_group_continues(
 ) -> None:
     monkeypatch.setattr(filters, "FIRST_START_SECONDS", 0.0)
     # The pause of a consumer after a failed pull: many fail here.
-    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("mq.client.pull.pulling.PULL_RETRY_SECONDS", 0.2)
     chance = random.Random(1)
     settings = {"filterServerNums": "2", "clientUploadFilterClassEnable": "true"}
     sent: set[bytes] = set()

@@ -10,7 +10,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.bodies import ReplicasInfo
 from mq.protocol.codes import ResponseCode
 from tests.daemons.controller.etcd_server import EtcdServer

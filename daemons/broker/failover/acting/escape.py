@@ -15,8 +15,8 @@ from itertools import count
 from typing import NamedTuple
 
 from mq.client.errors import MQError, RouteNotFound
-from mq.client.routes import broker_address, write_queues
-from mq.client.session import Session
+from mq.client.routing.routes import broker_address, write_queues
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter, real_target

@@ -6,7 +6,7 @@ for the steps that are done already. No I/O.
     half        its transaction is open: it becomes a half at the other broker, which checks it
 """
 
-from mq.client.outgoing import DEFAULT_QUEUES
+from mq.client.producer.outgoing import DEFAULT_QUEUES
 from mq.daemons.broker.delivery.timer_request import deliver_time, number
 from mq.daemons.broker.delivery.writer import NoTarget, real_target
 from mq.protocol import names

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from mq.client.errors import MQError, RequestNotSupported, RouteNotFound
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.protocol import names
 from mq.protocol.bodies import GetBrokerMemberGroupResponseBody

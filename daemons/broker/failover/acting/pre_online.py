@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 
 from mq.client.errors import MQError, NoneThere, RequestNotSupported
 from mq.client.machine import clock
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delayed import timer_checkpoint
 from mq.daemons.broker.delayed.delay_levels import advance_saved, decode_delay_offsets

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Collection
 from functools import partial
 
-from mq.client.caller import parse_address
 from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
+from mq.client.transport.caller import parse_address
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication.controlled import ControllerRefused

@@ -8,7 +8,7 @@ import asyncio
 import logging
 
 from mq.client.errors import BrokerError, MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication.controlled import ControlledRole

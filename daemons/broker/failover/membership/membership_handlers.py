@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from mq.client.caller import parse_address
 from mq.client.errors import ClientError
+from mq.client.transport.caller import parse_address
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.channel import Channel

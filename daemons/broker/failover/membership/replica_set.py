@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from mq.client.caller import parse_address
 from mq.client.errors import ClientError
+from mq.client.transport.caller import parse_address
 from mq.protocol.bodies import ElectMasterResponseBody, SyncStateSet
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.masking import MASK
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
 from mq.daemons.console.pages import broker_queries as asked

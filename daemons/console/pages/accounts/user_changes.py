@@ -3,8 +3,8 @@
 from typing import Any
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
 from mq.client.operations.subjects import users
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.accounts import at_all_brokers

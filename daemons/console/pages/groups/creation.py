@@ -1,8 +1,8 @@
 """Creation of consumer groups."""
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
 from mq.client.operations import cluster
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.groups import settings_form as form

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import groups
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
 from mq.daemons.console.pages import broker_queries as asked

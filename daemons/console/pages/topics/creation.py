@@ -1,9 +1,9 @@
 """Creating topics."""
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations.subjects import topics
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, created, plan_new

@@ -1,10 +1,10 @@
 """Deleting topics."""
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.subjects import topics
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import broker_queries as asked
 from mq.daemons.console.pages.broker_queries import DEADLINE

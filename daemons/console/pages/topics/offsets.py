@@ -1,6 +1,6 @@
 """The offsets of a topic's groups: see `resets`."""
 
-from mq.client.caller import Caller
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import resets
 from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Query, Values

@@ -4,8 +4,8 @@ import asyncio
 
 from mq.client.admin import Admin
 from mq.client.operations.messages.dead_letter_resending import Resending
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -9,7 +9,7 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.operations.messages.dead_letters import EARLY, UNSAID, USED_UP, cause, retry_limit
 from mq.client.operations.messages.history import Event, history
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import GroupList, SubscriptionGroupConfig, SubscriptionGroupWrapper

@@ -8,8 +8,8 @@ from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Search, SearchQuery
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, TopicConfig

@@ -2,7 +2,7 @@ import pytest
 
 from mq.client.operations.messages import broker_queues, transactions
 from mq.client.operations.messages.transactions import OpenTransactions, open_transactions
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRANSACTION_HALF_TOPIC

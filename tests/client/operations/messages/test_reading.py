@@ -7,8 +7,8 @@ from mq.client.operations.messages.copying import Copier
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.reading import Reader
 from mq.client.operations.messages.sending import Targets, queue_map
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message

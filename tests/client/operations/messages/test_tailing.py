@@ -11,7 +11,7 @@ from mq.client.operations.messages import following, tailing
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.search import Budget, Search, SearchQuery
 from mq.client.operations.messages.tailing import KEPT_BYTES, Tail, TailUpdate
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
 from tests.client.clusters import TOPIC, Cluster, cluster

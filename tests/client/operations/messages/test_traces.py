@@ -11,9 +11,9 @@ from mq.client.operations.messages.traces import (
     look_up,
     timeline,
 )
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
 from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore, encode
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

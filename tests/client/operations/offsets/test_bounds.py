@@ -1,6 +1,6 @@
 from mq.client.admin import Admin
 from mq.client.operations.offsets.bounds import AT_ONCE, bounds
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import MessageQueue, TopicOffset, TopicStatsTable

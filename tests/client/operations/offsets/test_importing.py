@@ -5,7 +5,7 @@ import asyncio
 from mq.client.admin import Admin
 from mq.client.operations.offsets.importing import Import
 from mq.client.operations.offsets.records import GroupQueue, OffsetRecord
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import Connection, ConsumerConnection, ConsumerOffsetSerializeWrapper

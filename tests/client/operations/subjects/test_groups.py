@@ -7,7 +7,7 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.errors import SystemBusy
 from mq.client.operations.subjects import groups
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import (

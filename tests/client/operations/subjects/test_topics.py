@@ -11,7 +11,7 @@ from mq.client.admin.name_servers import ORDER_TOPICS
 from mq.client.errors import RequestTimeout
 from mq.client.operations.errors import InvalidRequest
 from mq.client.operations.subjects import new_topic, topics
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings

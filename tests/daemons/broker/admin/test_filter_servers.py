@@ -11,8 +11,8 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.credentials import AccessKey
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.components import filters
 from mq.daemons.broker.config import BrokerSettings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mq.client.machine import files
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.admin import retention_handlers
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.store.message_store import MessageStore

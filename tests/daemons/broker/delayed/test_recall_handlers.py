@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.delayed.timer_log import TimerLog
 from mq.daemons.broker.delayed.timer_wheel import EMPTY, Slot, TimerWheel

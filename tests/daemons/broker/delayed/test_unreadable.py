@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from tests.daemons.broker.delayed.timed import SMALL, bodies, send_due, timer_of
 from tests.daemons.broker.killed import copy_as_killed
 from tests.daemons.broker.running import broker_on

@@ -1,6 +1,6 @@
 """Timed messages of the topic Later, sent and pulled."""
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.delayed.timer import Timer
 from tests.daemons.broker.running import pull, send

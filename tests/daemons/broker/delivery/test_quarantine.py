@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.delivery import quarantine, waiting
 from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.store import layout

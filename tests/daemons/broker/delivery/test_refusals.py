@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, StoreResults
 from mq.daemons.broker.store.errors import StoreRefused

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.topics.topic_table import new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.address_server import address_server_url, fetch_text
+from mq.client.routing.address_server import address_server_url, fetch_text
 from mq.daemons.broker.topics.topic_table import new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.protocol.bodies import BrokerData, MessageQueue, QueueData

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.statistics.stat_items import MINUTE
 from mq.protocol.bodies import ConsumerData, HeartbeatData, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode

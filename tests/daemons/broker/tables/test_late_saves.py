@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.delayed.delay_levels import decode_delay_offsets
 from mq.daemons.broker.delayed.timer import Timer
 from mq.daemons.broker.delayed.timer_checkpoint import TimerCheckpoint

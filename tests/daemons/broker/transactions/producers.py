@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.protocol.bodies import HeartbeatData, ProducerData
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.codes import ResponseCode

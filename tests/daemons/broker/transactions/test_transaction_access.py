@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.credentials import AccessKey
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.transaction import ENDED

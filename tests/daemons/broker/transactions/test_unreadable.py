@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from tests.daemons.broker.running import broker_on
 from tests.daemons.broker.transactions.producers import COMMIT, HALF, TransactionPeer
 from tests.daemons.broker.unreadable import unreadable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import all_routes
 from mq.daemons.console.permissions import ROLES

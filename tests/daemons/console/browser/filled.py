@@ -6,10 +6,10 @@ from typing import Protocol
 
 from mq.client import Consumer
 from mq.client.admin import Admin
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
-from mq.client.session import Session
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.consumer.send_back import send_back
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.pull.pull_consumer import PullConsumer
+from mq.client.transport.session import Session
 from mq.daemons.console.clusters import Cluster
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (

@@ -9,7 +9,7 @@ import pytest
 from mq.client import Producer
 from mq.client.admin import Admin
 from mq.client.credentials import AccessKey
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.client.scenarios import eventually

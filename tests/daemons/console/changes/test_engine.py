@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
+from mq.client.transport.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.changes import pending
 from mq.daemons.console.route import Change, Field, Outcome, Permission, Plan, Sheet, Values

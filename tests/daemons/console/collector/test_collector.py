@@ -9,8 +9,8 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.errors import ConnectError
 from mq.client.operations.doctor.finding import Finding
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.console.collector.collector import Collector
 from mq.daemons.console.collector.limits import Limits, networks

@@ -10,9 +10,9 @@ from bs4 import BeautifulSoup
 
 from mq.client.admin import Admin
 from mq.client.machine import clock
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.client.send_result import SendResult
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.console import locale
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.messages import QUERY

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from mq.client.admin import Admin
 from mq.client.operations.connections import client_of
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.console.collector.snapshot import (
     BrokerRow,
     ClusterRow,

@@ -3,8 +3,8 @@ import json
 import tracemalloc
 
 from mq.client.admin import Admin
-from mq.client.pull_consumer import PullConsumer
-from mq.client.send_back import send_back
+from mq.client.consumer.send_back import send_back
+from mq.client.pull.pull_consumer import PullConsumer
 from mq.daemons.console.collector.snapshot import Snapshot
 from mq.daemons.console.pages import dead_letters
 from mq.daemons.console.pages import message as message_page

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
-from mq.client.producer import Producer
+from mq.client.consumer.consumer import Consumer
+from mq.client.producer.producer import Producer
 from mq.daemons.channel import Channel
 from mq.daemons.console.collector.snapshot import BrokerRow, ClusterRow, GroupRow, Snapshot
 from mq.protocol.bodies import (

@@ -4,7 +4,7 @@ import zlib
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.errors import MQError
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.guarded_session import Forbidden

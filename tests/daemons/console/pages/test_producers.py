@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.daemons.console.collector.snapshot import ProducerRow
 from mq.protocol.message import Message
 from tests.daemons.console.pages.known import add, look

@@ -8,7 +8,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.options import ClientOptions
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow, NameServerRow, Snapshot
 from mq.daemons.console.pages import clusters, name_servers

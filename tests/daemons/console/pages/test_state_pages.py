@@ -3,10 +3,10 @@
 import asyncio
 
 from mq.client.admin import Admin
-from mq.client.consumer import Consumer
+from mq.client.consumer.consumer import Consumer
 from mq.client.machine import clock
-from mq.client.producer import Producer
-from mq.client.session import Session
+from mq.client.producer.producer import Producer
+from mq.client.transport.session import Session
 from mq.daemons.console.history.points import Key
 from mq.protocol.message import Message
 from tests.daemons.console.pages.state import seen

@@ -5,7 +5,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from mq.client.admin import Admin
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.daemons.channel import Channel
 from mq.daemons.console.collector.snapshot import (
     BrokerRow,

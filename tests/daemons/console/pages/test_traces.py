@@ -3,7 +3,7 @@ from urllib.parse import quote
 import pytest
 
 from mq.client.operations.messages.traces import Step
-from mq.client.producer import Producer
+from mq.client.producer.producer import Producer
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.pages import traces
 from mq.daemons.console.pages.traces import WIDTH, bars

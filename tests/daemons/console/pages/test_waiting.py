@@ -1,5 +1,5 @@
 from mq.client.machine import clock
-from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.message import Message
 from tests.client.scenarios import eventually
 from tests.daemons.console.pages.filled import HOSTILE, TOPIC, Filled, assert_harmless, run

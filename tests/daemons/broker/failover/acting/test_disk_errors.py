@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.message import StoredMessage

@@ -5,7 +5,7 @@ state that its master finds on its return.
 import asyncio
 from pathlib import Path
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.transaction import CheckTransactionStateRequestHeader

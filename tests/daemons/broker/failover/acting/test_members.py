@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.failover.acting.members import ask_for_members
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher, Handler, Refused

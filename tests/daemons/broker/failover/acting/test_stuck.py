@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.broker.failover.acting import duties
 from tests.daemons.broker.failover.acting.sets import (
     acts,

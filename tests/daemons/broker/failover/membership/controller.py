@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from mq.client.errors import MQError
-from mq.client.session import Session
+from mq.client.transport.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher, Handler, Refused, Reply
 from mq.daemons.listener import Listener

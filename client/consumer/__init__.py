@@ -1,0 +1,1 @@
+"""Consumers that are members of a group, and the delivery of messages to their users."""

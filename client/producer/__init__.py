@@ -1,0 +1,1 @@
+"""Sends messages: producers, transactions, requests with replies, and log records as messages."""

@@ -1,0 +1,1 @@
+"""Pulls messages from queues: subscriptions, pull loops, and `PullConsumer`, which has no group."""
