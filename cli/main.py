@@ -40,7 +40,7 @@ def run(arguments: list[str], environment: Environment) -> int:
     command = "mq"
     try:
         if arguments[:1] == ["__complete"]:
-            from mq.cli.completing import complete
+            from mq.cli.completion.candidates import complete
 
             complete(arguments[1:], environment)
             return Status.DONE

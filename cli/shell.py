@@ -9,7 +9,7 @@ import io
 import re
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completion
     from prompt_toolkit.document import Document
-
-    from mq.cli.manual.declarations import Option
 
 _END = ("exit", "quit")
 _GONE = (Status.TERMINATED, Status.HUNG_UP)  # a command with this status ends the shell, too
@@ -157,96 +155,23 @@ def _current(text: str) -> str:
 
 def candidates(text: str, environment: Environment) -> Iterator[tuple[str, str]]:
     """Yield the completions of a line's last word, with descriptions."""
+    from mq.cli.completion import candidates as completion
+
     current = _current(text)
     words = text.split()[: len(text.split()) - (1 if current else 0)]
     if words[:1] == ["mq"]:
         del words[0]
-    for word, meaning in _all_candidates(words, current, environment):
-        if word.lower().startswith(current.lower()):
-            yield word, meaning
-
-
-def _all_candidates(
-    words: list[str], current: str, environment: Environment
-) -> Iterator[tuple[str, str]]:
-    after = global_options.after(words)
-    if words and not after and _lacks_value(words):
-        from mq.cli.manual.specs import global_specs
-
-        kinds = (option.kind for option in global_specs() if words[-1] in option.flags)
-        for value in _values(next(kinds, ""), words, current, environment):
-            yield value, ""
-        return
-    if not after or after == ["help"]:
-        for name in catalog.WRITTEN.values():
-            yield name, catalog.summary(name)
-        return
-    found = catalog.find(after)
-    if found is None:
-        for name in catalog.subcommands(after[0]):
-            yield name.partition(" ")[2], catalog.summary(name)
-        return
-    from mq.cli.manual.descriptions import describe
-
-    options = describe(found[0], found[1]).options
-    kind = ""
-    for option in options:
-        if option.metavar and words[-1] in option.flags:
-            kind = option.kind
-            break
-    else:
-        if current.startswith("-"):
-            for option in options:
-                for flag in option.flags:
-                    yield flag, option.help
-            return
-        kind = _kind_of_word(options, after[found[2] :])
-    for value in _values(kind, words, current, environment):
-        yield value, ""
-
-
-def _lacks_value(words: list[str]) -> bool:
-    """Return whether the options before the command end with one that lacks its value."""
     try:
-        global_options.split(words)
-    except UsageError:
-        return True
-    return False
-
-
-def _kind_of_word(options: "Sequence[Option]", words: list[str]) -> str:
-    """Return the kind of the positional argument after `words`."""
-    valued = {flag for option in options if option.metavar for flag in option.flags}
-    given, count, is_value = set(), 0, False
-    for word in words:
-        if is_value:
-            is_value = False
-        elif word.startswith("-"):
-            given.add(word.partition("=")[0])
-            is_value = word in valued
-        else:
-            count += 1
-    places = sorted((item for item in options if not item.flags), key=lambda item: item.subject)
-    places += sorted((item for item in options if item.subject), key=lambda item: item.subject)
-    free = [option for option in places if not given.intersection(option.flags)]
-    if count >= len(free) and not (free and free[-1].repeated):
-        return ""
-    return free[min(count, len(free) - 1)].kind
-
-
-def _values(kind: str, words: list[str], current: str, environment: Environment) -> list[str]:
-    if kind.startswith("one:"):
-        return kind[4:].split("|")
-    if not kind or kind in ("files", "directories"):
-        return []
-    from mq.cli.completing import complete
-
-    found = io.StringIO()
-    complete(
-        [kind, "mq", *environment.before, *words, current],
-        environment.writing_to(found, io.StringIO()),
-    )
-    return found.getvalue().split()
+        found = completion.candidates([*environment.before, *words, current], environment)
+    except Exception:  # of the cluster: the prompt continues without names
+        return
+    rows = found.rows
+    if found.kind == "commands" and global_options.after(words) in ([], ["help"]):
+        rows = [(name, catalog.summary(name)) for name in catalog.WRITTEN.values()]
+    for word, meaning in rows:
+        name = word.removesuffix("=") if found.kind == "options" else found.prefix + word
+        if name.lower().startswith(current.lower()):
+            yield name, meaning
 
 
 def start(environment: Environment, *, stop: bool) -> int:

@@ -1,20 +1,8 @@
 """The completion of an option's value: by its metavar, else by its name, never by command.
 
-A kind is the name of a list of `mq.cli.completing` (topics, groups, …), or `files`, `directories`,
-`commands`, or `one:a|b` for a fixed choice, or empty for anything else.
+A kind is the name of a list in `mq.cli.completion.names` (topics, groups, …), or `files`,
+`directories`, `commands`, or `one:a|b` for a fixed choice, or empty for anything else.
 """
-
-LISTS = (
-    "topics",
-    "groups",
-    "clusters",
-    "brokers",
-    "addresses",
-    "nameServers",
-    "contexts",
-    "keys",
-    "jobs",
-)
 
 _BY_METAVAR = {
     "TOPIC": "topics",

@@ -1,12 +1,7 @@
-"""`mq __complete KIND WORD…`: prints current names for shell completion.
+"""Current names for the completion of a value: topics, groups, addresses and so on.
 
-The scripts under completions/ contain commands and options. For the value of an option they call
-this, with the kind of the value (`mq.cli.manual.kinds`) and all words of the line, the one under
-the cursor last. It prints one name per line. It never reports errors, because a completing shell
-cannot show them: without names it prints nothing.
-
-It imports no command and no typer, and caches the cluster's names for ten seconds in a private file
-per cluster, so that a reply takes less than 100 ms.
+The kind of a value (`mq.cli.manual.kinds`) selects the names. Those of a cluster are cached for ten
+seconds in a private file per cluster.
 """
 
 import time
@@ -37,24 +32,20 @@ _SHARED = {
 _TOPIC_FLAGS = ("-t", "--topic", "--topicName")
 
 
-def complete(arguments: list[str], environment: Environment) -> None:
-    """Print the names of a kind that start with the last word."""
-    if not arguments:
-        return
-    kind, words = arguments[0], arguments[1:]
-    prefix = words[-1] if words else ""
-    try:
-        names = _names(kind, words[:-1], environment)
-    except Exception:
-        if environment.variables.get("MQ_DEBUG"):
-            raise
-        return
-    for name in _own_first(kind, names):
+def matching(kind: str, prefix: str, words: list[str], environment: Environment) -> list[str]:
+    """Return the names of a kind that start with `prefix`. `words` are those of the line before it.
+
+    Raises errors of the cluster if no older names are cached.
+    """
+    return [
+        name
+        for name in _own_first(kind, _names(kind, words, environment))
         # There may be many retry and dead letter topics: offer them only after %.
-        if kind == "topics" and name.startswith("%") and not prefix:
-            continue
-        if name.startswith(prefix) and name.isprintable() and " " not in name:
-            environment.stdout.write(f"{name}\n")
+        if (kind != "topics" or prefix or not name.startswith("%"))
+        and name.startswith(prefix)
+        and name.isprintable()
+        and " " not in name
+    ]
 
 
 def _own_first(kind: str, names: list[str]) -> list[str]:
@@ -136,7 +127,7 @@ def _first_word(words: list[str]) -> str | None:
     from mq.cli import catalog
     from mq.cli.runtime import global_options
 
-    after = global_options.after(words[1:])
+    after = global_options.after(words)
     found = catalog.find(after)
     rest = after[found[2] :] if found else []
     return rest[0] if rest and not rest[0].startswith("-") else None

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli.manual import bash, fish, zsh
 from mq.daemons.standalone import Standalone
 from tests.cli.support import Mq
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "completions"
 
 BASH = """
 source "$1"
@@ -117,32 +118,24 @@ def ran(arguments: Sequence[str | Path], variables: dict[str, str]) -> str:
     return ended.stdout
 
 
-@pytest.fixture(scope="module")
-def in_bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script for bash: it takes a third of a second to write."""
-    path = tmp_path_factory.mktemp("bash") / "mq.bash"
-    path.write_text(bash.script())
-    return path
-
-
-def test_bash_completes(cluster: Mq, tmp_path: Path, in_bash: Path) -> None:
+def test_bash_completes(cluster: Mq, tmp_path: Path) -> None:
     variables = surroundings(cluster, tmp_path)
     for line, expected in CASES:
-        found = ran([shell("bash"), "-c", BASH, "-", in_bash, line], variables).split()
+        found = ran([shell("bash"), "-c", BASH, "-", SCRIPTS / "bash/mq", line], variables).split()
         assert found == [word.split("=")[-1] for word in expected], line
 
 
-def test_bash_completes_addresses_behind_their_colon(
-    cluster: Mq, tmp_path: Path, in_bash: Path
-) -> None:
+def test_bash_completes_addresses_behind_their_colon(cluster: Mq, tmp_path: Path) -> None:
     variables = surroundings(cluster, tmp_path)
     address = cluster("clusterList", "-o", "json").json["data"][0]["brokerAddr"]
     host, port = address.split(":")
     line = f"mq updateTopic -b {host}:{port[0]}"
-    assert ran([shell("bash"), "-c", BASH, "-", in_bash, line], variables).split() == [port]
+    assert ran([shell("bash"), "-c", BASH, "-", SCRIPTS / "bash/mq", line], variables).split() == [
+        port
+    ]
 
 
-def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path, in_bash: Path) -> None:
+def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path) -> None:
     variables = surroundings(cluster, tmp_path)
     key = "$(touch${IFS}made);'x"
     cluster("updateTopic", "-c", "DefaultCluster", "-t", "Named|sh")
@@ -152,7 +145,7 @@ def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path, in_bash
         (r"mq tail Named\|", r"Named\|sh"),
         (r"mq queryMsgByKey -t Named\|sh -k $", None),
     ):
-        found = ran([shell("bash"), "-c", BASH, "-", in_bash, line], variables).strip()
+        found = ran([shell("bash"), "-c", BASH, "-", SCRIPTS / "bash/mq", line], variables).strip()
         if expected is None:
             assert ran([shell("bash"), "-c", f"printf %s {found}"], variables) == key
         else:
@@ -161,12 +154,10 @@ def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path, in_bash
 
 def test_fish_completes(cluster: Mq, tmp_path: Path) -> None:
     variables = surroundings(cluster, tmp_path)
-    path = tmp_path / "mq.fish"
-    path.write_text(fish.script())
     for line, expected in CASES:
         if line in ("mq TOPICROU", "mq topic-rou"):
             continue  # fish offers the names in their spelling, and finds them in any case
-        script = f"source {path}; complete -C '{line}'"
+        script = f"source {SCRIPTS}/fish/mq.fish; complete -C '{line}'"
         found = ran([shell("fish"), "--no-config", "-c", script], variables).splitlines()
         assert sorted(row.split("\t")[0] for row in found) == sorted(expected), line
 
@@ -222,9 +213,10 @@ def completed_in_zsh(
     """Return each line and its completion. zsh takes a second to start."""
     folder = tmp_path_factory.mktemp("zsh")
     cluster = Mq(folder / "config", {"NAMESRV_ADDR": standalone.name_server_address})
-    (folder / "_mq").write_text(zsh.script())
     lines = [line for line, _ in IN_ZSH]
-    text = ran([shell("zsh"), "-f", "-c", ZSH, "-", folder, *lines], surroundings(cluster, folder))
+    text = ran(
+        [shell("zsh"), "-f", "-c", ZSH, "-", SCRIPTS / "zsh", *lines], surroundings(cluster, folder)
+    )
     return dict(zip(lines, re.findall("<<([^<>]*)>>SHOWN", text), strict=True))
 
 

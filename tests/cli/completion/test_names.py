@@ -1,5 +1,6 @@
-"""`mq __complete`: names for shells, and never an error."""
+"""Current names for completion, and `mq __complete`, which never reports an error."""
 
+import io
 import os
 import stat
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mq.cli.completion.names import matching
+from mq.cli.runtime.env import Environment
 from mq.daemons.standalone import Standalone
 from tests.cli.support import Mq
 
@@ -20,9 +23,10 @@ def complete(cluster: Mq, tmp_path: Path) -> Mq:
 
 
 def names(mq: Mq, kind: str, *words: str) -> list[str]:
-    finished = mq("__complete", kind, "mq", *words)
-    assert (finished.status, finished.err) == (0, "")
-    return finished.out.split()
+    *before, prefix = words
+    stream = io.StringIO()
+    environment = Environment(stdin=stream, stdout=stream, stderr=stream, variables=mq.variables)
+    return matching(kind, prefix, before, environment)
 
 
 def cache(mq: Mq) -> Path:
@@ -90,7 +94,7 @@ def test_the_cluster_is_the_one_that_the_line_names(complete: Mq) -> None:
 def test_what_was_asked_is_kept_for_its_owner_only_and_used_while_nobody_answers(
     complete: Mq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mq.cli import completing
+    from mq.cli.completion import names as completing
 
     assert names(complete, "clusters", "") == ["DefaultCluster"]
     (kept,) = cache(complete).iterdir()
@@ -111,7 +115,7 @@ def test_what_was_asked_is_kept_for_its_owner_only_and_used_while_nobody_answers
 def test_who_does_not_answer_is_not_asked_at_every_key(
     complete: Mq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mq.cli import completing
+    from mq.cli.completion import names as completing
 
     asked = []
 
@@ -136,11 +140,15 @@ def test_a_broken_cache_is_asked_anew(content: bytes, complete: Mq) -> None:
 
 
 def test_nothing_is_ever_wrong(complete: Mq) -> None:
-    for arguments in ((), ("nonesuch", "x"), ("topics",), ("topics", "-n", "no address", "")):
+    lines = ("", "nonesuch x", "topicRoute", "topicRoute -n no,address -t T", "topicRoute -o x y")
+    for arguments in map(str.split, lines):
         finished = complete("__complete", *arguments)
         assert (finished.status, finished.err) == (0, "")
     unwritable = complete.having({"MQ_CACHE_DIR": "/dev/null/x"})
     assert names(unwritable, "clusters", "") == ["DefaultCluster"]
+    lost = complete.having({"NAMESRV_ADDR": DEAD})
+    finished = lost("__complete", "topicRoute", "-t", "")
+    assert (finished.status, finished.out, finished.err) == (0, "names \n", "")
 
 
 def test_it_imports_no_typer_and_no_command(complete: Mq) -> None:
@@ -150,7 +158,7 @@ def test_it_imports_no_typer_and_no_command(complete: Mq) -> None:
         "from mq.cli.main import run\n"
         "environment = Environment(stdin=io.StringIO(), stdout=io.StringIO(),"
         " stderr=io.StringIO(), variables=os.environ)\n"
-        "run(['__complete', 'topics', 'mq', ''], environment)\n"
+        "run(['__complete', 'topicRoute', ''], environment)\n"
         "print(*sorted(sys.modules))\n"
     )
     finished = subprocess.run(

@@ -1,0 +1,1 @@
+"""`mq __complete WORD…`: candidates for the shells' completion scripts under `completions/`."""
