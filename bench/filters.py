@@ -13,7 +13,7 @@ import os
 import time
 
 from mq.daemons.filtersrv.config import SandboxConfig
-from mq.daemons.filtersrv.records import Writer, places
+from mq.daemons.filtersrv.handlers import Writer, places
 from mq.daemons.filtersrv.sandbox.process import Sandbox
 from mq.protocol.record_codec import encode_record
 from mq.protocol.stored_message import StoredMessage

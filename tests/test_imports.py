@@ -21,8 +21,7 @@ BROKER = (
     *("verified_records", "peer_sessions", "usual_properties", "backlog", "statistics", "filters"),
     *("offsets", "topics", "clients", "groups", "acl", "admin", "delivery", "delayed"),
     *("metrics", "stores", "pull", "replication", "transactions", "send", "dispatch", "pop"),
-    *("name_servers", "failover", "components", "state", "app"),
-    *("log_position", "controlled_broker"),
+    *("name_servers", "failover", "components", "app", "controlled_broker"),
 )
 
 

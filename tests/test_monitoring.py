@@ -15,7 +15,7 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.controller.app import Controller
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.metrics import LoopDelay, Metric
-from mq.daemons.namesrv.metrics import metrics_of as of_name_server
+from mq.daemons.namesrv.app import metrics_of as of_name_server
 from mq.daemons.snode.app import Snode
 from mq.daemons.standalone import Standalone
 from tests.daemons.broker.replication.pair import settings_of

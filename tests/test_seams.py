@@ -23,9 +23,8 @@ EXEMPT = {
     "daemons/filtersrv/sandbox": "a process of this machine without access to it",
     "daemons/log_output.py": "the log of this process, written by its own thread",
     "daemons/service.py": "signals, the watchdog and the end of this process",
-    "daemons/self_signed.py": "certificates are read by the ssl module, which opens files itself",
+    "daemons/tls_config.py": "certificates are read by the ssl module, which opens files itself",
     "daemons/tls.py": "likewise",
-    "daemons/tls_config.py": "likewise",
 }
 CLOCKS = {
     "time",

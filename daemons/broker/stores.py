@@ -75,7 +75,7 @@ class Stores:
         )
 
     def metrics(self) -> Metrics:
-        from mq.daemons.broker.metrics.storage import set_aside, storage
+        from mq.daemons.broker.metrics.broker import set_aside, storage
 
         yield set_aside(self.aside)
         yield from storage(self.messages)

@@ -19,7 +19,6 @@ from mq.client.machine import files
 from mq.daemons import exporters
 from mq.daemons.config import ConfigError
 from mq.daemons.console.audit import Audit
-from mq.daemons.console.background_collection import start_collecting
 from mq.daemons.console.clusters import Cluster, ClusterSource
 from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.pages import all_routes
@@ -38,7 +37,63 @@ from mq.daemons.tls_config import TlsMode
 if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mq.daemons.console.collector.collector import Collector
+from mq.daemons.console.history.history import History
+from mq.daemons.console.history.recording import ClusterHistory, Recorder
+from mq.daemons.metrics import Kind, Metric, counter, gauge
+
+if TYPE_CHECKING:
+    from mq.daemons.console.audit import Audit
+    from mq.daemons.console.clusters import Cluster
+    from mq.daemons.console.security.shell import Shell
+    from mq.daemons.console.streams import Streams
+
 log = logging.getLogger(__name__)
+
+
+def metrics_of(
+    shell: "Shell", streams: "Streams", audit: "Audit", clusters: "Iterable[Cluster]"
+) -> Iterator[Metric]:
+    """Yield the metrics of a console's components."""
+    yield counter("mq_console_requests_total", "Requests from browsers.", float(shell.requests))
+    yield gauge("mq_console_requests_active", "Requests in progress.", float(shell.active))
+    doc = "Requests refused because too many were in progress."
+    yield counter("mq_console_requests_refused_total", doc, float(shell.turned_away))
+    yield gauge("mq_console_streams", "Open live updates of pages.", float(streams.open))
+    failures = float(audit.failures)
+    yield counter(
+        "mq_console_audit_failures_total", "Audit entries that could not be written.", failures
+    )
+    ages = [((one.name,), one.snapshot.at / 1000) for one in clusters]
+    doc = "When a cluster last answered, in seconds since 1970; 0: never."
+    yield Metric("mq_console_snapshot_timestamp_seconds", Kind.gauge, doc, ("cluster",), ages)
+
+
+async def start_collecting(
+    settings: ConsoleSettings, clusters: Sequence[Cluster], tasks: Tasks, parts: AsyncExitStack
+) -> None:
+    """Start a collector for each cluster, and the history of all. Raises CannotStart."""
+    given = settings.collector
+    path = Path(given.history_file or Path(settings.console.data_path) / "history.sqlite")
+    history = await parts.enter_async_context(History(path, most_series=given.history_series_max))
+    for cluster in clusters:
+        cluster.refuse(given.limits.refused)
+        collector = await parts.enter_async_context(
+            Collector(
+                cluster.source.name_servers,
+                cluster.source.options,
+                limits=given.limits,
+                rate=given.requests_per_second_max,
+                checkup_seconds=given.checkup_minutes * 60,
+            )
+        )
+        cluster.collector = collector
+        cluster.history = ClusterHistory(history, cluster.name)
+        recorder = Recorder(cluster.name, collector, history)
+        tasks.spawn(recorder.run, "console recorder")
 
 
 class Console(Lifecycle):
@@ -172,7 +227,6 @@ class Console(Lifecycle):
 
     def metrics(self) -> "Iterator[Metric]":
         """Return the metrics for monitoring."""
-        from mq.daemons.console.metrics import metrics_of  # imported only if metrics are read
 
         return metrics_of(self.shell, self.frame.streams, self.audit, self.clusters.values())
 

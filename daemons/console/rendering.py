@@ -1,4 +1,10 @@
-"""Responses: pages as HTML, JSON and CSV, downloads, and errors in either form."""
+"""Responses: pages as HTML, JSON and CSV, downloads, and errors in either form.
+
+Templates: one environment for each language, in which every output is escaped.
+
+Invisible characters in text - controls, marks for the direction of writing - are shown as marks in
+every output (`template_filters.plain`), so pages need not handle them.
+"""
 
 import csv
 import io
@@ -6,11 +12,18 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import jinja2
+from jinja2 import pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from mq.daemons.console import templating
+from mq.daemons.console import locale, template_filters
 from mq.daemons.console.api.values import to_json
 from mq.daemons.console.assets import Asset
 from mq.daemons.console.call import Call
@@ -18,12 +31,72 @@ from mq.daemons.console.problems import Problem
 from mq.daemons.console.request_context import Addresses, RequestContext
 from mq.daemons.console.route import Cell, Download, Permission, Sheet
 
+FOLDER = Path(__file__).with_name("templates")
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 # The places where a formula may start: at the start of a cell, and after a character at which a
 # spreadsheet may split the cell again (in many countries semicolons separate CSV). The last four
 # signs are the wide forms of the first four.
 _SIGNS = r"=+\-@\uff1d\uff0b\uff0d\uff20"
 _FORMULA = re.compile(rf"\A(?=[{_SIGNS}\t\r])|(?<=[;\t|\r\n])(?=[{_SIGNS}])")
+
+
+@cache
+def environment(language: str) -> jinja2.Environment:
+    """Return the templates in a language."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=template_filters.plain,
+        extensions=["jinja2.ext.i18n"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+        cache_size=-1,
+        auto_reload=False,
+    )
+    texts = locale.texts(language)
+    made.install_gettext_translations(texts.catalogue, newstyle=True)  # type: ignore[attr-defined]
+    made.filters.update(
+        shown=template_filters.shown,
+        verbatim=template_filters.verbatim,
+        number=template_filters.number,
+        rate=template_filters.rate,
+        bytes=template_filters.in_bytes,
+        percent=template_filters.percent,
+        span=template_filters.span,
+        quoted=template_filters.quoted,
+        moment=_moment,
+        moment_text=_moment_text,
+        ago=_ago,
+    )
+    return made
+
+
+@pass_context
+def _moment(context: Context, value: Any) -> Markup:
+    return template_filters.moment(value, context.get("zone", UTC))
+
+
+@pass_context
+def _moment_text(context: Context, value: Any) -> str:
+    return template_filters.moment_text(value, context.get("zone", UTC))
+
+
+@pass_context
+def _ago(context: Context, value: Any) -> Markup:
+    """Return the time since a moment, with the moment itself as its title."""
+    if value is None:
+        return Markup(template_filters.UNKNOWN)
+    passed = template_filters.span(max(0, context["now"] - value))
+    at = template_filters.moment_text(value, context.get("zone", UTC))
+    text = context.call(context.resolve("gettext"), "%(time)s ago", time=passed)
+    return Markup('<span title="{}">{}</span>').format(at, text)
+
+
+def render(name: str, language: str, context: Mapping[str, Any]) -> str:
+    """Return a page as HTML."""
+    return environment(language).get_template(name).render(context)
 
 
 class Pages:
@@ -58,7 +131,7 @@ class Pages:
         """Return a page. The variables of templates are listed in `templates/base.html`."""
         request = asking.request
         addresses = Addresses(self._prefix, cluster, asking.path, request.url.query)
-        text = templating.render(
+        text = render(
             template,
             asking.texts.tag,
             {

@@ -1,7 +1,12 @@
 """A filter server: starts its components in order and stops them in reverse order.
 
-classes      of topics and groups, each with its sandbox broker link  registers with the broker, and
-pulls from it listener     serves consumers
+    classes      of topics and groups, each with its sandbox
+    broker link  registers with the broker, and pulls from it
+    listener     serves consumers
+
+A filter server reads every topic of its broker, so it requires from consumers what the broker
+would: permission to read the topic, as the group. A class is code that runs here: it is accepted
+from administrators, and from the accounts that filterUploadAccounts names.
 """
 
 import asyncio
@@ -17,13 +22,11 @@ from mq.client.errors import ClientError
 from mq.daemons import exporters
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
-from mq.daemons.filtersrv.access import FilterAccess
 from mq.daemons.filtersrv.broker_link import BrokerLink
 from mq.daemons.filtersrv.classes import Classes
 from mq.daemons.filtersrv.config import FiltersrvSettings
 from mq.daemons.filtersrv.folder import watch_folder
 from mq.daemons.filtersrv.handlers import FilterHandlers
-from mq.daemons.filtersrv.stats import GroupStats, metrics_of
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
@@ -34,7 +37,21 @@ from mq.daemons.tls import ServerTls, server_tls
 if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
 
+from mq.daemons.acl.addresses import parts_of
+from mq.daemons.acl.errors import AclError
+from mq.daemons.acl.files import AclFiles
+from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.channel import Channel
+from mq.daemons.filtersrv.classes import Key
+from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
+from mq.protocol.command import Command
+from mq.protocol.signature import ACCESS_KEY
+
 log = logging.getLogger(__name__)
+
+MINUTE = 60.0
+
+EVERY_ACCOUNT = "*"
 
 # Variable with the access key and secret for requests to the broker, set by the broker that starts
 # this process.
@@ -42,6 +59,93 @@ KEY_VARIABLE = "MQ_FILTER_SERVER_KEY"
 
 REMOVE_SECONDS = 60.0
 CHECK_SECONDS = 1.0  # between two checks of idle sandboxes
+
+
+class GroupStats:
+    """GROUP_GET_NUMS and GROUP_GET_SIZE of each topic@group (FilterServerStatsManager)."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+        self._last: dict[Key, tuple[int, int]] = {}
+
+    async def run(self) -> None:
+        """Log the statistics every minute, until cancelled."""
+        while True:
+            await asyncio.sleep(MINUTE)
+            self.log_minute()
+
+    def log_minute(self) -> None:
+        """Log the messages of each group since the last call."""
+        last, self._last = self._last, {}
+        for key, kept in self._classes.table.items():
+            now = kept.counts.messages, kept.counts.bytes
+            self._last[key] = now
+            for name, value, before in zip(
+                ("GROUP_GET_NUMS", "GROUP_GET_SIZE"), now, last.get(key, (0, 0)), strict=True
+            ):
+                before = before if before <= value else 0  # the class was removed meanwhile
+                log.info("[%s] [%s] Stats In One Minute, SUM: %d TPS: %.2f",
+                         name, key, value - before, (value - before) / MINUTE)  # fmt: skip
+
+
+def metrics_of(listener: Listener, tasks: Tasks, classes: Classes) -> Iterator[Metric]:
+    """The metrics of a filter server."""
+    yield from of_listeners({"main": listener})
+    yield of_tasks(tasks)
+    yield gauge("mq_filter_classes", "Filter classes in use.", len(classes.table))
+    yield gauge(
+        "mq_filter_sandboxes",
+        "Running sandboxes.",
+        sum(kept.sandbox is not None for kept in classes.table.values()),
+    )
+    yield counter("mq_filter_sandbox_ends_total", "Sandboxes ended after an error or a limit.",
+                  classes.ends)  # fmt: skip
+    table = sorted(classes.table.items())
+    labels = ("topic", "group")
+    for name, doc, values in (
+        ("seen", "Messages passed to a filter class.", [k.counts.seen for _, k in table]),
+        ("messages", "Messages delivered to a group.", [k.counts.messages for _, k in table]),
+        ("bytes", "Bytes delivered to a group.", [k.counts.bytes for _, k in table]),
+        (
+            "failures",
+            "Batches on which a filter class failed.",
+            [k.counts.failures for _, k in table],
+        ),
+    ):
+        pairs = [(tuple(key), float(value))
+                 for (key, _), value in zip(table, values, strict=True)]  # fmt: skip
+        yield Metric(f"mq_filter_{name}_total", Kind.counter, doc, labels, pairs)
+
+
+class FilterAccess(AccessControl):
+    """The guard of a filter server. Raises ConfigError if the ACL files are invalid."""
+
+    def __init__(self, settings: FiltersrvSettings) -> None:
+        own = settings.filtersrv
+        super().__init__(AclFiles(Path(own.rocketmq_home or "."), own.acl_plain_file))
+        parts = own.filter_upload_accounts.replace(",", ";").split(";")
+        self._uploaders = frozenset(part.strip() for part in parts if part.strip())
+
+    def check_upload(self, command: Command, channel: Channel) -> None:
+        """Raises Refused unless the sender of an upload that has passed the guard may upload
+        classes.
+        """
+        access_key = command.fields.get(ACCESS_KEY, "")
+        if self._uploaders & {EVERY_ACCOUNT, access_key}:
+            return
+        parts = parts_of(channel.remote_address[0])
+        if any(matches(parts) for matches in self.rules.global_matchers):
+            return
+        account = self.rules.accounts.get(access_key)
+        if account is None or not account.admin:
+            raise self.refusal(
+                command.code,
+                channel,
+                AclError(
+                    f"accessKey={access_key} may not upload classes: it is not an administrator, "
+                    "and filterUploadAccounts does not name it"
+                ),
+            )
 
 
 class FilterServer(Lifecycle):

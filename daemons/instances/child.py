@@ -4,23 +4,58 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
-from mq.client.machine import clock
-from mq.daemons.instances.notices import Notices
+from mq.client.machine import clock, files
 from mq.daemons.log_output import LOG_NAME
 from mq.daemons.service import EX_CONFIG, EX_OSERR, LIFELINE
 from mq.daemons.supervision import CALM_SECONDS, FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger(__name__)
 
+_MOST_BYTES = 4096
+
 # Seconds until a process that does not react to SIGABRT, because it is suspended, is killed.
 _ABORT_SECONDS = 5.0
 
 # Variables that systemd sets for the process that it started; a child gets its own.
 OF_SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
+
+
+class Notices:
+    """A socket at ``path`` to which one child writes; `notify` is called with each name and value.
+
+    The folder of the path must be accessible only to this process and its children, because any
+    writer could impersonate a child.
+    """
+
+    def __init__(self, path: Path, notify: Callable[[str, str], None]) -> None:
+        self.path = path
+        self._notify = notify
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        self._socket.setblocking(False)
+        self._socket.bind(str(self.path))
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+        files.remove(self.path)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            text = self._socket.recv(_MOST_BYTES).decode(errors="replace")
+            for line in text.splitlines():
+                name, equals, value = line.partition("=")
+                if equals:
+                    self._notify(name, value)
 
 
 class State(StrEnum):

@@ -16,10 +16,8 @@ from mq.daemons.namesrv.acting_master import Notices
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers.brokers import BrokerHandlers
-from mq.daemons.namesrv.handlers.config import ConfigHandlers
-from mq.daemons.namesrv.handlers.kv import KvHandlers
-from mq.daemons.namesrv.handlers.registration import RegistrationHandlers
-from mq.daemons.namesrv.handlers.snodes import SnodeHandlers
+from mq.daemons.namesrv.handlers.kv import ConfigHandlers, KvHandlers
+from mq.daemons.namesrv.handlers.registration import RegistrationHandlers, SnodeHandlers
 from mq.daemons.namesrv.handlers.topic_lists import TopicListHandlers
 from mq.daemons.namesrv.handlers.topics import TopicHandlers
 from mq.daemons.namesrv.kv import KvConfig
@@ -32,6 +30,30 @@ from mq.protocol.requests import NAME_SERVER
 
 if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
+
+from mq.daemons.metrics import Metric, counter, gauge, of_listeners, of_tasks
+
+
+def metrics_of(
+    listener: Listener,
+    tasks: Tasks,
+    routes: Routes,
+    beacons: BeaconListener | None,
+    snodes: Snodes,
+) -> Iterator[Metric]:
+    """All metrics."""
+    yield from of_listeners({"main": listener})
+    yield of_tasks(tasks)
+    yield gauge("mq_brokers", "Registered addresses of brokers.", len(routes.live))
+    yield gauge("mq_snodes", "Registered snodes.", len(snodes))
+    yield gauge("mq_topics", "Topics with a route.", len(routes.topics))
+    if beacons is not None:
+        yield counter("mq_beacons_total", "Accepted beacons.", beacons.taken)
+        yield counter(
+            "mq_beacons_ignored_total",
+            "Ignored datagrams, such as beacons of brokers not registered yet.",
+            beacons.ignored,
+        )
 
 
 class NameServer(Lifecycle):
@@ -113,7 +135,6 @@ class NameServer(Lifecycle):
         self._guarded.reload()
 
     def _metrics(self) -> Iterator["Metric"]:
-        from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it
 
         return metrics_of(self.listener, self.tasks, self.routes, self.beacons, self.snodes)
 

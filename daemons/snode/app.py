@@ -28,18 +28,16 @@ from mq.daemons.request_codes import handlers_of
 from mq.daemons.snode.access import SnodeAccess
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes
+from mq.daemons.snode.flow_control import InterceptorChain
 from mq.daemons.snode.forwarding import Forwarding
 from mq.daemons.snode.groups import SnodeGroups
 from mq.daemons.snode.handlers.clients import SnodeClientHandlers
-from mq.daemons.snode.handlers.offsets import OffsetHandlers
+from mq.daemons.snode.handlers.offsets import OffsetHandlers, QueueHandlers
 from mq.daemons.snode.handlers.pulls import PullHandlers
-from mq.daemons.snode.handlers.queues import QueueHandlers
 from mq.daemons.snode.handlers.routes import RouteHandlers
 from mq.daemons.snode.handlers.sends import SendHandlers
-from mq.daemons.snode.interceptor_chain import InterceptorChain
 from mq.daemons.snode.interceptors import InterceptorGroup
 from mq.daemons.snode.offsets import OffsetCache
-from mq.daemons.snode.ports import Ports
 from mq.daemons.snode.push.service import PushService
 from mq.daemons.snode.push.sessions import PushSessions
 from mq.daemons.snode.registration import Registration
@@ -52,6 +50,9 @@ from mq.protocol.native import absent, native
 if TYPE_CHECKING:
     from mq.daemons.broker.app import Broker
     from mq.daemons.metrics import Metric
+from mq.daemons.connection_order import SNODE_TURNS
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.memory import MemoryBudget
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,43 @@ LAST_ANSWERS_SECONDS = 1.0
 # Limit in seconds of the start's wait for name servers, so that a snode that reports to be ready
 # can serve.
 _FIRST_REFRESH_SECONDS = 3.0
+
+
+class Ports:
+    """`main` is the port of clients, `stand_ins` are by enode name. Not bound yet."""
+
+    def __init__(
+        self, settings: SnodeSettings, access: SnodeAccess | None, tls: ServerTls | None
+    ) -> None:
+        self._settings = settings
+        self._access = access
+        self._tls = tls
+        self._memory = MemoryBudget(
+            lambda: settings.operation.connection_memory_max_bytes,
+            lambda: settings.operation.client_memory_max_bytes,
+        )
+        self.main = self._listener(settings.server.listen_port)
+        named = settings.snode.stand_ins()
+        self.stand_ins = {name: self._listener(port) for name, port in named.items()}
+
+    def all(self) -> dict[str, Listener]:
+        """All ports, by name."""
+        return {"main": self.main, **self.stand_ins}
+
+    def _listener(self, port: int) -> Listener:
+        settings, server = self._settings, self._settings.server
+        slow = settings.operation.slow_request_millis / 1000
+        return Listener(
+            Dispatcher({}, guard=self._access, slow_seconds=slow, turns=SNODE_TURNS),
+            settings.listen_host,
+            port,
+            idle_seconds=server.server_channel_max_idle_time_seconds,
+            backlog=server.server_socket_backlog,
+            tls=self._tls,
+            max_connections=lambda: settings.operation.max_connections,
+            buffers=server.buffers(),
+            memory=self._memory,
+        )
 
 
 class Snode(Lifecycle):

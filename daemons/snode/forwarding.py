@@ -14,8 +14,8 @@ connection to the enode, like a future for the snode's own requests.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from mq.client.errors import MQError, RequestTimeout
 from mq.client.machine.clock import perf_counter
@@ -24,7 +24,6 @@ from mq.daemons.dispatch import Refused, error_reply
 from mq.daemons.snode.config import SnodeConfig
 from mq.daemons.snode.enodes import Enodes, unavailable
 from mq.daemons.snode.interceptors import InterceptorGroup
-from mq.daemons.snode.latencies import Latencies
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.errors import LocalProtocolError
@@ -33,6 +32,10 @@ from mq.protocol.names import MASTER_ID
 from mq.protocol.signature import SIGNATURE
 
 log = logging.getLogger(__name__)
+
+QUANTILES = (0.5, 0.9, 0.99)
+# Number of replies per code from which quantiles are computed.
+_LAST = 2048
 
 ENODE_NAME = "enodeName"
 _BROKER_NAME = "bname"  # of RpcRequestHeader of 5.x
@@ -50,6 +53,29 @@ _BYTES_OF_LONG = 20
 
 # Called with the response of an enode before the client gets it.
 OnAnswer = Callable[[Command], None]
+
+
+class Latencies:
+    """`counts` has the number of replies by request code."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+        self._last: dict[int, deque[float]] = {}
+
+    def took(self, code: int, seconds: float, requests: int = 1) -> None:
+        """Count a reply of an enode; for several requests `seconds` is the time of the oldest."""
+        self.counts[code] += requests
+        last = self._last.get(code)
+        if last is None:
+            last = self._last[code] = deque(maxlen=_LAST)
+        last.append(seconds)
+
+    def quantiles(self) -> Iterator[tuple[int, float, float]]:
+        """Code, quantile and seconds."""
+        for code, last in self._last.items():
+            ordered = sorted(last)
+            for quantile in QUANTILES:
+                yield code, quantile, ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]
 
 
 def _cost_of_texts(fields: Mapping[str, str]) -> int:

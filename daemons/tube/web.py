@@ -8,23 +8,150 @@ request for longest is closed, so unfinished requests block no others.
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
 
 from mq.daemons.accept import bind, bound_port, start_accepting, stop_accepting
-from mq.daemons.tube.web_answers import dumped, encoded, refusal
+from mq.daemons.time_slices import TimeSlices
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
-from mq.daemons.tube.web_requests import MAX_HEAD, BadRequest, take_request
 
 log = logging.getLogger(__name__)
+
+MAX_HEAD = 64 * 1024  # bytes of a request line and headers: GETs contain whole lists of offsets
+MAX_BODY = 1024 * 1024  # of a form
+MAX_FIELDS = 1000  # of a query or a form
+
+# levels of an answer that are written in steps: of offsets, those of a topic are one piece
+_LEVELS = 4
 
 MAX_CONNECTIONS = 64
 MAX_OF_HOST = 32  # connections of one address
 REQUEST_SECONDS = 10.0  # for a whole request, from the connection or its first byte on
 IDLE_SECONDS = 30.0  # between two requests, and for reading an answer
+
+
+class BadRequest(Exception):
+    """A request that is not served; the text is sent to the client, with the status."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | int:
+    """Take a request from the start of the buffer, and return it with whether the connection stays.
+
+    Return the needed number of bytes if it is incomplete. Raises BadRequest.
+    """
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0 or end > MAX_HEAD:
+        if len(buffer) > MAX_HEAD:
+            raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers too long")
+        return len(buffer) + 1
+    first, *lines = buffer[:end].decode("latin-1").split("\r\n")
+    try:
+        verb, target, version = first.split(" ")
+    except ValueError:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "no request line of HTTP") from None
+    if not target.isprintable():  # it may become part of a header of the answer
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "control characters in the request line")
+    if verb not in ("GET", "POST"):
+        raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and POST")
+    headers = {}
+    for line in lines:
+        name, colon, text = line.partition(":")
+        if not colon or name != name.strip():
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "a header is malformed")
+        name = name.lower()
+        if name == "content-length" and name in headers:
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "two lengths of one body")
+        headers[name] = text.strip()
+    if "transfer-encoding" in headers:
+        raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "bodies need a Content-Length")
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()) or len(length) > 9:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
+    size = int(length)
+    if size > MAX_BODY:
+        raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body too long")
+    stop = end + 4 + size
+    if len(buffer) < stop:
+        return stop
+    body = bytes(buffer[end + 4 : stop])
+    del buffer[:stop]
+    connection = headers.get("connection", "").lower()
+    stays = connection != "close" and (version == "HTTP/1.1" or connection == "keep-alive")
+    return _request(verb, target, headers, body, peer), stays
+
+
+def _request(
+    verb: str, target: str, headers: Mapping[str, str], body: bytes, peer: str
+) -> WebRequest:
+    content_type, host = headers.get("content-type", ""), headers.get("host", "")
+    try:
+        parts = urlsplit(target)
+        found = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        if body and content_type.partition(";")[0].strip() in (
+            "",
+            "application/x-www-form-urlencoded",
+        ):
+            text = body.decode("utf-8")
+            found += parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed parameters: {error}") from None
+    parameters: dict[str, str] = {}
+    for name, value in found:  # the first value of a name counts, as in a servlet
+        parameters.setdefault(name, value)
+    from_other_page = headers.get("sec-fetch-site", "none").lower() not in ("same-origin", "none")
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
+        from_other_page = True
+    return WebRequest(parts.path, target, parameters, peer, verb, host, from_other_page)
+
+
+def refusal(text: str, code: int = 400) -> bytes:
+    """Return the answer to a refused request (WebParameterUtils.buildFailResult)."""
+    return encoded(dump({"result": False, "errCode": code, "errMsg": text}))
+
+
+def encoded(text: str) -> bytes:
+    """Return JSON as bytes; a lone surrogate, which JSON may contain, as a JSON escape."""
+    return text.encode(errors="backslashreplace")
+
+
+def dump(value: Any) -> str:
+    """Return JSON without blanks, as Java's servers write it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+async def dumped(value: Any) -> str:
+    """Return the same in steps: an answer may have a million rows."""
+    steps, parts = TimeSlices(), []
+    for part in _parts(value, _LEVELS):
+        parts.append(part)
+        await steps.rest()
+    return "".join(parts)
+
+
+def _parts(value: Any, levels: int) -> Iterator[str]:
+    """Yield JSON in pieces: everything below these levels is one of them."""
+    if not levels or not isinstance(value, list | Mapping):
+        yield dump(value)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield "," if number else "["
+            yield from _parts(item, levels - 1)
+        yield "]" if value else "[]"
+    else:
+        for number, (name, item) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{dump(str(name))}:"
+            yield from _parts(item, levels - 1)
+        yield "}" if value else "{}"
 
 
 class WebServer:

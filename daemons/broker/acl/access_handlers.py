@@ -6,17 +6,18 @@ was removed in 4.9.8. This broker serves it like the others, and without the sec
 """
 
 import logging
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from mq.daemons.acl.accounts import text
 from mq.daemons.acl.errors import AclError
+from mq.daemons.acl.files import AclFiles, load
 from mq.daemons.broker.acl.access import AccessControl, AccountChange
-from mq.daemons.broker.acl.masked_accounts import shown
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.request_codes import serves
 from mq.protocol import fastjson
-from mq.protocol.bodies import DataVersion
+from mq.protocol.bodies import AclConfig, DataVersion, PlainAccessConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.acl import (
@@ -29,6 +30,39 @@ from mq.protocol.headers.acl import (
 log = logging.getLogger(__name__)
 
 _OFF = "access control is off at this broker (aclEnable=false)"
+
+
+def shown(files: AclFiles) -> AclConfig:
+    """The current content of the files (PlainPermissionManager.getAllAclConfig of 4.9.7).
+
+    Raises AclError for a file that cannot be read.
+    """
+    config = AclConfig()
+    for path in files.paths():
+        data = load(path)
+        config.global_white_addrs += _texts(data.get("globalWhiteRemoteAddresses"))
+        config.plain_access_configs += [_account(item) for item in data.get("accounts") or ()]
+    return config
+
+
+def _account(data: object) -> PlainAccessConfig:
+    if not isinstance(data, dict):
+        raise AclError("accounts: each has to be a mapping with an accessKey and a secretKey")
+    return PlainAccessConfig(
+        access_key=text(data.get("accessKey")) or "",
+        white_remote_address=text(data.get("whiteRemoteAddress")),
+        admin=(text(data.get("admin")) or "").lower() == "true",
+        default_topic_perm=text(data.get("defaultTopicPerm")),
+        default_group_perm=text(data.get("defaultGroupPerm")),
+        topic_perms=_texts(data["topicPerms"]) if data.get("topicPerms") is not None else None,
+        group_perms=_texts(data["groupPerms"]) if data.get("groupPerms") is not None else None,
+    )
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list):
+        return []
+    return [text(value) or "" for value in values]
 
 
 class AccessHandlers:

@@ -15,11 +15,10 @@ from mq.daemons.broker.components.services import Services
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.failover.acting.duties import DelayDuty, HalfDuty, OffsetDuty, TimerDuty
 from mq.daemons.broker.failover.acting.escape import EscapeBridge, EscapeWriter
-from mq.daemons.broker.failover.acting.heartbeats import Heartbeats
 from mq.daemons.broker.failover.acting.members import Members
 from mq.daemons.broker.failover.acting.pop_revival import ActingCheckPoints, ActingRevival
 from mq.daemons.broker.failover.acting.pre_online import CONNECT_SECONDS, PreOnline
-from mq.daemons.broker.failover.acting.service import ActingMaster, Duty
+from mq.daemons.broker.failover.acting.service import ActingMaster, Duty, Heartbeats
 from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.roles import has_acting_slaves, is_slave, may_act_as_master
 from mq.daemons.broker.stores import Stores

@@ -58,7 +58,7 @@ class Clients:
         )
 
     def metrics(self) -> Metrics:
-        from mq.daemons.broker.metrics.progress import progress
+        from mq.daemons.broker.metrics.broker import progress
 
         stores = self.stores
         yield from progress(

@@ -14,9 +14,8 @@ from mq.daemons.broker.replication.acks import InSyncAcks, SlaveAcks
 from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.controlled_connection import ControlledConnection
 from mq.daemons.broker.replication.controlled_slave import ControlledSlave
-from mq.daemons.broker.replication.epoch_handlers import EpochHandlers
 from mq.daemons.broker.replication.epochs import Epochs
-from mq.daemons.broker.replication.ha_handlers import HaHandlers
+from mq.daemons.broker.replication.ha_handlers import EpochHandlers, HaHandlers
 from mq.daemons.broker.replication.in_sync_gate import InSyncGate
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import MasterAddresses

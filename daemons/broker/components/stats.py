@@ -47,7 +47,7 @@ class Stats:
         )
 
     def metrics(self) -> Metrics:
-        from mq.daemons.broker.metrics.traffic import runtime, traffic
+        from mq.daemons.broker.metrics.broker import runtime, traffic
 
         messages = self.stores.messages
         yield from traffic(self.settings, messages.queues, self.counters, self.items)

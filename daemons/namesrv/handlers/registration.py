@@ -11,6 +11,7 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from mq.daemons.namesrv.registration import OutOfOrder, Outranked, Registration
 from mq.daemons.namesrv.routes import Routes
+from mq.daemons.namesrv.snodes import LONGEST_TEXT, Snodes
 from mq.daemons.registration_body import body_crc32, decompress
 from mq.daemons.registration_order import RegistrationOrder
 from mq.daemons.request_codes import serves
@@ -18,10 +19,12 @@ from mq.protocol.bodies import (
     DataVersion,
     KVTable,
     RegisterBrokerBody,
+    SnodeData,
     TopicConfigAndMappingSerializeWrapper,
 )
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers.broker import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -29,6 +32,7 @@ from mq.protocol.headers.broker import (
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
+from mq.protocol.headers.snode import GetSnodeInfoRequestHeader, RegisterSnodeRequestHeader
 from mq.protocol.versions import version_number
 
 log = logging.getLogger(__name__)
@@ -44,6 +48,44 @@ LARGE_COMPRESSED = 1024
 # Limit in seconds of the beacon interval that a broker announces: any broker that is silent for a
 # few minutes is evicted.
 LONGEST_BEACON_INTERVAL = 40.0
+
+
+class SnodeHandlers:
+    """Registers snodes, and lists them."""
+
+    def __init__(self, snodes: Snodes) -> None:
+        self._snodes = snodes
+
+    @serves(SnodeCode.REGISTER_SNODE)
+    def register(self, command: Command, channel: Channel) -> Command:
+        """Register a snode with its address for clients."""
+        header = RegisterSnodeRequestHeader.decode(command.fields)
+        texts = (header.snode_name, header.snode_addr, header.cluster_name)
+        if not all(0 < len(text) <= LONGEST_TEXT for text in texts):
+            raise RemoteProtocolError(
+                f"the name, address and cluster of a snode must have 1 to {LONGEST_TEXT} characters"
+            )
+        self._snodes.register(
+            SnodeData(
+                snode_name=header.snode_name,
+                address=header.snode_addr,
+                cluster_name=header.cluster_name,
+            )
+        )
+        return command.reply()
+
+    @serves(SnodeCode.GET_SNODE_CLUSTER_INFO)
+    def all_snodes(self, command: Command, channel: Channel) -> Command:
+        """All snodes, by name and by cluster."""
+        return command.reply(body=self._snodes.info().encode())
+
+    @serves(SnodeCode.GET_SNODE_INFO)
+    def of_cluster(self, command: Command, channel: Channel) -> Command:
+        """The snodes of one cluster. Java keys them by the cluster's name, so that only one is
+        left.
+        """
+        header = GetSnodeInfoRequestHeader.decode(command.fields)
+        return command.reply(body=self._snodes.info(header.snode_cluster_name).encode())
 
 
 class RegistrationHandlers:

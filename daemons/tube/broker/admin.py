@@ -1,21 +1,29 @@
 """The HTTP methods for administrators: `/broker.htm?method=…`, with the original's answers
 (BrokerAdminServlet). Parameters have its names, long and short."""
 
+import asyncio
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from mq.daemons.tube.broker.answers import BadRecords, messages_of
 from mq.daemons.tube.broker.listings import GROUP, TOPIC, UNKNOWN, Listings, listed
 from mq.daemons.tube.broker.offsets import Key, TooManyOffsets
-from mq.daemons.tube.broker.retrieval import snapshot
 from mq.daemons.tube.broker.serving import Serving
+from mq.daemons.tube.broker.store.layout import INDEX_SIZE
+from mq.daemons.tube.broker.store.reading import ReadRequest, ThreadRead
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.daemons.tube.web_methods import Method, Methods, RequestRefused, Result, WebRequest
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.errors import IllegalName
+from mq.protocol.tube.messages import TransferedMessage
 from mq.protocol.tube.names import check_group
-from mq.protocol.tube.payload import decode
+from mq.protocol.tube.payload import decode, key_code
+
+_FILTER_FACTOR = 5  # times as many records of the index, if a filter skips some
+_INDEX_FACTOR = 10  # records of other partitions in between
+_LIMIT = 1024 * 1024
 
 PARTITION = ("partitionId", "pid")
 MODIFIER = ("modifyUser", "mur")
@@ -24,6 +32,31 @@ _MOST_SNAPSHOT = 50  # messages
 
 # Maximum number of offsets in one request: it is processed at once on the event loop.
 MAX_CHANGES = 50_000
+
+
+async def snapshot(
+    store: TopicStore, partition: int, count: int, filters: Collection[str]
+) -> list[TransferedMessage]:
+    """Return at most ``count`` of the messages in the last records of the index.
+
+    Raises OSError.
+    """
+    store.write_cached()
+    codes = frozenset(map(key_code, filters)) if filters else None
+    records = (count + 1) * _INDEX_FACTOR * (1 if codes is None else _FILTER_FACTOR)
+    begin = max(store.min_index, store.max_index - records * INDEX_SIZE)
+    wish = ReadRequest(partition, begin, codes, _LIMIT, store.max_index - begin, joined=False)
+    reading = ThreadRead(store, wish)
+    running = asyncio.ensure_future(asyncio.to_thread(reading.run))
+    running.add_done_callback(lambda _: reading.end())
+    found = await asyncio.shield(running)
+    messages = []
+    for piece in found.pieces:
+        try:
+            messages += messages_of(piece)
+        except BadRecords:
+            continue
+    return messages[-count:]
 
 
 class BrokerAdmin:

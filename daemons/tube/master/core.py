@@ -3,6 +3,8 @@
 Requests and rounds use it in one thread; nothing here waits.
 """
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,16 +16,116 @@ from mq.daemons.tube.master.brokers import Brokers
 from mq.daemons.tube.master.catalog import Catalog
 from mq.daemons.tube.master.certificates import Certificates
 from mq.daemons.tube.master.config import MasterConfig
-from mq.daemons.tube.master.grants import BrokerGrants
-from mq.daemons.tube.master.groups import ConsumeType, Group, Groups, now_ms
+from mq.daemons.tube.master.groups import ConsumeType, Group, Groups, Refused, now_ms
 from mq.daemons.tube.master.liveness import Liveness
-from mq.daemons.tube.master.producers import Producers
+from mq.daemons.tube.master.storage import Changes
 from mq.daemons.tube.master.tokens import VisitTokens
 from mq.daemons.tube.rpc import ServiceFailure
+from mq.protocol.tube.codes import Code
 from mq.protocol.tube.errors import STANDBY
+from mq.protocol.tube.grants import Grants, Rights, TopicRight, rights_json
 from mq.protocol.tube.strings import TopicMeta, TopicMetaBroker
 
 log = logging.getLogger(__name__)
+
+# Limits for the memory of all producers together.
+MOST_PRODUCERS = 50_000
+MOST_TOPICS = 1_000_000  # named by producers; each takes some hundred bytes
+
+
+class Producers:
+    """The registered producers, by id."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, frozenset[str]] = {}
+        self._of_topic: dict[str, set[str]] = {}
+        self._named = 0
+        self.most = MOST_PRODUCERS
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def book(self, producer_id: str, topics: frozenset[str]) -> None:
+        """Record the topics of a producer. Raises Refused if there are too many."""
+        if producer_id not in self._topics and len(self._topics) >= self.most:
+            raise Refused(Code.SERVICE_UNAVAILABLE, f"there are {self.most} producers already")
+        before = self._topics.get(producer_id, frozenset())
+        if topics == before and producer_id in self._topics:
+            return
+        named = self._named - len(before) + len(topics)
+        if named > MOST_TOPICS:
+            raise Refused(Code.SERVICE_UNAVAILABLE, "producers name more topics than can be kept")
+        self.remove(producer_id)
+        self._named = named
+        self._topics[producer_id] = topics
+        for topic in topics:
+            self._of_topic.setdefault(topic, set()).add(producer_id)
+
+    def of(self, topic: str) -> list[str]:
+        """Return the producers of a topic."""
+        return sorted(self._of_topic.get(topic, ()))
+
+    def remove(self, producer_id: str) -> bool:
+        """Remove a producer; return whether it was known."""
+        topics = self._topics.pop(producer_id, None)
+        self._named -= len(topics or ())
+        for topic in topics or ():
+            there = self._of_topic[topic]
+            there.discard(producer_id)
+            if not there:
+                del self._of_topic[topic]
+        return topics is not None
+
+    def clear(self) -> None:
+        self._topics.clear()
+        self._of_topic.clear()
+        self._named = 0
+
+
+class BrokerGrants:
+    """Builds them. Without ``authorizes`` brokers get tokens and no rights."""
+
+    def __init__(self, catalog: Catalog, tokens: VisitTokens, *, authorizes: bool) -> None:
+        self._catalog = catalog
+        self._tokens = tokens
+        self._authorizes = authorizes
+        self._rights: dict[int, tuple[str, Rights]] = {}  # by broker, until the catalog changes
+        catalog.on_change.append(self._changed)
+
+    def for_broker(self, broker_id: int, known_id: str) -> Grants:
+        """Return the access data of a broker, which has the rights of ``known_id`` already."""
+        produce = tuple(self._tokens.of(produces=True))
+        consume = tuple(self._tokens.of(produces=False))
+        if not self._authorizes:
+            return Grants(produce, consume)
+        if broker_id not in self._rights:
+            rights = self._rights_of(broker_id)
+            text = json.dumps(rights_json(rights)).encode()
+            self._rights[broker_id] = hashlib.sha256(text).hexdigest()[:32], rights
+        rights_id, rights = self._rights[broker_id]
+        return Grants(produce, consume, rights_id, None if known_id == rights_id else rights)
+
+    def _changed(self, _: Changes) -> None:
+        self._rights.clear()
+
+    def _rights_of(self, broker_id: int) -> Rights:
+        """Return the rights for each topic of a broker with restricted consumption."""
+        found = {}
+        for deployed in self._catalog.of_broker(broker_id):
+            topic = deployed.topic
+            control = self._catalog.topic_control(topic)
+            groups = self._catalog.consume_controls(topic)
+            if control is not None and control.auth_enabled:
+                found[topic] = TopicRight(
+                    {
+                        one.group: frozenset(one.filters) if one.filter_enabled else None
+                        for one in groups
+                        if one.enabled
+                    }
+                )
+            elif barred := frozenset(one.group for one in groups if not one.enabled):
+                found[topic] = TopicRight(barred=barred)
+        return found
 
 
 class Peer(NamedTuple):

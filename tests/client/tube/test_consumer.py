@@ -11,7 +11,7 @@ from mq.client.errors import ClientError
 from mq.client.transport.tls import client_context
 from mq.client.tube.consumer import TubeConsumer
 from mq.client.tube.errors import TubeError
-from mq.daemons.self_signed import load_test_certificate
+from mq.daemons.tls_config import load_test_certificate
 from mq.protocol.tube.codes import Code, EventType, Method
 from tests.client.tube.consumers import GROUP, consuming, holding
 from tests.client.tube.scripted import (

@@ -12,7 +12,7 @@ from typing import Self
 
 from mq.daemons.broker.components.clients import make_clients
 from mq.daemons.broker.components.delivery import open_delivery
-from mq.daemons.broker.components.requests import serve as serve_requests
+from mq.daemons.broker.components.listeners import serve as serve_requests
 from mq.daemons.broker.components.services import make_services
 from mq.daemons.broker.components.stats import make_stats
 from mq.daemons.broker.config import BrokerSettings

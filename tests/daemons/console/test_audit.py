@@ -12,9 +12,9 @@ from mq.client.admin import Admin
 from mq.client.machine import files
 from mq.client.operations.errors import CannotWrite
 from mq.daemons.console import audit as audit_module
-from mq.daemons.console import audit_reading
 from mq.daemons.console.audit import Audit
-from mq.daemons.console.audit_reading import search
+from mq.daemons.console.pages import audit
+from mq.daemons.console.pages.audit import search
 from mq.daemons.console.security.accounts import Account
 from tests.daemons.console.sample_pages import ROUTES
 from tests.daemons.console.site import Consoles, account
@@ -117,7 +117,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(
 def test_the_log_is_read_from_its_end_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_reading, "BLOCK", 7)
+    monkeypatch.setattr(audit, "BLOCK", 7)
     path = tmp_path / "audit"
     path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(100)))
     seen: list[int] = []
@@ -134,7 +134,7 @@ def test_the_log_is_read_from_its_end_in_parts(
 def test_a_page_of_the_log_looks_at_so_much_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_reading, "MAX_BYTES", 50)
+    monkeypatch.setattr(audit, "MAX_BYTES", 50)
     path = tmp_path / "audit"
     path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(1000)))
     found = search(path, lambda entry: entry["n"] == 0, 7)

@@ -10,7 +10,7 @@ import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 
-from mq.daemons.console import locale, templating
+from mq.daemons.console import locale, rendering
 from tests.daemons.console.catalogues import catalogue, files, is_current, texts
 from tests.daemons.console.site import Consoles
 
@@ -66,7 +66,7 @@ def test_a_page_is_in_the_language_of_its_reader(
     content.seek(0)
     texts_of = locale.Texts("zh-CN", gettext.GNUTranslations(content))
     monkeypatch.setattr(locale, "texts", lambda tag: texts_of)
-    templating.environment.cache_clear()
+    rendering.environment.cache_clear()
 
     async def main() -> None:
         async with console() as site:
@@ -77,12 +77,12 @@ def test_a_page_is_in_the_language_of_its_reader(
     try:
         asyncio.run(main())
     finally:
-        templating.environment.cache_clear()
+        rendering.environment.cache_clear()
 
 
 def test_no_text_of_people_is_left_outside_the_catalogue() -> None:
     # In templates: text between tags that is neither an expression nor a sign.
-    for path in templating.FOLDER.rglob("*.html"):
+    for path in rendering.FOLDER.rglob("*.html"):
         source = re.sub(r"\{#.*?#\}", "", path.read_text(), flags=re.S)
         source = re.sub(r"\{%.*?%\}|\{\{.*?\}\}", "", source, flags=re.S)
         source = re.sub(r"<!doctype.*?>|<[^<>]*>", "\n", source, flags=re.S)

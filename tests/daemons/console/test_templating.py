@@ -8,13 +8,13 @@ from bs4 import BeautifulSoup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mq.daemons.console import preferences, template_filters, templating
+from mq.daemons.console import preferences, rendering, template_filters
 from mq.daemons.console.rendering import csv_chunks, defused, download
 from mq.daemons.console.route import Download, Sheet
 
 
 def rendered(source: str, **values: Any) -> str:
-    return templating.environment("en").from_string(source).render(values)
+    return rendering.environment("en").from_string(source).render(values)
 
 
 @given(st.text())

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from mq.daemons.filtersrv.records import Writer, places
+from mq.daemons.filtersrv.handlers import Writer, places
 from mq.protocol.compression import CompressionType, compress
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag

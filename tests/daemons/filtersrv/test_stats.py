@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
+from mq.daemons.filtersrv.app import GroupStats, metrics_of
 from mq.daemons.filtersrv.classes import UNUSED_SECONDS, Key
-from mq.daemons.filtersrv.stats import GroupStats, metrics_of
 from mq.protocol.message import decode_records
 from tests.daemons.filtersrv.servers import GROUP, TOPIC, pull, servers, upload
 from tests.daemons.peer import Peer
@@ -33,7 +33,7 @@ def test_each_group_counts_its_own_messages(caplog: pytest.LogCaptureFixture) ->
             }
             return len(found.body), values
 
-    with caplog.at_level(logging.INFO, "mq.daemons.filtersrv.stats"):
+    with caplog.at_level(logging.INFO, "mq.daemons.filtersrv.app"):
         size, values = asyncio.run(main())
     texts = [record.getMessage() for record in caplog.records if "Stats" in record.getMessage()]
     of = f"[{TOPIC}@{GROUP}] Stats In One Minute, SUM:"
@@ -70,7 +70,7 @@ def test_counts_of_a_removed_class_restart_at_zero(caplog: pytest.LogCaptureFixt
             await pull(peer, 1)
             stats.log_minute()
 
-    with caplog.at_level(logging.INFO, "mq.daemons.filtersrv.stats"):
+    with caplog.at_level(logging.INFO, "mq.daemons.filtersrv.app"):
         asyncio.run(main())
     texts = [record.getMessage() for record in caplog.records if "GET_NUMS" in record.getMessage()]
     assert [text.partition("SUM: ")[2].partition(" ")[0] for text in texts] == ["2", "1"]

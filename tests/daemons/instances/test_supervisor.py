@@ -11,7 +11,7 @@ import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from mq.daemons.instances.notices import Notices
+from mq.daemons.instances.child import Notices
 
 _SUPERVISOR = """
 import json, sys

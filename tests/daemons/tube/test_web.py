@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies
 
 from mq.client.machine import clock
-from mq.daemons.tube import web, web_answers, web_requests
+from mq.daemons.tube import web
 from mq.daemons.tube.failed_logins import MOST_FAILURES, PERIOD, FailedLogins
 from mq.daemons.tube.web import WebServer
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
@@ -194,8 +194,8 @@ def test_requests_sent_at_once_are_answered_in_order() -> None:
         (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
         (b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", b"413"),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"501"),
-        (b"GET / HTTP/1.1\r\nx: " + b"y" * (web_requests.MAX_HEAD + 1), b"431"),
-        (b"GET /?" + b"a&" * (web_requests.MAX_FIELDS + 1) + b" HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * (web.MAX_HEAD + 1), b"431"),
+        (b"GET /?" + b"a&" * (web.MAX_FIELDS + 1) + b" HTTP/1.1\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"400"),
     ],
 )
@@ -357,7 +357,7 @@ def test_a_port_that_is_taken_is_named() -> None:
     )
 )
 def test_an_answer_written_in_steps_is_the_same_as_one_written_at_once(value: object) -> None:
-    assert asyncio.run(web_answers.dumped(value)) == web_answers.dump(value)
+    assert asyncio.run(web.dumped(value)) == web.dump(value)
 
 
 def test_half_a_surrogate_pair_is_answered() -> None:
@@ -400,7 +400,7 @@ def test_a_peer_that_takes_its_last_answer_never_is_closed(monkeypatch: pytest.M
 
 def test_headers_are_read_once_however_slowly_a_body_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    real = web_requests.take_request
+    real = web.take_request
 
     def take(buffer: bytearray, peer: str) -> Any:
         seen.append(len(buffer))

@@ -1,17 +1,21 @@
 """Requests 7 to 9: brokers."""
 
 import logging
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from mq.daemons.tube.master.broker_assignment import removed
 from mq.daemons.tube.master.broker_run import BrokerRun, Report
 from mq.daemons.tube.master.brokers import unknown
+from mq.daemons.tube.master.catalog import ChangeRefused
 from mq.daemons.tube.master.core import Core, Peer
 from mq.daemons.tube.master.groups import Refused
 from mq.daemons.tube.master.liveness import Unknown
-from mq.daemons.tube.master.removal import forget_removed
+from mq.daemons.tube.master.records import TopicDeploy
 from mq.daemons.tube.master.requests.checks import legal
 from mq.daemons.tube.master.requests.producers import OK
+from mq.daemons.tube.master.storage import MOST_CHANGES, Changes
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.messages import (
     CloseRequestB2M,
@@ -27,6 +31,37 @@ from mq.protocol.tube.messages import (
 from mq.protocol.tube.names import check_client_id
 
 log = logging.getLogger(__name__)
+
+
+def forget_removed(core: Core, broker_id: int, topics: Iterable[str]) -> None:
+    """Delete the records of these topics if the broker was to remove them.
+
+    It starts a change and does not wait for it: if it fails, the broker reports the topics
+    again."""
+    found = (topic for topic in topics if _is_to_go(core, broker_id, topic))
+    gone = list(islice(found, MOST_CHANGES))  # the broker reports the others again
+    if not gone:
+        return
+
+    def step() -> Changes:
+        return {
+            (TopicDeploy.kind, f"{broker_id}-{topic}"): None
+            for topic in gone
+            if _is_to_go(core, broker_id, topic)
+        }
+
+    async def work() -> None:
+        try:
+            await core.catalog.change(step)
+        except ChangeRefused as error:
+            log.warning("topics that broker %d has removed are kept: %s", broker_id, error)
+
+    core.spawn(work, "removed topics")
+
+
+def _is_to_go(core: Core, broker_id: int, topic: str) -> bool:
+    deploy = core.catalog.deploy(broker_id, topic)
+    return deploy is not None and deploy.status.is_removed
 
 
 def register(core: Core, request: RegisterRequestB2M, peer: Peer) -> RegisterResponseM2B:

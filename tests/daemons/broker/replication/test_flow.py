@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from mq.daemons.broker.replication.flow import SLICES, FlowControl
+from mq.daemons.broker.replication.slave_connection import SLICES, FlowControl
 from mq.daemons.broker.store_config import MessageStoreConfig
 from tests.daemons.broker.replication.filling import fill
 from tests.daemons.broker.replication.pair import ScriptedSlave, content, end_of, master

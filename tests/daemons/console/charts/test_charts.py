@@ -18,7 +18,7 @@ from mq.daemons.console.charts.chart import (
     step,
     thinned,
 )
-from mq.daemons.console.charts.svg import MAX_LINES, svg
+from mq.daemons.console.charts.history_charts import MAX_LINES, svg
 from mq.daemons.console.history.points import Point
 
 NOON = 1_790_000_000

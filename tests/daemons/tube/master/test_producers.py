@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mq.daemons.tube.master import producers
+from mq.daemons.tube.master import core
 from mq.daemons.tube.master.groups import Refused
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method
@@ -114,8 +114,8 @@ async def test_there_are_so_many_producers_at_most(tmp_path: Path) -> None:
 
 
 def test_producers_name_so_many_topics_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "MOST_TOPICS", 3)
-    kept = producers.Producers()
+    monkeypatch.setattr(core, "MOST_TOPICS", 3)
+    kept = core.Producers()
     kept.book("p1", frozenset({"a", "b"}))
     with pytest.raises(Refused):
         kept.book("p2", frozenset({"a", "b"}))

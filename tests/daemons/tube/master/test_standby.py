@@ -14,7 +14,7 @@ import pytest
 from mq.daemons.controller.etcd import Etcd, EtcdError, Txn
 from mq.daemons.tube.master.app import Master
 from mq.daemons.tube.master.records import Props, TopicDeploy, TopicStatus
-from mq.daemons.tube.master.removal import forget_removed
+from mq.daemons.tube.master.requests.brokers import forget_removed
 from mq.daemons.tube.master.storage import MOST_CHANGES
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method

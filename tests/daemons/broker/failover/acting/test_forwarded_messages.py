@@ -3,7 +3,7 @@
 import pytest
 
 from mq.daemons.broker.delivery.writer import NoTarget
-from mq.daemons.broker.failover.acting.forwarded_messages import (
+from mq.daemons.broker.failover.acting.escape import (
     ForwardedMessage,
     delivered,
     half,

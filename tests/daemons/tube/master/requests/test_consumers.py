@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mq.daemons.tube.master import groups
-from mq.daemons.tube.master.events import GroupEvents
+from mq.daemons.tube.master.groups import GroupEvents
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Code, Method
 from mq.protocol.tube.strings import BrokerInfo, Partition
