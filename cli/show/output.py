@@ -1,14 +1,14 @@
 """Prints all results.
 
-table   rich tables that fit the terminal; names are wrapped, never cut; bodies of more than 96 KB
-        are cut
-plain   the text of the Java mqadmin, byte for byte; without one, columns without frames json
-{"version": 1, "command": …, "status": …, "data": [{…}], "totals": {…}, "failures": […]};
-        a continuous command prints one object per line
-yaml    the same as json; a continuous command prints one document per result; a text of more than
-        a million characters is on one line
-csv     a line of column names, then the rows markdown  a table for reports, issues or pages; long
-bodies are cut, too
+    table     rich tables that fit the terminal; names are wrapped, never cut; bodies of more than
+              96 KB are cut
+    plain     the text of the Java mqadmin, byte for byte; without one, columns without frames
+    json      {"version": 1, "command": …, "status": …, "data": [{…}], "totals": {…},
+              "failures": […]}; a continuous command prints one object per line
+    yaml      the same as json; a continuous command prints one document per result; a text of more
+              than a million characters is on one line
+    csv       a line of column names, then the rows
+    markdown  a table for reports, issues or pages; long bodies are cut, too
 
 Times are local in table and plain, unless --utc is given, and UTC in ISO 8601 elsewhere; null if
 unknown.

@@ -1,8 +1,10 @@
 """The console: its components, started in order and stopped in reverse.
 
-lock       one console for each data directory audit      the log of changes and their users
-clusters   a session for each, and its collected data frame      the pages server     the port for
-browsers
+lock      one console for each data directory
+audit     the log of changes and their users
+clusters  a session for each, and its collected data
+frame     the pages
+server    the port for browsers
 """
 
 import logging

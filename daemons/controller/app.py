@@ -1,9 +1,9 @@
 """A controller: starts its components in order and stops them in reverse order.
 
-    etcd       stores the replica sets and the leader (`registry.py`, `leadership.py`)
-    liveness   the heartbeats that brokers send to every controller
-    elections  held by the controller leader
-    listener   serves requests of brokers and administrators
+etcd       stores the replica sets and the leader (`registry.py`, `leadership.py`)
+liveness   the heartbeats that brokers send to every controller
+elections  held by the controller leader
+listener   serves requests of brokers and administrators
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Holds elections: when a master is dead, or at the request of a broker or administrator.
 
-is_due   a master has ended or its heartbeats stopped: an election is due at once;
-         all are due when this controller becomes the leader, because any master may be dead
-scan     finds missed cases by periodic checks notices  notify the live members of a replica set of
-the new master
+is_due   a master has ended or its heartbeats stopped: an election is due at once; all are due
+         when this controller becomes the leader, because any master may be dead
+scan     finds missed cases by periodic checks
+notices  notify the live members of a replica set of the new master
 """
 
 import asyncio

@@ -1,10 +1,11 @@
 """A snode: starts its components in order and stops them in reverse order.
 
-enodes        the brokers behind it, and the connections to them forwarding    sends clients'
-requests to their enodes, and the replies back clients       connected clients, their groups, and
-push sessions offsets       commits of groups, kept for their enodes registration  with name
-servers, and heartbeats to brokers listeners     the port of clients, and the ports that each stand
-for one enode
+enodes        the brokers behind it, and the connections to them
+forwarding    sends clients' requests to their enodes, and the replies back
+clients       connected clients, their groups, and push sessions
+offsets       commits of groups, kept for their enodes
+registration  with name servers, and heartbeats to brokers
+listeners     the port of clients, and the ports that each stand for one enode
 """
 
 import asyncio

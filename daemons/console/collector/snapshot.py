@@ -3,10 +3,10 @@
 The collector replaces the whole snapshot; rows are immutable. An unchanged row is the same object
 as in the previous snapshot.
 
-unknown   None, never 0. Known values are kept when a peer stops answering, with a `problem`. age
-`seen` is when a row's values were last received, in ms since 1970; None: never. rates     per
-second, over the time between two replies. text      names, addresses and remarks come from peers:
-data, never markup.
+    unknown  None, never 0. Known values are kept when a peer stops answering, with a `problem`.
+    age      `seen` is when a row's values were last received, in ms since 1970; None: never.
+    rates    per second, over the time between two replies.
+    text     names, addresses and remarks come from peers: data, never markup.
 """
 
 from bisect import bisect_left

@@ -1,10 +1,11 @@
 """Confinement of a process: it gives up everything that a filter does not need. In this order:
 
-limits       of memory, CPU time, files and processes (setrlimit) namespaces   of its own if the
-system allows them: no network, no mounts, no IPC of others root         an empty folder, if that is
-allowed user         nobody, if the filter server runs as root privileges   none can be regained
-(PR_SET_NO_NEW_PRIVS) system calls all except those in `_ALLOWED` end the process (seccomp, by
-libseccomp)
+    limits        of memory, CPU time, files and processes (setrlimit)
+    namespaces    of its own if the system allows them: no network, no mounts, no IPC of others
+    root          an empty folder, if that is allowed
+    user          nobody, if the filter server runs as root
+    privileges    none can be regained (PR_SET_NO_NEW_PRIVS)
+    system calls  all except those in `_ALLOWED` end the process (seccomp, by libseccomp)
 
 The last one is the decisive barrier, and the only one that is required: the others are for the day
 on which it has a hole. A filter needs no system calls to compute. It may read from descriptor 0 and
