@@ -27,12 +27,17 @@ MAX_PENDING_BYTES = 16 * 1024 * 1024
 FLUSH_SECONDS = 2.0
 
 
-def configure_log(log_format: str, level: str) -> None:
+def configure_log(log_format: str = "", level: str = "") -> None:
     """Log to standard output, as text or as one JSON object per line.
+
+    `log_format` is text or json, INFO the usual level; MQ_LOG_FORMAT and MQ_LOG_LEVEL are the
+    defaults.
 
     Raises:
         ConfigError: the format or level does not exist.
     """
+    log_format = log_format or os.environ.get("MQ_LOG_FORMAT", "text")
+    level = level or os.environ.get("MQ_LOG_LEVEL", "INFO")
     if log_format not in ("text", "json"):
         raise ConfigError(f"log format {log_format}: expected text or json")
     number = logging.getLevelNamesMapping().get(level.upper())

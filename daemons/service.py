@@ -96,16 +96,12 @@ class Aborts(Protocol):
 GC_THRESHOLDS = (20_000, 10, 50)
 
 
-def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = "") -> int:
+def run(make: Callable[[], Daemon]) -> int:
     """Run a daemon until SIGTERM or SIGINT; returns the exit status.
 
-    `make` is called in the event loop. `log_format` is text or json; both default to the
-    environment (MQ_LOG_FORMAT, MQ_LOG_LEVEL).
+    `make` is called in the event loop.
     """
-    configure_log(
-        log_format or os.environ.get("MQ_LOG_FORMAT", "text"),
-        log_level or os.environ.get("MQ_LOG_LEVEL", "INFO"),
-    )
+    configure_log()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

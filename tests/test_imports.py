@@ -112,7 +112,6 @@ def test_only_its_command_imports_the_console() -> None:
     assert users == {
         "cli/commands/console.py",
         "cli/commands/console_accounts.py",
-        "cli/console_daemon.py",
         "cli/commands/console_tokens.py",
         "cli/commands/console_import.py",
         "cli/commands/standalone.py",  # --console, for its types

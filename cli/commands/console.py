@@ -6,24 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.commands.daemon import (
-    ConfigFile,
-    ConfigItem,
-    PrintAll,
-    PrintImportant,
-    configuring,
-    overrides_of,
-    path_of,
-    printed,
-    started,
-)
-from mq.cli.console_daemon import console_class
+from mq.cli.daemon_start import ConfigFile, StartOptions, started
 from mq.cli.runtime.context import Contexts
 from mq.cli.runtime.env import Environment
-from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
+    from mq.daemons.console.app import Console
     from mq.daemons.console.clusters import ClusterSource
     from mq.daemons.console.config import ConsoleSettings
 
@@ -61,9 +51,8 @@ def console(
             "--prefix", metavar="PATH", help="URL path under which a proxy serves the console."
         ),
     ] = None,
-    print_all: PrintAll = False,
-    print_important: PrintImportant = False,
-    config_item: ConfigItem = None,
+    *,
+    start: StartOptions,
 ) -> int:
     """Run the console, a web interface for administrators of clusters.
 
@@ -78,13 +67,25 @@ def console(
     from mq.daemons.console.config import ConsoleSettings
 
     overrides = _overrides(name_servers, context, listen, read_only, prefix)
-    with configuring(printing=print_all or print_important, path=path_of(config_file)):
-        settings = ConsoleSettings.load(path_of(config_file), overrides | overrides_of(config_item))
-    if printed(environment, settings, print_all, print_important):
+    settings = start.settings(environment, ConsoleSettings.load, config_file, overrides)
+    if settings is None:
         return Status.DONE
     clusters = sources(environment, settings)
     made = console_class()
     return started(settings, lambda its: made(its, clusters))
+
+
+def console_class() -> "type[Console]":
+    """Return the daemon class. Raises CommandError if its packages are not installed."""
+    try:
+        from mq.daemons.console.app import Console
+    except ImportError as error:
+        raise CommandError(
+            f"the console needs {error.name}",
+            hint="pip install 'mq[console]'",
+            status=Status.UNAVAILABLE,
+        ) from None
+    return Console
 
 
 def _overrides(

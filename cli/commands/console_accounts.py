@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.commands.daemon import configuring, path_of
 from mq.cli.commands.users import secret
+from mq.cli.daemon_start import configuring, path_of
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError

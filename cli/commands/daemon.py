@@ -3,22 +3,29 @@
 Sources: NamesrvStartup, BrokerStartup, ControllerStartup, ServerUtil.buildCommandlineOptions.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.daemon_start import (
+    ConfigFile,
+    ConfigItem,
+    NameServers,
+    PrintAll,
+    StartOptions,
+    configuring,
+    overrides_of,
+    path_of,
+    registering,
+    started,
+)
 from mq.cli.runtime.env import Environment
-from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
     from mq.daemons.broker.config import BrokerSettings
-    from mq.daemons.config import Settings
-    from mq.daemons.service import Daemon
 
 COMMANDS = {
     "daemon": (
@@ -30,109 +37,13 @@ COMMANDS = {
     )
 }
 
-D = TypeVar("D")
-S = TypeVar("S", bound="Settings")
-
-ConfigFile = Annotated[
-    str | None,
-    typer.Option(
-        "-c", "--configFile", metavar="FILE", help="Settings file, in the form of Java properties."
-    ),
-]
-PrintAll = Annotated[
-    bool, typer.Option("-p", "--printConfigItem", help="Print every setting and exit.")
-]
-PrintImportant = Annotated[
-    bool,
-    typer.Option("-m", "--printImportantConfig", help="Print the important settings and exit."),
-]
-NameServers = Annotated[
-    str | None,
-    typer.Option(
-        "-n", "--namesrvAddr", metavar="HOST:PORT[;…]", help="Name servers to register with."
-    ),
-]
-ConfigItem = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the file."),
-]
-
-
-def overrides_of(items: list[str] | None) -> dict[str, str]:
-    found = {}
-    for item in items or []:
-        key, equals, value = item.partition("=")
-        if not (equals and key.strip()):
-            raise CommandError(
-                f"--set {item!r} is not KEY=VALUE",
-                hint="--set listenPort=9876",
-                status=Status.USAGE,
-            )
-        found[key.strip()] = value.strip()
-    return found
-
-
-def path_of(config_file: str | None) -> Path | None:
-    return Path(config_file) if config_file else None
-
-
-@contextmanager
-def configuring(*, printing: bool, path: Path | None = None) -> Iterator[None]:
-    """Report an error in the settings in one line; log warnings as the daemon will.
-
-    `path` is the configuration file. With `printing` nothing is logged.
-    """
-    import logging
-
-    from mq.daemons.config import ConfigError, explained, warn_of_remarks
-    from mq.daemons.log_output import configure_log
-
-    try:
-        if printing:
-            logging.disable(logging.WARNING)
-        else:
-            variables = os.environ
-            configure_log(
-                variables.get("MQ_LOG_FORMAT", "text"), variables.get("MQ_LOG_LEVEL", "INFO")
-            )
-        yield
-        warn_of_remarks(path)
-    except ConfigError as error:
-        raise CommandError(explained(error, path), status=Status.CONFIG) from error
-    finally:
-        if printing:
-            logging.disable(logging.NOTSET)
-
-
-def printed(
-    environment: Environment, settings: "Settings", everything: bool, important: bool
-) -> bool:
-    """Print the settings if requested. As in Java, -p and -m exit before the daemon starts."""
-    if not (everything or important):
-        return False
-    for line in settings.lines(important=not everything):
-        environment.stdout.write(f"{line}\n")
-    return True
-
-
-def started(settings: S, make: "Callable[[S], Daemon]") -> int:
-    """Log the settings, run their daemon until a signal stops it, and return the exit status."""
-    from mq.daemons.service import run
-
-    def daemon() -> "Daemon":
-        settings.log_all()
-        return make(settings)
-
-    return run(daemon)
-
 
 def namesrv(
     environment: Environment,
     config_file: ConfigFile = None,
     name_servers: NameServers = None,
-    print_all: PrintAll = False,
-    print_important: PrintImportant = False,
-    config_item: ConfigItem = None,
+    *,
+    start: StartOptions,
 ) -> int:
     """Run a name server.
 
@@ -145,9 +56,8 @@ def namesrv(
     """
     from mq.daemons.namesrv.config import NamesrvSettings
 
-    with configuring(printing=print_all or print_important, path=path_of(config_file)):
-        settings = NamesrvSettings.load(path_of(config_file), overrides_of(config_item))
-    if printed(environment, settings, print_all, print_important):
+    settings = start.settings(environment, NamesrvSettings.load, config_file)
+    if settings is None:
         return Status.DONE
     from mq.daemons.namesrv.app import NameServer
 
@@ -158,9 +68,8 @@ def broker(
     environment: Environment,
     config_file: ConfigFile = None,
     name_servers: NameServers = None,
-    print_all: PrintAll = False,
-    print_important: PrintImportant = False,
-    config_item: ConfigItem = None,
+    *,
+    start: StartOptions,
     instances: Annotated[
         int | None,
         typer.Option(
@@ -183,17 +92,17 @@ def broker(
         mq broker -c broker.conf --set flushDiskType=SYNC_FLUSH -p
                                      the settings, with one overridden
     """
-    overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with configuring(printing=print_all or print_important, path=path_of(config_file)):
-        overrides |= overrides_of(config_item)
-        brokers = _brokers(path_of(config_file), overrides, instances, instance)
-    if print_all or print_important:
+    path = path_of(config_file)
+    with configuring(printing=start.printing, path=path):
+        overrides = registering(name_servers) | overrides_of(start.config_item)
+        brokers = _brokers(path, overrides, instances, instance)
+    if start.printing:
         for name, settings in brokers.items():
             environment.stdout.write(f"[{name}]\n" if len(brokers) > 1 else "")
-            printed(environment, settings, print_all, print_important)
+            start.print(environment, settings)
         return Status.DONE
     if instance is None and _ALONE not in brokers:
-        return _several(list(brokers), instances, config_file, name_servers, config_item)
+        return _several(list(brokers), instances, config_file, name_servers, start.config_item)
     (settings,) = brokers.values()
     if settings.broker.enable_controller_mode:
         from mq.daemons.broker.controlled_broker import ControlledBroker
@@ -233,9 +142,8 @@ def _brokers(
 def controller(
     environment: Environment,
     config_file: ConfigFile = None,
-    print_all: PrintAll = False,
-    print_important: PrintImportant = False,
-    config_item: ConfigItem = None,
+    *,
+    start: StartOptions,
 ) -> int:
     """Run a controller, which elects the masters of broker sets.
 
@@ -250,9 +158,8 @@ def controller(
     """
     from mq.daemons.controller.config import ControllerSettings
 
-    with configuring(printing=print_all or print_important, path=path_of(config_file)):
-        settings = ControllerSettings.load(path_of(config_file), overrides_of(config_item))
-    if printed(environment, settings, print_all, print_important):
+    settings = start.settings(environment, ControllerSettings.load, config_file)
+    if settings is None:
         return Status.DONE
     from mq.daemons.controller.app import Controller
 
@@ -279,11 +186,10 @@ def filtersrv(
     """
     from mq.daemons.filtersrv.config import FiltersrvSettings
 
-    overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with configuring(printing=print_all, path=path_of(config_file)):
-        overrides |= overrides_of(config_item)
-        settings = FiltersrvSettings.load(path_of(config_file), overrides)
-    if printed(environment, settings, print_all, False):
+    start = StartOptions(print_all, config_item=config_item)  # without -m
+    registered = registering(name_servers)
+    settings = start.settings(environment, FiltersrvSettings.load, config_file, registered)
+    if settings is None:
         return Status.DONE
     from mq.daemons.filtersrv.app import FilterServer
 
@@ -294,9 +200,8 @@ def snode(
     environment: Environment,
     config_file: ConfigFile = None,
     name_servers: NameServers = None,
-    print_all: PrintAll = False,
-    print_important: PrintImportant = False,
-    config_item: ConfigItem = None,
+    *,
+    start: StartOptions,
 ) -> int:
     """Run a snode, a proxy without a store between clients and brokers.
     It runs until SIGTERM or Ctrl-C. --set overrides -n, which overrides -c. Clients that know
@@ -308,10 +213,9 @@ def snode(
     """
     from mq.daemons.snode.config import SnodeSettings
 
-    overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with configuring(printing=print_all or print_important, path=path_of(config_file)):
-        settings = SnodeSettings.load(path_of(config_file), overrides | overrides_of(config_item))
-    if printed(environment, settings, print_all, print_important):
+    registered = registering(name_servers)
+    settings = start.settings(environment, SnodeSettings.load, config_file, registered)
+    if settings is None:
         return Status.DONE
     from mq.daemons.snode.app import Snode
 

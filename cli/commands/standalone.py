@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.commands.daemon import (
-    ConfigFile,
-    ConfigItem,
-    configuring,
-    overrides_of,
-    path_of,
-)
+from mq.cli.daemon_start import ConfigFile, ConfigItem, configuring, overrides_of, path_of
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.option_groups import option_group
@@ -20,6 +14,8 @@ from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
     from mq.daemons.console.app import Console
+    from mq.daemons.console.clusters import ClusterSource
+    from mq.daemons.console.config import ConsoleSettings
     from mq.daemons.standalone import Standalone
 
 COMMANDS = {"daemon": ("standalone",)}
@@ -60,14 +56,27 @@ class ConsoleOptions:
 
     def maker(self) -> "Callable[[Standalone], Console] | None":
         """Return the factory of the console. Raises CommandError if it is not installed."""
-        from mq.cli.console_daemon import console_class, of_pair
+        from mq.cli.commands.console import console_class
 
         if not self.console:
             return None
         made = console_class()
         return lambda pair: made(
-            *of_pair(pair.name_server_address, pair.folder / "console", self.console_port)
+            *_of_pair(pair.name_server_address, pair.folder / "console", self.console_port)
         )
+
+
+def _of_pair(
+    name_servers: str, folder: Path, port: int
+) -> "tuple[ConsoleSettings, list[ClusterSource]]":
+    """Return the settings of a console on loopback for one cluster, and that cluster."""
+    from mq.client.options import ClientOptions
+    from mq.daemons.console.clusters import ClusterSource
+    from mq.daemons.console.config import ConsoleSettings
+
+    settings = ConsoleSettings.load(None, {"listenPort": str(port), "dataPath": str(folder)})
+    options = ClientOptions(timeout=settings.console.request_timeout_millis / 1000)
+    return settings, [ClusterSource("standalone", name_servers, options)]
 
 
 def _cluster(folder: Path) -> int:

@@ -8,16 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.commands.daemon import (
-    ConfigItem,
-    PrintAll,
-    PrintImportant,
-    configuring,
-    overrides_of,
-    path_of,
-    printed,
-    started,
-)
+from mq.cli.daemon_start import ConfigItem, StartOptions, configuring, overrides_of, started
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.status import Status
 
@@ -32,9 +23,8 @@ IniFile = Annotated[
 def tube_master(
     environment: Environment,
     config_file: IniFile = None,
-    print_all: PrintAll = False,
-    print_important: PrintImportant = False,
-    config_item: ConfigItem = None,
+    *,
+    start: StartOptions,
 ) -> int:
     """Run a TubeMQ master, with which clients and brokers register.
 
@@ -48,9 +38,8 @@ def tube_master(
     """
     from mq.daemons.tube.master.config import MasterSettings
 
-    with configuring(printing=print_all or print_important, path=path_of(config_file)):
-        settings = MasterSettings.load(path_of(config_file), overrides_of(config_item))
-    if printed(environment, settings, print_all, print_important):
+    settings = start.settings(environment, MasterSettings.load, config_file)
+    if settings is None:
         return Status.DONE
     from mq.daemons.tube.master.app import Master
 
@@ -60,9 +49,8 @@ def tube_master(
 def tube_broker(
     environment: Environment,
     config_file: IniFile = None,
-    print_all: PrintAll = False,
-    print_important: PrintImportant = False,
-    config_item: ConfigItem = None,
+    *,
+    start: StartOptions,
 ) -> int:
     """Run a TubeMQ broker, whose message files the original can read, too.
 
@@ -75,9 +63,8 @@ def tube_broker(
     """
     from mq.daemons.tube.broker.config import BrokerSettings
 
-    with configuring(printing=print_all or print_important, path=path_of(config_file)):
-        settings = BrokerSettings.load(path_of(config_file), overrides_of(config_item))
-    if printed(environment, settings, print_all, print_important):
+    settings = start.settings(environment, BrokerSettings.load, config_file)
+    if settings is None:
         return Status.DONE
     from mq.daemons.tube.broker.app import Broker
 
