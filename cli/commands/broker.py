@@ -204,10 +204,9 @@ async def broker_consume_stats(
     for group, part in parts:
         for queue in sorted(part.offset_table):
             item = part.offset_table[queue]
-            behind = item.broker_offset - item.consumer_offset
-            if behind < level:
+            if item.lag < level:
                 continue
-            offsets = item.broker_offset, item.consumer_offset, behind
+            offsets = item.broker_offset, item.consumer_offset, item.lag
             last = item.last_timestamp
             rows.append((queue.topic, group, queue.broker_name, queue.queue_id, *offsets, last))
             if last > 0:

@@ -174,8 +174,7 @@ async def _undone_messages(
     """Return the total lag, the largest lag of a queue, and the delay in ms (computeUndoneMsgs)."""
     total, single, delay = 0, 0, 0
     for queue, item in offsets.items():
-        behind = item.broker_offset - item.consumer_offset
-        single, total = max(single, behind), total + max(behind, 0)
+        single, total = max(single, item.lag), total + max(item.lag, 0)
         if item.last_timestamp > 0 and (newest := await _newest(consumer, queue)):
             delay = max(delay, newest - item.last_timestamp)
     return total, single, delay

@@ -24,7 +24,7 @@ class Stats:
     @property
     def lag(self) -> int:
         """The lag over all queues."""
-        return sum(item.broker_offset - item.consumer_offset for item in self.offsets.values())
+        return sum(item.lag for item in self.offsets.values())
 
 
 async def _brokers(

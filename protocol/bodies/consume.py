@@ -20,12 +20,22 @@ class OffsetWrapper(Body):
     last_timestamp: int = 0
     pull_offset: int | None = field(default=None, release=SINCE_5)
 
+    @property
+    def lag(self) -> int:
+        """The messages that the group has not consumed; negative if its offset is past the end."""
+        return self.broker_offset - self.consumer_offset
+
 
 class ConsumeStats(Body):
     """The progress of a group in each queue."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(factory=dict)
     consume_tps: float = 0.0
+
+    @property
+    def lag(self) -> int:
+        """The lag over all queues."""
+        return sum(offset.lag for offset in self.offset_table.values())
 
 
 class ConsumeStatsList(Body):

@@ -71,14 +71,13 @@ def _check_lag(
         connection is not None and connection.message_model is MessageModel.BROADCASTING
     ):
         return
-    lag = sum(at.broker_offset - at.consumer_offset for at in stats.offset_table.values())
-    if lag > examination.limits.lag:
+    if stats.lag > examination.limits.lag:
         online = len(connection.connection_set) if connection is not None else 0
         examination.say(
             "lag",
             Severity.WARNING if online else Severity.CRITICAL,
             group,
-            f"its lag is {counted(lag, 'message')}, with {counted(online, 'member')} online",
+            f"its lag is {counted(stats.lag, 'message')}, with {counted(online, 'member')} online",
             f"see: mq consumerProgress -g {group}",
         )
 

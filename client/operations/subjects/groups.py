@@ -77,7 +77,7 @@ def progress_rows(
             queue.queue_id,
             item.broker_offset,
             item.consumer_offset,
-            item.broker_offset - item.consumer_offset,
+            item.lag,
             item.last_timestamp if item.last_timestamp > 0 else None,
             holders.get(queue),
         )

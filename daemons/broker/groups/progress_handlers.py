@@ -110,14 +110,9 @@ class ProgressHandlers:
                 if config is None or (header.is_order and not config.order):
                     continue
                 table = await self._progress(group, topic, config.write_queue_nums, steps)
-                answer.total_diff += sum(
-                    o.broker_offset - o.consumer_offset for o in table.values()
-                )
-                found.append(
-                    ConsumeStats(
-                        offset_table=table, consume_tps=self._stats.group_rate(topic, group)
-                    )
-                )
+                rate = self._stats.group_rate(topic, group)
+                found.append(ConsumeStats(offset_table=table, consume_tps=rate))
+                answer.total_diff += found[-1].lag
             answer.consume_stats_list.append({group: found})
         answer.total_diff = _turned_over(answer.total_diff)
         return await asyncio.to_thread(answer.encode)

@@ -39,6 +39,11 @@ class QueueProgress(NamedTuple):
     place: int
     consumed_at: int
 
+    @property
+    def lag(self) -> int:
+        """The messages that the group has not consumed, as `OffsetWrapper.lag`."""
+        return self.end - self.place
+
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:

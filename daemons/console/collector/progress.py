@@ -80,7 +80,7 @@ def progressed(
         total[1] += queue.end
         total[2] += queue.place
         consumed_at = max(consumed_at, queue.consumed_at)
-        if queue.end > queue.place:
+        if queue.lag > 0:
             key = (topic, queue.queue)
             waiting[key] = max(queue.consumed_at, _floor(before, key))
     topics = {name: _topic(before, name, total, passed) for name, total in sums.items()}
