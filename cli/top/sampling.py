@@ -6,13 +6,14 @@ view runs, also after name servers have removed it.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from mq.cli.top.subjects import Subject
 from mq.client.admin import Admin
 from mq.client.errors import ConnectError, ConsumerNotOnline, MQError, RequestTimeout
+from mq.client.operations.cluster_snapshot import BrokerSnapshot, Collection, registered
 from mq.protocol import names
 from mq.protocol.bodies import ClusterInfo, ConsumeStats
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UP = "up"
-_AT_ONCE = 32  # requests in flight: monitoring must not be a load
 _LISTS_SECONDS = 10.0  # lists of clients and topics change slowly and are expensive
 
 
@@ -35,22 +35,22 @@ class Counters:
 
 
 @dataclass(slots=True)
-class BrokerSample:
-    """A broker. `state` is `up`; otherwise `runtime` is empty, and `problem` has the reason.
-
-    `connected` are the numbers of connected producers and consumers, None if not known yet.
+class BrokerSample(BrokerSnapshot):
+    """A broker. `connected` are the numbers of connected producers and consumers, None if not known
+    yet.
     """
 
-    name: str
-    broker_id: int
-    address: str
-    cluster: str
-    seconds: float = 0.0
-    response_seconds: float = 0.0
-    runtime: dict[str, str] = field(default_factory=dict)
-    state: str = UP
-    problem: str = ""
     connected: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def state(self) -> str:
+        """`up`, or the reason why it does not answer, in one word."""
+        return _why(self.error)[0]
+
+    @property
+    def problem(self) -> str:
+        """The reason in detail."""
+        return _why(self.error)[1]
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class Watcher:
         self._session = session
         self._admin = Admin(session, timeout=timeout)
         self._system = system
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._collection = Collection(self._admin)
         self._known: dict[str, BrokerSample] = {}
         self._snodes: dict[str, tuple[str, str]] = {}  # address and cluster, by name
         self._listed: dict[tuple[str, str], float] = {}  # when a broker was asked for a list
@@ -125,7 +125,7 @@ class Watcher:
         """
         sample = ClusterSample(time.monotonic(), {})
         await self._find_brokers(sample)
-        await self._each(sample.brokers.values(), self._ask_broker)
+        await self._collection.runtime(sample.brokers.values())
         sample.failures += [
             f"{one.name} ({one.address}): {one.problem}"
             for one in sample.brokers.values()
@@ -166,10 +166,8 @@ class Watcher:
             info = ClusterInfo()
         for name, snode in (info.snode_table or {}).items():
             self._snodes[name] = snode.address, snode.cluster_name
-        for cluster, members in sorted(info.cluster_addr_table.items()):
-            for name in sorted(members & info.broker_addr_table.keys()):
-                for broker_id, address in info.broker_addr_table[name].broker_addrs.items():
-                    self._known[address] = BrokerSample(name, broker_id, address, cluster)
+        for one in registered(info):
+            self._known[one.address] = BrokerSample(one.name, one.id, one.address, one.cluster)
         order = sorted(self._known.values(), key=lambda one: (one.cluster, one.name, one.broker_id))
         sample.brokers = {
             one.address: BrokerSample(one.name, one.broker_id, one.address, one.cluster)
@@ -179,18 +177,11 @@ class Watcher:
         replies = {f"{cluster}_REPLY_TOPIC" for cluster in clusters}
         self._hidden = frozenset(one.name for one in order) | clusters | replies
 
-    async def _ask_broker(self, broker: BrokerSample) -> None:
-        before = time.monotonic()
-        try:
-            broker.runtime = await self._admin.broker_runtime_info(broker.address)
-        except MQError as error:
-            broker.state, broker.problem = _why(error)
-        broker.seconds = time.monotonic()
-        broker.response_seconds = broker.seconds - before
-
     async def _sample_snodes(self, sample: ClusterSample) -> None:
         sample.snodes = {name: SnodeSample(*where) for name, where in self._snodes.items()}
-        await self._each(sample.snodes.values(), self._ask_snode)
+        await self._collection.each(
+            sample.snodes, lambda name: self._ask_snode(sample.snodes[name])
+        )
         sample.failures += [
             f"{name} ({one.address}): {one.problem}"
             for name, one in sample.snodes.items()
@@ -228,7 +219,7 @@ class Watcher:
         async def add(group: str) -> None:
             consumers.update(await self._members_at(address, group))
 
-        await self._each(known, add)
+        await self._collection.each(known, add)
         self._connected[address] = producers, len(consumers)
 
     async def _members_at(self, address: str, group: str) -> set[str]:
@@ -243,7 +234,7 @@ class Watcher:
             self._members[where] = await self._members_at(*where)
 
         pairs = [(at, name) for name in sample.groups for at in masters]
-        await self._each(pairs, ask)
+        await self._collection.each(pairs, ask)
 
     async def _sample_groups(self, sample: ClusterSample, masters: list[str]) -> None:
         async def ask(address: str) -> None:
@@ -256,12 +247,13 @@ class Watcher:
                         known = sample.groups.setdefault(group, GroupSample())
                         _add_group(known, address, seconds, parts)
 
-        await self._each(masters, ask, sample.failures)
+        _, errors = await self._collection.each(masters, ask)
+        sample.failures += map(str, errors.values())
 
     async def _sample_topics(
         self, sample: ClusterSample, masters: list[str], wanted: Callable[[str], bool]
     ) -> None:
-        await self._each(self._due("topics", masters), self._find_topics)
+        await self._collection.each(self._due("topics", masters), self._find_topics)
 
         async def ask(where: tuple[str, str]) -> None:
             topic, address = where
@@ -278,7 +270,7 @@ class Watcher:
                 await self._ask_bytes(sample, topic, address)
 
         pairs = [(t, at) for at in masters for t in self._topics.get(at, ()) if wanted(t)]
-        await self._each(pairs, ask)
+        await self._collection.each(pairs, ask)
 
     async def _ask_bytes(self, sample: ClusterSample, topic: str, address: str) -> None:
         """Add the bytes of the last minute; brokers have no permanent count of a topic's bytes."""
@@ -301,24 +293,6 @@ class Watcher:
         due = [a for a in addresses if now - self._listed.get((what, a), never) >= _LISTS_SECONDS]
         self._listed.update(dict.fromkeys([(what, address) for address in due], now))
         return due
-
-    async def _each(
-        self,
-        subjects: Iterable[T],
-        ask: Callable[[T], Awaitable[None]],
-        failures: list[str] | None = None,
-    ) -> None:
-        """Ask about all, some at a time. Errors are skipped, and added to `failures` if given."""
-
-        async def one(subject: T) -> None:
-            async with self._gate:
-                try:
-                    await ask(subject)
-                except MQError as error:
-                    if failures is not None:
-                        failures.append(str(error))
-
-        await asyncio.gather(*map(one, subjects))
 
 
 def _leaders(sample: ClusterSample) -> list[BrokerSample]:
@@ -346,8 +320,10 @@ def _add_group(group: GroupSample, address: str, seconds: float, parts: list[Con
     group.places[address] = Counters(seconds, places)
 
 
-def _why(error: MQError) -> tuple[str, str]:
-    """Return the state of a broker in one word, and in detail."""
+def _why(error: MQError | None) -> tuple[str, str]:
+    """Return the state of a peer in one word, and in detail."""
+    if error is None:
+        return UP, ""
     if isinstance(error, ConnectError):
         return "unreachable", "unreachable"
     if isinstance(error, RequestTimeout):

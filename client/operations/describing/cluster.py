@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from mq.client.admin import Admin
 from mq.client.errors import MQError
 from mq.client.operations import broker_stats, cluster
+from mq.client.operations.cluster_snapshot import BrokerSnapshot, Collection, reason
 from mq.client.operations.describing import queries
-from mq.client.operations.doctor.examination import Examination, Limits, reason
 from mq.protocol import names
 from mq.protocol.names import MASTER_ID
 
@@ -88,19 +88,19 @@ async def describe(session: "Caller", only: str | None, seconds: float) -> Clust
     `only` selects a cluster. Raises NotFound for an unknown cluster, and the error of a name server
     if none answers.
     """
-    examination = Examination(session, Limits(), 0.0)
+    admin = Admin(session)
+    collection = Collection(admin)
     await session.find_name_servers()
-    errors = await examination.look_at_name_servers()
-    if not examination.clusters:
+    views, errors = await collection.name_servers()
+    if not views:
         raise next(iter(errors.values()))
     info = await cluster.clusters(session)
     wanted = (
         cluster.broker_names(info, only) if only is not None else sorted(info.broker_addr_table)
     )
-    admin = Admin(session)
     heads = {at: name for at, name in queries.of_info(info).items() if name in wanted}
     (brokers, failed), (topics, no_topics), (groups, no_groups) = await asyncio.gather(
-        _brokers(admin, info, wanted, seconds),
+        _brokers(collection, info, wanted, seconds),
         cluster.outcomes(
             admin, heads, cluster.within(seconds, lambda each, at: each.topic_configs(at))
         ),
@@ -108,10 +108,7 @@ async def describe(session: "Caller", only: str | None, seconds: float) -> Clust
             admin, heads, cluster.within(seconds, lambda each, at: each.subscription_groups(at))
         ),
     )
-    servers = [
-        NameServerRow(address, len(_addresses(one)), None)
-        for address, one in examination.clusters.items()
-    ]
+    servers = [NameServerRow(address, len(_addresses(one)), None) for address, one in views.items()]
     servers += [NameServerRow(address, None, reason(error)) for address, error in errors.items()]
     lines = [f"name server {address}: {reason(error)}" for address, error in errors.items()]
     named = {row.address: f"{row.name} ({row.broker_id})" for row in brokers}
@@ -136,35 +133,34 @@ def _addresses(info: "ClusterInfo") -> set[str]:
 
 
 async def _brokers(
-    admin: Admin, info: "Clusters", wanted: list[str], seconds: float
+    collection: Collection, info: "Clusters", wanted: list[str], seconds: float
 ) -> tuple[list[BrokerRow], dict[str, MQError]]:
-    places = [
-        (cluster.cluster_of(info, name) or "", name, broker_id, address)
+    brokers = [
+        BrokerSnapshot(name, broker_id, address, cluster.cluster_of(info, name) or "")
         for name in wanted
         if name in info.broker_addr_table
-        for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+        for broker_id, address in info.broker_addr_table[name].broker_addrs.items()
     ]
-    done, failed = await cluster.outcomes(
-        admin,
-        (address for *_, address in places),
-        cluster.within(seconds, lambda each, at: each.broker_runtime_info(at)),
+    brokers.sort(key=lambda one: (one.cluster, one.name, one.broker_id))
+    await collection.runtime(brokers, seconds)
+    rows = [_broker(one) for one in brokers]
+    return rows, {one.address: one.error for one in brokers if one.error is not None}
+
+
+def _broker(found: BrokerSnapshot) -> BrokerRow:
+    table = found.runtime
+    return BrokerRow(
+        found.cluster,
+        found.name,
+        found.broker_id,
+        found.address,
+        table.get("brokerVersionDesc"),
+        broker_stats.in_rate(table),
+        broker_stats.out_rate(table),
+        broker_stats.disk_used(table),
+        broker_stats.earliest_at(table),
+        None if found.error is None else reason(found.error),
     )
-    rows = []
-    for place in sorted(places):
-        table = done.get(place[3], {})
-        problem = reason(failed[place[3]]) if place[3] in failed else None
-        rows.append(
-            BrokerRow(
-                *place,
-                table.get("brokerVersionDesc"),
-                broker_stats.in_rate(table),
-                broker_stats.out_rate(table),
-                broker_stats.disk_used(table),
-                broker_stats.earliest_at(table),
-                problem,
-            )
-        )
-    return rows, failed
 
 
 def _topics(

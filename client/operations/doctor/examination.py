@@ -1,24 +1,19 @@
 """One examination of a cluster: queries everything once, concurrently, for use by the checks."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from mq.client.admin import Admin
-from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
+from mq.client.errors import MQError
+from mq.client.operations.cluster_snapshot import BrokerSnapshot, Collection
 from mq.client.operations.doctor.finding import Finding, Severity
 from mq.protocol.bodies import ClusterInfo
-from mq.protocol.codes import RequestCode
-from mq.protocol.command import Command
 
 if TYPE_CHECKING:
     from mq.client.transport.caller import Caller
 
 T = TypeVar("T")
-
-# Concurrent requests: an examination must not cause noticeable load.
-_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class Examination:
 
     def __post_init__(self) -> None:
         self.admin = Admin(self.session)
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._collection = Collection(self.admin)
 
     @property
     def info(self) -> ClusterInfo:
@@ -83,41 +78,20 @@ class Examination:
         self, subjects: Iterable[str], ask: Callable[[str], Awaitable[T]]
     ) -> tuple[dict[str, T], dict[str, MQError]]:
         """Query each subject; returns the answers, and the errors of the others."""
-        answers: dict[str, T] = {}
-        errors: dict[str, MQError] = {}
-
-        async def one(subject: str) -> None:
-            async with self._gate:
-                try:
-                    answers[subject] = await ask(subject)
-                except MQError as error:
-                    errors[subject] = error
-
-        subjects = list(subjects)
-        await asyncio.gather(*map(one, subjects))
-        return (
-            {subject: answers[subject] for subject in subjects if subject in answers},
-            {subject: errors[subject] for subject in subjects if subject in errors},
-        )
+        return await self._collection.each(subjects, ask)
 
     async def look_at_name_servers(self) -> dict[str, MQError]:
         """Query each name server for the cluster; returns the errors."""
-
-        async def ask(address: str) -> ClusterInfo:
-            request = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
-            response = await self.session.call(address, request)
-            return ClusterInfo.decode(bytes(response.body))
-
-        self.clusters, errors = await self.each(self.session.name_servers, ask)
+        self.clusters, errors = await self._collection.name_servers()
         return errors
 
-
-def reason(error: MQError) -> str:
-    """Return a short description of why there was no answer."""
-    if isinstance(error, ConnectError):
-        return f"cannot be reached: {error}"
-    if isinstance(error, RequestTimeout):
-        return "does not answer in time"
-    if isinstance(error, BadAnswer):
-        return f"does not answer as RocketMQ does: {error}"
-    return str(error)
+    async def runtime(self) -> tuple[dict[str, dict[str, str]], dict[str, MQError]]:
+        """Return the runtime info of each broker, and the errors of the others, by address."""
+        found = [
+            BrokerSnapshot(name, number, at, "") for at, (name, number) in self.brokers.items()
+        ]
+        await self._collection.runtime(found)
+        return (
+            {one.address: one.runtime for one in found if one.error is None},
+            {one.address: one.error for one in found if one.error is not None},
+        )

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
-from mq.client.operations.doctor.examination import Examination, reason
+from mq.client.operations.cluster_snapshot import reason
+from mq.client.operations.doctor.examination import Examination
 from mq.client.operations.doctor.finding import Severity
 from mq.client.operations.plurals import counted
 from mq.protocol import names

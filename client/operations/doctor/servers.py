@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from mq.client.operations.doctor.examination import Examination, reason
+from mq.client.operations.cluster_snapshot import reason
+from mq.client.operations.doctor.examination import Examination
 from mq.client.operations.doctor.finding import Severity
 from mq.client.operations.doctor.sets import check_sets
 from mq.client.operations.plurals import counted
 from mq.client.operations.uptime import seconds_up
 
 _RATIOS = ("commitLogDiskRatio", "consumeQueueDiskRatio")
-_ROOM = "delete what is not needed, or shorten fileReservedTime"
 _LOOPBACK = ("127.", "localhost:", "[::1]")
 
 
@@ -85,7 +85,7 @@ async def check_brokers(examination: Examination) -> None:
             "no broker is registered",
             "start one: mq broker",
         )
-    answers, errors = await examination.each(brokers, examination.admin.broker_runtime_info)
+    answers, errors = await examination.runtime()
     for address, error in errors.items():
         name, broker_id = brokers[address]
         examination.say(

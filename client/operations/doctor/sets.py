@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Set
 
-from mq.client.operations.doctor.examination import Examination, reason
+from mq.client.operations.cluster_snapshot import reason
+from mq.client.operations.doctor.examination import Examination
 from mq.client.operations.doctor.finding import Severity
 from mq.protocol.bodies.controller import EpochEntryCache
 from mq.protocol.names import MASTER_ID

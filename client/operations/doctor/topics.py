@@ -1,7 +1,8 @@
 """Checks of topics: whether they can be written and read everywhere."""
 
 from mq.client.errors import MQError
-from mq.client.operations.doctor.examination import Examination, reason
+from mq.client.operations.cluster_snapshot import reason
+from mq.client.operations.doctor.examination import Examination
 from mq.client.operations.doctor.finding import Severity
 from mq.client.operations.plurals import counted
 from mq.protocol import names

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from mq.client.operations import broker_stats
+from mq.client.operations.cluster_snapshot import RegisteredBroker
 from mq.daemons.console.collector import rows
 from mq.daemons.console.collector.book import BrokerBook
 from mq.daemons.console.collector.limits import Limits
-from mq.daemons.console.collector.name_server_watch import NameServerWatch, Registered
+from mq.daemons.console.collector.name_server_watch import NameServerWatch
 from mq.daemons.console.collector.snapshot import (
     BrokerRow,
     ConsumerRow,
@@ -58,7 +59,7 @@ class Assembly:
 
     def follow(self, now: int) -> list[BrokerBook]:
         """Update brokers from the name servers; returns the books of all brokers, with new ones."""
-        listed: dict[str, Registered] = {}
+        listed: dict[str, RegisteredBroker] = {}
         for server in self.name_servers:
             for address, broker in server.brokers.items():
                 listed.setdefault(address, broker)

@@ -39,7 +39,7 @@ from mq.daemons.console.collector.book import (
     TopicRate,
     TopicSettings,
 )
-from mq.daemons.console.collector.limits import Limits, shortened, within
+from mq.daemons.console.collector.limits import Limits, problem, within
 from mq.daemons.console.collector.progress import GroupProgress, progressed
 from mq.daemons.console.collector.schedule import Schedule
 from mq.daemons.console.collector.snapshot import ClientRow, ConsumerRow, ProducerRow
@@ -213,12 +213,7 @@ class BrokerWatch:
     def _silent(self, error: MQError) -> None:
         if self.book.problem is None:
             self.book.since = clock.milliseconds()
-        if isinstance(error, RequestTimeout):
-            self.book.problem = f"does not answer within {self._timeout:g} s"
-        elif isinstance(error, ConnectError):
-            self.book.problem = f"cannot be reached: {shortened(error.reason)}"
-        else:
-            self.book.problem = shortened(str(error))
+        self.book.problem = problem(error, self._timeout)
 
     async def _runtime(self) -> ChangedRows:
         began = clock.monotonic()

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import islice
 from typing import TypeVar
 
-from mq.client.errors import ClientError
+from mq.client.errors import ClientError, ConnectError, MQError, RequestTimeout
 from mq.client.transport.caller import parse_address
 
 T = TypeVar("T")
@@ -74,3 +74,12 @@ def shortened(text: str) -> str:
     """Return an error as one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= MOST_TEXT else line[: MOST_TEXT - 1] + "…"
+
+
+def problem(error: MQError, timeout: float) -> str:
+    """Return why a peer did not answer; `timeout` is in seconds."""
+    if isinstance(error, RequestTimeout):
+        return f"does not answer within {timeout:g} s"
+    if isinstance(error, ConnectError):
+        return f"cannot be reached: {shortened(error.reason)}"
+    return shortened(str(error))

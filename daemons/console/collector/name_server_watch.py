@@ -1,14 +1,14 @@
 """Polls one name server for its brokers."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mq.client.admin.base import read
-from mq.client.errors import ConnectError, MQError, RequestTimeout
+from mq.client.errors import MQError
 from mq.client.machine import clock
-from mq.daemons.console.collector.limits import Limits, shortened
+from mq.client.operations.cluster_snapshot import RegisteredBroker, registered
+from mq.daemons.console.collector.limits import Limits, problem, shortened
 from mq.protocol.bodies import ClusterInfo
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from mq.daemons.console.collector.paced import PacedSession
 
 NAME_SERVER_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A broker as registered at a name server."""
-
-    cluster: str
-    name: str
-    id: int
-    address: str
 
 
 class NameServerWatch:
@@ -51,7 +41,7 @@ class NameServerWatch:
         self.problem: str | None = None
         self.since: int | None = None
         self.response_ms: float | None = None
-        self.brokers: dict[str, Registered] = {}
+        self.brokers: dict[str, RegisteredBroker] = {}
         self.refused: tuple[int, str] | None = None
         self._session = session
         self._limits = limits
@@ -74,26 +64,19 @@ class NameServerWatch:
         except MQError as error:
             if self.problem is None:
                 self.since = clock.milliseconds()
-            self.problem = self._why(error)
+            self.problem = problem(error, self._timeout)
         else:
             self.response_ms = round((clock.monotonic() - began) * 1000, 1)
             self.seen = clock.milliseconds()
             self.problem = self.since = None
 
-    def _why(self, error: MQError) -> str:
-        if isinstance(error, RequestTimeout):
-            return f"does not answer within {self._timeout:g} s"
-        if isinstance(error, ConnectError):
-            return f"cannot be reached: {shortened(error.reason)}"
-        return shortened(str(error))
-
     def _take(self, info: ClusterInfo) -> None:
-        found: dict[str, Registered] = {}
+        found: dict[str, RegisteredBroker] = {}
         left_out, why = 0, ""
         # Known brokers come first: others that register, or an address of another broker, do not
         # displace them.
         known = self.brokers
-        for broker in sorted(_brokers(info), key=lambda one: known.get(one.address) != one):
+        for broker in sorted(registered(info), key=lambda one: known.get(one.address) != one):
             reason = self._limits.refused(broker.address)
             if reason is None and max(len(broker.name), len(broker.cluster)) > self._limits.name:
                 reason = "its name is too long"
@@ -105,11 +88,3 @@ class NameServerWatch:
                 left_out, why = left_out + 1, f"{shortened(broker.address)}: {reason}"
         self.brokers = found
         self.refused = (left_out, why) if left_out else None
-
-
-def _brokers(info: ClusterInfo) -> Iterator[Registered]:
-    for cluster in sorted(info.cluster_addr_table):
-        for name in sorted(info.cluster_addr_table[cluster] & info.broker_addr_table.keys()):
-            addresses = info.broker_addr_table[name].broker_addrs
-            for broker_id in sorted(addresses):
-                yield Registered(cluster, name, broker_id, addresses[broker_id])

@@ -6,12 +6,13 @@ from typing import cast
 
 import pytest
 
+from mq.client.operations.cluster_snapshot import RegisteredBroker
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector import rows
 from mq.daemons.console.collector.assembly import Assembly
 from mq.daemons.console.collector.book import TopicSettings
 from mq.daemons.console.collector.limits import Limits
-from mq.daemons.console.collector.name_server_watch import NameServerWatch, Registered
+from mq.daemons.console.collector.name_server_watch import NameServerWatch
 from mq.daemons.console.collector.paced import PacedSession
 from mq.daemons.console.pages import broker_queries
 from mq.protocol.bodies import BrokerData, ClusterInfo
@@ -40,7 +41,9 @@ def test_brokers_that_register_by_the_thousand_take_no_place_of_one_that_is_know
     server._take(told({"prod": {"orders": {0: "10.0.0.1:10911"}}}))
     crowd = {f"a{n}": {0: f"10.1.{n // 250}.{n % 250}:1"} for n in range(10_000)}
     server._take(told({"aaa": crowd, "prod": {"orders": {0: "10.0.0.1:10911"}}}))
-    assert server.brokers["10.0.0.1:10911"] == Registered("prod", "orders", 0, "10.0.0.1:10911")
+    assert server.brokers["10.0.0.1:10911"] == RegisteredBroker(
+        "prod", "orders", 0, "10.0.0.1:10911"
+    )
     assert len(server.brokers) == 200
 
 
