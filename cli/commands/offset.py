@@ -14,7 +14,7 @@ from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, bare, subject
 from mq.cli.runtime.status import Status
-from mq.cli.show import java_text, reset_text
+from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text
 from mq.cli.time_expressions import FORMS
 from mq.cli.time_expressions import parse as parse_moment
@@ -22,6 +22,16 @@ from mq.client.operations import cluster, java_order
 from mq.client.operations.consumption import consume_stats
 from mq.client.operations.errors import NotFound
 from mq.client.operations.offsets import reset
+from mq.client.operations.offsets.reset import OffsetReset, ResetOutcome
+
+COLUMNS = (
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("brokerOffset", "Broker offset"),
+    number("consumerOffset", "Old offset"),
+    number("timestampOffset", "Offset of that time"),
+    number("offset", "New offset"),
+)
 
 COMMANDS = {
     "offset": (
@@ -56,9 +66,38 @@ RouteTopic = Annotated[
 ]
 
 
+def result(rows: list[ResetOutcome], plain: str, failures: list[str]) -> Result:
+    """Return the result of a reset command."""
+    return Result(COLUMNS, [tuple(row) for row in rows], plain, failures=failures)
+
+
+def heading(wanted: OffsetReset, timestamp: str, online: bool) -> str:
+    """Return the line above the table."""
+    label = "group" if online else "consumerGroup"
+    return (
+        f"rollback consumer offset by specified {label}[{wanted.group}], topic[{wanted.topic}], "
+        f"force[{java_text.truth(wanted.force)}], timestamp(string)[{timestamp}], "
+        f"timestamp(long)[{wanted.timestamp}]\n"
+    )
+
+
+def table(rows: list[ResetOutcome], online: bool) -> str:
+    """Return mqadmin's table: three columns if consumers were notified, else six."""
+    if online:
+        width = "{:<40}  {:<40}  {:<40}\n"
+        lines = [width.format("#brokerName", "#queueId", "#offset")]
+        lines += [width.format(row.broker_name[:32], row.queue_id, row.offset) for row in rows]
+        return "".join(lines)
+    width = "{:<20}  {:<20}  {:<20}  {:<20}  {:<20}  {:<20}\n"
+    heads = "#brokerOffset", "#consumerOffset", "#timestampOffset", "#rollbackOffset"
+    lines = [width.format("#brokerName", "#queueId", *heads)]
+    lines += [width.format(row.broker_name[:32], *row[1:]) for row in rows]
+    return "".join(lines)
+
+
 @destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
 @bare("-c", "--cplus")
-@gives(reset_text.COLUMNS)
+@gives(COLUMNS)
 @subject("group", "topic", "timestamp")
 async def reset_offset_by_time(
     call: Call,
@@ -101,9 +140,9 @@ async def reset_offset_by_time(
             wanted = reset.OffsetReset(topic, group, when, bool(force), cplus, route_topic)
             done = await reset.all_queues(admin, wanted, pretending=call.dry_run)
             await report_if_early(call, admin, done.without)
-            plain = reset_text.heading(wanted, timestamp, done.told)
-            plain += reset_text.table(done.moved, done.told)
-            return reset_text.result(done.moved, plain, done.failures)
+            plain = heading(wanted, timestamp, done.told)
+            plain += table(done.moved, done.told)
+            return result(done.moved, plain, done.failures)
         if broker is None or queue is None:
             raise UsageError("-b/--broker and -q/--queue (and -o/--offset) belong together")
         if when < 0:
@@ -118,11 +157,11 @@ async def reset_offset_by_time(
         f"queueId[{queue}], broker[{broker}], timestamp(string)[{timestamp}], "
         f"timestamp(long)[{when}]\nreset consumer offset to {target}\n"
     )
-    return reset_text.result([row], plain, [])
+    return result([row], plain, [])
 
 
 @destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
-@gives(reset_text.COLUMNS)
+@gives(COLUMNS)
 @subject("group", "topic", "timestamp")
 async def reset_offset_by_time_old(
     call: Call,
@@ -146,12 +185,12 @@ async def reset_offset_by_time_old(
     )
     async with call.admin() as admin:
         rows, failures = await reset.at_brokers(admin, wanted)
-    plain = reset_text.heading(wanted, timestamp, False) + reset_text.table(rows, False)
-    return reset_text.result(rows, plain, failures)
+    plain = heading(wanted, timestamp, False) + table(rows, False)
+    return result(rows, plain, failures)
 
 
 @destroys("skip all messages of topic {topic} that group {group} has not consumed")
-@gives(reset_text.COLUMNS)
+@gives(COLUMNS)
 @subject("group", "topic")
 async def skip_accumulated_message(
     call: Call,
@@ -171,7 +210,7 @@ async def skip_accumulated_message(
     async with call.admin() as admin:
         done = await reset.all_queues(admin, wanted, pretending=call.dry_run)
         await report_if_early(call, admin, done.without)
-    return reset_text.result(done.moved, reset_text.table(done.moved, done.told), done.failures)
+    return result(done.moved, table(done.moved, done.told), done.failures)
 
 
 def _time(call: Call, timestamp: str) -> int:

@@ -12,8 +12,7 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import widened
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, nested, text
-from mq.cli.spark.job_options import checked, job_called, parameters, texts
-from mq.cli.spark.options import SparkOptions
+from mq.cli.spark.options import SparkOptions, checked, job_called, parameters, texts
 from mq.pipeline.jobs import JOBS, load
 from mq.pipeline.jobs.declaration import Job
 

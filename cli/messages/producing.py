@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from mq.cli.messages.input import Input
 from mq.cli.messages.missing_topic import make_sure
 from mq.cli.messages.send_summary import sent_result
-from mq.cli.messages.unsent import UnsentInput
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.status import Status
@@ -30,7 +29,47 @@ if TYPE_CHECKING:
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import Message
 
+from mq.client.operations.messages.producing import ranges
+
 _MAX_REPORTED = 20  # refused lines that are reported one by one; further ones are counted
+
+
+@dataclass(frozen=True)
+class UnsentInput:
+    """The outcome of an input: `left` are lines, in order, that were read and not sent; lines from
+    `following` on were not read. Messages in flight when a broker failed may be stored, and be
+    listed, too."""
+
+    sent: int
+    left: list[int]
+    following: int
+
+    def lines(self, file: str, again: str) -> list[str]:
+        """Return sentences; the last one has the command that continues, if there is one."""
+        parts, begin = self._parts()
+        where = "".join(
+            f"{first}, " if first == last else f"{first} to {last}, " for first, last in parts
+        )
+        found = [
+            f"{self.sent:,} messages were sent; not sent: lines {where}{begin} and those after"
+        ]
+        if again:
+            found.append(f"continue with: {self._command(file, parts, begin)} | {again}")
+        return found
+
+    def _parts(self) -> tuple[list[tuple[int, int]], int]:
+        """Return ranges of lines, and the line from which on all are left."""
+        parts = ranges(self.left)
+        if parts and parts[-1][1] == self.following - 1:
+            return parts[:-1], parts[-1][0]
+        return parts, self.following
+
+    def _command(self, file: str, parts: list[tuple[int, int]], begin: int) -> str:
+        named = "" if file == "-" else f" {quote(file)}"
+        if not parts:
+            return f"tail -n +{begin}{named}"
+        script = ";".join([*(f"{first},{last}p" for first, last in parts), f"{begin},$p"])
+        return f"sed -n '{script}'{named}"
 
 
 @dataclass

@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mq.protocol.bodies.acl import *
+    from mq.protocol.bodies.clients import *
     from mq.protocol.bodies.cluster import *
     from mq.protocol.bodies.common import *
-    from mq.protocol.bodies.connection import *
     from mq.protocol.bodies.consume import *
     from mq.protocol.bodies.controller import *
     from mq.protocol.bodies.enums import *
-    from mq.protocol.bodies.heartbeat import *
-    from mq.protocol.bodies.lock import *
     from mq.protocol.bodies.mapping import *
     from mq.protocol.bodies.pop import *
     from mq.protocol.bodies.queue import *
     from mq.protocol.bodies.route import *
-    from mq.protocol.bodies.running import *
     from mq.protocol.bodies.schema import Body as Body
     from mq.protocol.bodies.schema import MessageQueue as MessageQueue
     from mq.protocol.bodies.stats import *
@@ -32,6 +29,26 @@ if TYPE_CHECKING:
 
 #: subject (module): its bodies. tests/protocol/bodies/test_schema.py compares it with the modules.
 SUBJECTS = {
+    "clients": (
+        "Connection",
+        "ConsumeMessageDirectlyResult",
+        "ConsumeStatus",
+        "ConsumerConnection",
+        "ConsumerData",
+        "ConsumerRunningInfo",
+        "GetConsumerListByGroupResponseBody",
+        "HeartbeatData",
+        "LockBatchRequestBody",
+        "LockBatchResponseBody",
+        "PopProcessQueueInfo",
+        "ProcessQueueInfo",
+        "ProducerConnection",
+        "ProducerData",
+        "ProducerInfo",
+        "ProducerTableInfo",
+        "SnodeIdentity",
+        "UnlockBatchRequestBody",
+    ),
     "acl": (
         "AclConfig",
         "AclInfo",
@@ -51,14 +68,6 @@ SUBJECTS = {
         "SnodeData",
     ),
     "common": ("DataVersion",),
-    "connection": (
-        "Connection",
-        "ConsumerConnection",
-        "GetConsumerListByGroupResponseBody",
-        "ProducerConnection",
-        "ProducerInfo",
-        "ProducerTableInfo",
-    ),
     "consume": (
         "ConsumeByWho",
         "ConsumeStats",
@@ -95,17 +104,6 @@ SUBJECTS = {
         "MessageRequestMode",
         "TopicFilterType",
     ),
-    "heartbeat": (
-        "ConsumerData",
-        "HeartbeatData",
-        "ProducerData",
-        "SnodeIdentity",
-    ),
-    "lock": (
-        "LockBatchRequestBody",
-        "LockBatchResponseBody",
-        "UnlockBatchRequestBody",
-    ),
     "mapping": (
         "LogicQueueMappingItem",
         "TopicConfigAndMappingSerializeWrapper",
@@ -135,13 +133,6 @@ SUBJECTS = {
         "BrokerData",
         "QueueData",
         "TopicRouteData",
-    ),
-    "running": (
-        "ConsumeMessageDirectlyResult",
-        "ConsumeStatus",
-        "ConsumerRunningInfo",
-        "PopProcessQueueInfo",
-        "ProcessQueueInfo",
     ),
     "schema": (
         "Body",

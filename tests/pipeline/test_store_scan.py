@@ -12,7 +12,7 @@ from mq.pipeline.errors import OptionError
 from mq.pipeline.records import Records
 from mq.pipeline.store_files import Damage, find_files, gaps, split
 from mq.pipeline.store_scan import PartScan
-from mq.pipeline.store_times import between
+from mq.pipeline.store_source import between
 from tests.pipeline.logs import FILE_SIZE, TIME, Log, record
 
 CUTS = (FILE_SIZE, 3000, 500, 97)

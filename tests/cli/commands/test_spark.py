@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli.spark import job_options
+from mq.cli.spark import options
 from mq.cli.spark.job import STATUSES
 from mq.client import errors as client_errors
 from mq.pipeline import errors as pipeline_errors
@@ -153,7 +153,7 @@ def test_an_age_is_the_time_that_it_means_where_the_job_is_submitted() -> None:
     now = datetime(2026, 7, 1, 12, tzinfo=UTC).timestamp()
     exact = "2026-01-31T08:00:00+01:00"
     given = {"job_option_topic": "Orders", "job_option_begin": "15m", "job_option_end": exact}
-    arguments = job_options.texts(load("count"), given, now)
+    arguments = options.texts(load("count"), given, now)
     assert arguments == {
         "topic": "Orders",
         "begin": "2026-07-01T11:45:00.000+00:00",

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from mq.client.snode.reachable import ReachableSnodes
+from mq.client.snode.session import ReachableSnodes
 
 ADDRESSES = ["10.0.0.3:1", "10.0.0.1:1", "10.0.0.2:1"]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mq.client.tube.names import Names, is_name, resolve_ipv4
+from mq.client.tube.service import Names, is_name, resolve_ipv4
 
 
 @pytest.mark.parametrize(

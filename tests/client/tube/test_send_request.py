@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mq.client.tube import send_request
+from mq.client.tube import producer
 from mq.protocol.tube.messages import AuthorizedInfo, SendMessageRequestP2B, parse
 
 TEXTS = st.text(min_size=1, max_size=200)
@@ -34,14 +34,14 @@ def test_a_request_says_what_protobuf_would(
     token: str | None,
 ) -> None:
     info = AuthorizedInfo(visitAuthorizedToken=visit, authAuthorizedToken=token)
-    written = send_request.request(
-        send_request.head(client, topic, partition),
+    written = producer.send_request(
+        producer.head(client, topic, partition),
         data,
         flag,
         checksum,
         message_type,
         message_time,
-        send_request.tail(address, info),
+        producer.tail(address, info),
     )
     assert parse(SendMessageRequestP2B, written) == SendMessageRequestP2B(
         clientId=client,

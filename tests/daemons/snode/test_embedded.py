@@ -11,7 +11,7 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.snode.app import Snode
 from mq.protocol.bodies import ConsumeFromWhere, LockBatchRequestBody, TopicConfig
-from mq.protocol.bodies.lock import LockBatchResponseBody, UnlockBatchRequestBody
+from mq.protocol.bodies.clients import LockBatchResponseBody, UnlockBatchRequestBody
 from mq.protocol.bodies.schema import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.message import Message

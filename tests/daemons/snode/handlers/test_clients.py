@@ -16,7 +16,7 @@ from mq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
-from mq.protocol.bodies.heartbeat import ProducerData
+from mq.protocol.bodies.clients import ProducerData
 from mq.protocol.codes import DIALECT_FIELD, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
