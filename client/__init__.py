@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from mq.client.errors import RouteNotFound as RouteNotFound
     from mq.client.hooks import ConsumeContext as ConsumeContext
     from mq.client.hooks import ConsumeHook as ConsumeHook
+    from mq.client.hooks import ConsumeOutcome as ConsumeOutcome
     from mq.client.hooks import HookRefused as HookRefused
     from mq.client.hooks import RpcHook as RpcHook
     from mq.client.hooks import SendContext as SendContext
     from mq.client.hooks import SendHook as SendHook
-    from mq.client.intervals import Intervals as Intervals
     from mq.client.offsets.offset_store import Offsets as Offsets
     from mq.client.options import ClientOptions as ClientOptions
+    from mq.client.options import Intervals as Intervals
     from mq.client.options import Serialization as Serialization
     from mq.client.producer.log_handler import MessageLogHandler as MessageLogHandler
     from mq.client.producer.options import ProducerOptions as ProducerOptions
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from mq.client.send_result import SendResult as SendResult
     from mq.client.send_result import SendStatus as SendStatus
     from mq.client.snode.session import SnodeSession as SnodeSession
-    from mq.client.trace.entries import ConsumeOutcome as ConsumeOutcome
     from mq.client.transport.blocking import BlockingSession as BlockingSession
     from mq.client.transport.session import Session as Session
     from mq.client.transport.tls import client_context as client_context
@@ -71,12 +71,12 @@ _MODULE_OF = {
     "ConsumeFromWhere": "mq.protocol.bodies",
     "ConsumeHook": "mq.client.hooks",
     "ConsumeOptions": "mq.client.consumer.options",
-    "ConsumeOutcome": "mq.client.trace.entries",
+    "ConsumeOutcome": "mq.client.hooks",
     "Consumer": "mq.client.consumer.consumer",
     "FaultTolerance": "mq.client.routing.latency",
     "FlowLimits": "mq.client.pull.process_queue",
     "HookRefused": "mq.client.hooks",
-    "Intervals": "mq.client.intervals",
+    "Intervals": "mq.client.options",
     "LitePullConsumer": "mq.client.consumer.lite_pull_consumer",
     "MQError": "mq.client.errors",
     "Message": "mq.protocol.message",

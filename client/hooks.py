@@ -11,13 +11,13 @@ caller gets their exceptions as `HookRefused`.
 
 import inspect
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from mq.client.errors import ClientError
 
 if TYPE_CHECKING:
     from mq.client.send_result import SendResult
-    from mq.client.trace.entries import ConsumeOutcome
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.command import Command
     from mq.protocol.message import Message, StoredMessage
@@ -29,6 +29,16 @@ class HookRefused(ClientError):
     def __init__(self, hook: object, error: BaseException) -> None:
         super().__init__(f"{type(hook).__name__} refuses: {type(error).__name__}: {error}")
         self.hook = hook
+
+
+class ConsumeOutcome(IntEnum):
+    """The result of consuming a message. Wire values (ConsumeReturnType)."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURN_NULL = 3
+    FAILED = 4
 
 
 class SendContext:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from mq.client.errors import ClientError
 from mq.client.hooks import Hook, check_hooks
-from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.protocol import command
 
 if TYPE_CHECKING:
@@ -24,6 +23,28 @@ if TYPE_CHECKING:
 SERIALIZATION_VARIABLE = "ROCKETMQ_SERIALIZE_TYPE"
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Seconds between two refreshes of the routes, two heartbeats, and two commits of offsets.
+
+    The defaults are Java's (ClientConfig): pollNameServerInterval, heartbeatBrokerInterval,
+    persistConsumerOffsetInterval. A broker evicts a client after two minutes without a heartbeat.
+    Raises ClientError for a value that is not above 0.
+    """
+
+    routes: float = 30.0
+    heartbeats: float = 30.0
+    offsets: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in vars(self).items():
+            if not seconds > 0:
+                raise ClientError(f"the interval of {name} must be above 0 s, not {seconds}")
+
+
+DEFAULT_INTERVALS = Intervals()
 
 
 class Serialization(IntEnum):

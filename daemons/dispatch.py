@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Protocol
 
 from mq.client.machine.clock import perf_counter
-from mq.client.transport.cancellation import end_with
+from mq.client.transport.tasks import end_with
 from mq.daemons.channel import Bulk, Channel, NotReady, PutOff
 from mq.daemons.connection_order import TURNS, ConnectionOrder
 from mq.daemons.memory import cost_of

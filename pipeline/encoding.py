@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mq.client.machine import random_ids
-from mq.client.producer.outgoing import DEFAULT_QUEUES
+from mq.client.routing.targets import DEFAULT_QUEUES
 from mq.pipeline.sink_columns import Messages, SinkColumns, check_properties
 from mq.pipeline.sink_queues import QueueChoice
 from mq.pipeline.write_options import WriteOptions

@@ -23,6 +23,16 @@ BROKER = (
     *("metrics", "stores", "pull", "replication", "transactions", "send", "dispatch", "pop"),
     *("name_servers", "failover", "components", "app", "controlled_broker"),
 )
+# Likewise of the client.
+CLIENT = (
+    *("machine", "errors", "credentials", "send_result", "hooks", "options", "namespace"),
+    *("routing", "transport", "admin", "trace", "snode", "offsets"),
+    *("producer", "pull", "reader", "consumer", "sync", "tube", "load", "operations"),
+)
+# The most modules in some of its folders; those at the top are what all others need.
+SMALL = {"": 6} | dict.fromkeys(
+    ("transport", "routing", "producer", "offsets", "pull", "reader", "consumer"), 10
+)
 
 
 @functools.cache
@@ -66,23 +76,34 @@ def test_a_part_imports_only_allowed_parts(part: str) -> None:
     assert wrong == []
 
 
-def test_the_features_of_the_broker_import_one_way() -> None:
-    broker = ROOT / "daemons" / "broker"
-    present = {
-        source.relative_to(broker).with_suffix("").parts[0] for source in broker.rglob("*.py")
+def backward_imports(folder: Path, order: tuple[str, ...]) -> list[str]:
+    """The imports of a later module or folder by an earlier one; `order` must name all of them."""
+    package = module_name(folder / "__init__.py")
+    names = {
+        source: source.relative_to(folder).with_suffix("").parts[0]
+        for source in sorted(folder.rglob("*.py"))
     }
-    assert present - {"__init__"} == set(BROKER)
-    wrong = []
-    for source in sources("daemons"):
-        if not source.is_relative_to(broker):
-            continue
-        own = source.relative_to(broker).with_suffix("").parts[0]
-        for line, name in imported(source):
-            if own != "__init__" and name.startswith("mq.daemons.broker."):
-                other = name.split(".")[3]
-                if BROKER.index(other) > BROKER.index(own):
-                    wrong.append(f"{source.relative_to(ROOT)}:{line} imports {name}")
-    assert wrong == []
+    assert set(names.values()) - {"__init__"} == set(order)
+    return [
+        f"{source.relative_to(ROOT)}:{line} imports {name}"
+        for source, own in names.items()
+        for line, name in imported(source)
+        if own != "__init__" and name.startswith(f"{package}.")
+        if order.index(name.removeprefix(f"{package}.").split(".")[0]) > order.index(own)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "order"), [("daemons/broker", BROKER), ("client", CLIENT)], ids=["broker", "client"]
+)
+def test_the_features_of_a_part_import_one_way(folder: str, order: tuple[str, ...]) -> None:
+    assert backward_imports(ROOT / folder, order) == []
+
+
+@pytest.mark.parametrize("folder", SMALL)
+def test_a_folder_of_the_client_has_few_modules(folder: str) -> None:
+    modules = {path.name for path in (ROOT / "client" / folder).glob("*.py")} - {"__init__.py"}
+    assert 0 < len(modules) <= SMALL[folder]
 
 
 @pytest.mark.parametrize("part", [part for part in ALLOWED if part != "pipeline"])

@@ -16,16 +16,16 @@ from mq.client.consumer.push.workers import Workers
 from mq.client.consumer.requests import ConsumerRequests
 from mq.client.consumer.send_back import send_back, send_dead_letter
 from mq.client.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
-from mq.client.hook_calls import consume_hooks
+from mq.client.hooks import ConsumeOutcome
 from mq.client.machine import clock
 from mq.client.offsets.local_offsets import LocalOffsetStore
 from mq.client.offsets.offset_store import Offsets, OffsetStore
 from mq.client.options import ClientOptions, take
 from mq.client.producer.producer import trace_dispatcher
+from mq.client.pull.consume_hooks import consume_hooks
 from mq.client.pull.process_queue import ProcessQueue
 from mq.client.pull.pulling import PullSettings
 from mq.client.reader.settings import ReaderSettings
-from mq.client.trace.entries import ConsumeOutcome
 from mq.client.trace.hooks import ConsumeTrace
 from mq.client.transport.session import Session
 from mq.protocol.bodies import ConsumeType

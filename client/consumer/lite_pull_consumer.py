@@ -3,31 +3,76 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Unpack, cast
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.consumer.member import Member
 from mq.client.consumer.options import PollKeywords, PollOptions
 from mq.client.consumer.requests import MemberRequests
-from mq.client.consumer.topic_watch import TopicListener, TopicWatch
-from mq.client.errors import ClientError
-from mq.client.hook_calls import consume_hooks
-from mq.client.hooks import ConsumeContext
+from mq.client.errors import ClientError, MQError
+from mq.client.hooks import ConsumeContext, ConsumeOutcome
 from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.client.offsets.offset_store import Offsets, OffsetStore
 from mq.client.options import ClientOptions, take
+from mq.client.pull.consume_hooks import consume_hooks
 from mq.client.pull.process_queue import FlowLimits, ProcessQueue
 from mq.client.pull.pulling import PullSettings
 from mq.client.reader.settings import ReaderSettings
 from mq.client.routing.routes import read_queues
-from mq.client.trace.entries import ConsumeOutcome
 from mq.client.transport.session import Session
+from mq.client.transport.tasks import is_meant
 from mq.protocol.bodies import ConsumeType, MessageQueue
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
+
+TOPIC_CHECK_SECONDS = 30.0  # DefaultLitePullConsumer.topicMetadataCheckIntervalMillis
+
+#: Called when the queues of a topic have changed: `(topic, queues)`.
+TopicListener = Callable[[str, list[MessageQueue]], Any]
+
+
+class TopicWatch:
+    """The topics that have listeners."""
+
+    def __init__(self, group: str, queues: Callable[[str], Awaitable[list[MessageQueue]]]) -> None:
+        """`queues` returns the current queues of a topic; `group` is for the log."""
+        self._group = group
+        self._queues = queues
+        self._watched: dict[str, tuple[list[MessageQueue], list[TopicListener]]] = {}
+
+    async def add(self, topic: str, listener: TopicListener) -> None:
+        """Add a listener for changes from now on. Raises what finding the queues raises."""
+        queues = await self._queues(topic)
+        _, listeners = self._watched.setdefault(topic, (queues, []))
+        listeners.append(listener)
+
+    async def run(self) -> None:
+        """Check periodically until cancelled."""
+        while True:
+            await asyncio.sleep(TOPIC_CHECK_SECONDS)
+            for topic, (before, listeners) in list(self._watched.items()):
+                try:
+                    now = await self._queues(topic)
+                except MQError as error:
+                    log.warning(
+                        "group %s: cannot check the queues of %s: %s", self._group, topic, error
+                    )
+                    continue
+                if now != before:
+                    self._watched[topic] = now, listeners
+                    for listener in listeners:
+                        try:
+                            listener(topic, now)
+                        # user code; other listeners must still be called
+                        except BaseException as error:
+                            if is_meant(error):
+                                raise
+                            log.exception(
+                                "group %s: a listener of topic %s failed", self._group, topic
+                            )
 
 
 class LitePullConsumer(Member):

@@ -6,22 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from mq.client.consumer.options import MemberOptions
-from mq.client.hook_calls import ConsumeHooks
-from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.namespace import with_namespace
 from mq.client.offsets.offset_store import Offsets
 from mq.client.offsets.starting_offset import StartingOffset
-from mq.client.options import ClientOptions, refuse
+from mq.client.options import DEFAULT_INTERVALS, ClientOptions, refuse
+from mq.client.pull.consume_hooks import ConsumeHooks
 from mq.client.pull.filter_classes import FilterUploads
 from mq.client.pull.process_queue import ProcessQueue
 from mq.client.pull.subscription import Subscriptions
 from mq.client.reader.reader import Reader
 from mq.client.reader.settings import ReaderSettings
 from mq.client.snode.sessions import session_for
-from mq.client.transport.closing import Closing
-from mq.client.transport.heartbeat import Heartbeats, describe_member
+from mq.client.transport.heartbeat import Heartbeats
 from mq.client.transport.session import Session
-from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue
+from mq.client.transport.tasks import Closing
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    MessageQueue,
+)
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import check_group
 
@@ -174,3 +180,28 @@ class Member(ABC):
             MessageModel.BROADCASTING if self.broadcasting else MessageModel.CLUSTERING,
             self._consume_from,
         )
+
+
+def describe_member(
+    session: Session,
+    group: str,
+    subscriptions: Subscriptions,
+    consume_type: ConsumeType,
+    model: MessageModel,
+    consume_from: ConsumeFromWhere,
+) -> HeartbeatData:
+    """Return the heartbeat of a client that is a member of one consumer group."""
+    return HeartbeatData(
+        client_id=session.client_id,
+        producer_data_set=[],
+        consumer_data_set=[
+            ConsumerData(
+                group_name=group,
+                consume_type=consume_type,
+                message_model=model,
+                consume_from_where=consume_from,
+                subscription_data_set=list(subscriptions.data.values()),
+                unit_mode=session.unit_name is not None,
+            )
+        ],
+    )

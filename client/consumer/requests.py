@@ -1,6 +1,13 @@
-"""Requests from brokers to a consumer, and the answers."""
+"""Requests from brokers to a consumer, and the answers.
 
-from collections.abc import Awaitable
+The largest is the running info, the state that an operator requests
+(GET_CONSUMER_RUNNING_INFO).
+"""
+
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -9,13 +16,18 @@ from mq.client.consumer.push.listener import Call, RetryLater, SuspendQueue
 from mq.client.errors import ClientError
 from mq.client.machine import clock
 from mq.client.namespace import without_namespace
-from mq.client.pull.running_info import describe_consumer
+from mq.client.pull.process_queue import ConsumeCounts, ProcessQueue
 from mq.client.transport.session import RequestHandler, Session
 from mq.protocol.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumeType,
     GetConsumerStatusBody,
+    MessageQueue,
+    ProcessQueueInfo,
     ResetOffsetBody,
+    SubscriptionData,
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -27,6 +39,7 @@ from mq.protocol.headers.group import (
 )
 from mq.protocol.headers.offset import ResetOffsetRequestHeader
 from mq.protocol.message import StoredMessage, decode_record
+from mq.protocol.versions import CURRENT_VERSION, version_name
 
 
 class MemberRequests:
@@ -177,3 +190,63 @@ def _for_member(
 def _not_here(request: Command, group: str) -> Command:
     remark = f"The Consumer Group <{group}> not exist in this consumer"
     return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+_MIB = 1024 * 1024
+
+
+def describe_consumer(
+    *,
+    name_servers: Iterable[str],
+    started: float,
+    ordered: bool,
+    concurrency: int,
+    consume_type: ConsumeType,
+    subscriptions: Iterable[SubscriptionData],
+    held: Mapping[MessageQueue, ProcessQueue],
+    counts: Mapping[str, ConsumeCounts],
+    stacks: bool,
+) -> ConsumerRunningInfo:
+    """Build the answer. `started` is in seconds since 1970; `stacks` adds the stacks of all
+    threads.
+    """
+    return ConsumerRunningInfo(
+        properties={
+            "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers),
+            "PROP_CONSUME_TYPE": consume_type.name,
+            "PROP_CLIENT_VERSION": version_name(CURRENT_VERSION),
+            "PROP_CONSUMER_START_TIMESTAMP": str(int(started * 1000)),
+            "PROP_CONSUMEORDERLY": "true" if ordered else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(concurrency),
+        },
+        subscription_set=list(subscriptions),
+        mq_table={queue: _describe_queue(held[queue]) for queue in sorted(held)},
+        status_table={topic: counts[topic].status() for topic in sorted(counts)},
+        jstack=_stacks() if stacks else None,
+    )
+
+
+def _describe_queue(held: ProcessQueue) -> ProcessQueueInfo:
+    first, last = held.bounds
+    return ProcessQueueInfo(
+        commit_offset=held.commit_offset,
+        cached_msg_min_offset=first,
+        cached_msg_max_offset=last,
+        cached_msg_count=held.count,
+        cached_msg_size_in_mib=held.bytes // _MIB,
+        locked=held.locked,
+        last_lock_timestamp=int(held.last_lock * 1000),
+        droped=held.dropped,
+        last_pull_timestamp=int(held.last_pull * 1000),
+        last_consume_timestamp=int(held.last_consume * 1000),
+    )
+
+
+def _stacks() -> str:
+    """Return the stacks of all threads, as jstack does for a Java consumer."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        lines = "".join(traceback.format_stack(frame))
+        parts.append(f"{names.get(ident, ident)}\n{lines}")
+    return "\n".join(parts)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.options import DEFAULT_INTERVALS
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mq.client.errors import ClientError
 from mq.client.machine import clock
+from mq.client.routing.targets import DEFAULT_QUEUES
 from mq.protocol.batch import check_batch, encode_batch
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
@@ -23,7 +24,6 @@ from mq.protocol.properties import encode as encode_properties
 MAX_BODY = 4 * 1024 * 1024
 # The limit of a body as it is sent: the largest frame less 64 KB for properties and header.
 MAX_SENT = MAX_FRAME - 64 * 1024
-DEFAULT_QUEUES = 4  # of a topic that a broker creates on its first message
 _COMPRESSION_LEVEL = 5  # as in Java's producers
 _COMPRESSION = CompressionType.ZLIB
 

@@ -16,7 +16,6 @@ from mq.client.errors import (
     ReplyTimeout,
     RouteNotFound,
 )
-from mq.client.hook_calls import SendHooks
 from mq.client.hooks import SendHook, of_kind
 from mq.client.machine import clock, random_ids
 from mq.client.namespace import with_namespace
@@ -25,13 +24,13 @@ from mq.client.producer.options import COMPRESS_OVER as COMPRESS_OVER
 from mq.client.producer.options import ProducerKeywords, ProducerOptions
 from mq.client.producer.request_reply import make_reply, make_request, replies_of
 from mq.client.producer.routing_table import RoutingTable
-from mq.client.producer.sender import ROUTE_PATIENCE, Sender
+from mq.client.producer.sender import ROUTE_PATIENCE, Sender, SendHooks
 from mq.client.send_result import SendResult as SendResult
 from mq.client.send_result import SendStatus as SendStatus
 from mq.client.snode.sessions import session_for
-from mq.client.transport.closing import Closing
 from mq.client.transport.heartbeat import Heartbeats
 from mq.client.transport.session import Session
+from mq.client.transport.tasks import Closing
 from mq.protocol.bodies import HeartbeatData, MessageQueue, ProducerData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -1,9 +1,25 @@
 """Sends of a producer: encoding, attempts, and the hooks around each attempt."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mq.client.hooks import (
+    HookRefused,
+    SendContext,
+    SendHook,
+)
+from mq.client.machine import clock
+from mq.client.send_result import SendResult
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import Message
+
+if TYPE_CHECKING:
+    pass
+
+import contextlib
+from collections.abc import Callable, Iterable
 from copy import copy
 from functools import partial
 
@@ -15,19 +31,16 @@ from mq.client.errors import (
     RouteNotFound,
     ServiceNotAvailable,
 )
-from mq.client.hook_calls import SendHooks
-from mq.client.hooks import SendContext
 from mq.client.namespace import with_namespace
 from mq.client.producer.options import ProducerOptions
 from mq.client.producer.outgoing import Draft, draft, draft_batch
 from mq.client.producer.routing_table import RoutingTable
 from mq.client.producer.send_attempts import SendAttempts
 from mq.client.routing.targets import Target
-from mq.client.send_result import SendResult, SendStatus, read_result
+from mq.client.send_result import SendStatus, read_result
 from mq.client.transport.session import Session
-from mq.protocol.bodies import MessageQueue
 from mq.protocol.command import Command
-from mq.protocol.message import Message, check_property
+from mq.protocol.message import check_property
 from mq.protocol.message_id import UniqueIdMaker
 
 log = logging.getLogger(__name__)
@@ -38,6 +51,9 @@ ROUTE_PATIENCE = 0.5
 # The remark with which 5.x brokers answer SYSTEM_ERROR while too few slaves are in sync
 # (SendMessageProcessor.handlePutMessageResult, IN_SYNC_REPLICAS_NOT_ENOUGH).
 _NOT_IN_SYNC = "in-sync replicas not enough"
+# Hooks are plain functions: a CancelledError comes from a task that a hook inspected, never from
+# the client's own task.
+_HOOK_FAILURES = (Exception, asyncio.CancelledError)
 
 
 def _may_move(error: MQError) -> bool:
@@ -70,6 +86,53 @@ def _share(target: Target, attempts: SendAttempts, tries: int, seconds: float) -
     if not tries or not target.addresses.keys() - attempts.broker_names():
         return None
     return seconds / (tries + 1)
+
+
+class SendHooks:
+    """The send hooks of one producer."""
+
+    def __init__(self, hooks: Sequence[SendHook], group: str) -> None:
+        self._hooks = tuple(hooks)
+        self._group = group
+        #: Whether a hook may change the messages in `begin`.
+        self.may_change = any(type(hook).before_send is not SendHook.before_send for hook in hooks)
+
+    def begin(
+        self, messages: Sequence[Message], queue: MessageQueue, address: str, *, one_way: bool
+    ) -> SendContext:
+        """Run the hooks before a send attempt. Raises HookRefused."""
+        context = SendContext(self._group, messages, queue, address, clock.time(), one_way=one_way)
+        for hook in self._hooks:
+            try:
+                hook.check(context)
+            except _HOOK_FAILURES as error:
+                raise HookRefused(hook, error) from error
+        for hook in self._hooks:
+            try:
+                hook.before_send(context)
+            except _HOOK_FAILURES:
+                log.exception("a hook's before_send() failed")
+        return context
+
+    def end(
+        self, context: SendContext, result: SendResult | None, error: BaseException | None
+    ) -> None:
+        """Run the hooks after a send attempt."""
+        context.result = result
+        context.error = error
+        for hook in self._hooks:
+            try:
+                hook.after_send(context)
+            except _HOOK_FAILURES:
+                log.exception("a hook's after_send() failed")
+
+    def done(self, context: SendContext, future: "asyncio.Future[SendResult]") -> None:
+        """Call `end` as the done callback of a send."""
+        if future.cancelled():
+            self.end(context, None, asyncio.CancelledError())
+        else:
+            error = future.exception()
+            self.end(context, None if error else future.result(), error)
 
 
 class Sender:

@@ -19,8 +19,8 @@ from mq.client.options import ClientOptions
 from mq.client.producer.options import ProducerKeywords, ProducerOptions
 from mq.client.producer.producer import Producer
 from mq.client.send_result import SendResult, SendStatus
-from mq.client.transport.cancellation import is_meant
 from mq.client.transport.session import Session
+from mq.client.transport.tasks import is_meant
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import ClientError
 from mq.client.machine import clock
-from mq.protocol.bodies import MessageQueue
+from mq.protocol.bodies import (
+    ConsumeStatus,
+    MessageQueue,
+)
 from mq.protocol.message import StoredMessage
 
 if TYPE_CHECKING:
@@ -246,3 +249,43 @@ class ProcessQueue:
             self._room.set()
         else:
             self._room.clear()
+
+
+class ConsumeCounts:
+    """Counts of one topic since the consumer started; rates are averages over that time."""
+
+    def __init__(self) -> None:
+        self._since = clock.monotonic()
+        self.pulls = 0
+        self.pull_seconds = 0.0
+        self.pulled = 0
+        self.consumed = 0
+        self.failed = 0
+        self.consume_seconds = 0.0
+
+    def status(self) -> ConsumeStatus:
+        """Return the counts in the units of Java's consumers: times in ms, rates per second."""
+        seconds = max(clock.monotonic() - self._since, 1e-3)
+        calls = self.consumed + self.failed
+        return ConsumeStatus(
+            pull_rt=self.pull_seconds * 1000 / self.pulls if self.pulls else 0.0,
+            pull_tps=self.pulled / seconds,
+            consume_rt=self.consume_seconds * 1000 / calls if calls else 0.0,
+            consume_ok_tps=self.consumed / seconds,
+            consume_failed_tps=self.failed / seconds,
+            consume_failed_msgs=self.failed,
+        )
+
+
+# How long a lock is trusted without renewal (REBALANCE_LOCK_MAX_LIVE_TIME). A broker keeps it for
+# 60 s, so the lock outlives our trust in it.
+TRUSTED_SECONDS = 30.0
+
+
+def is_locked(held: ProcessQueue) -> bool:
+    """Whether this member certainly has the lock at the broker."""
+    return (
+        held.locked
+        and clock.monotonic() - held.locked_at < TRUSTED_SECONDS
+        and not (held.lock_ended is not None and held.lock_ended.done())
+    )

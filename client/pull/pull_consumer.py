@@ -15,8 +15,7 @@ from mq.client.errors import (
 )
 from mq.client.offsets.offset_store import OffsetStore
 from mq.client.options import ClientKeywords, ClientOptions, refuse, take
-from mq.client.routing.filter_servers import choose_filter_server
-from mq.client.routing.replica_choice import ReplicaChoice
+from mq.client.routing.replica_choice import ReplicaChoice, choose_filter_server
 from mq.client.routing.routes import broker_address, read_queues
 from mq.client.transport.caller import Caller
 from mq.protocol.bodies import MessageQueue
@@ -31,7 +30,7 @@ from mq.protocol.names import TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import TagExpression
 
 if TYPE_CHECKING:
-    from mq.client.hook_calls import ConsumeHooks
+    from mq.client.pull.consume_hooks import ConsumeHooks
     from mq.client.transport.session import Session
 
 log = logging.getLogger(__name__)
@@ -333,7 +332,7 @@ class PullConsumer:
         refuse(self, given)
         self._hooks: ConsumeHooks | None = None
         if client.hooks:
-            from mq.client.hook_calls import consume_hooks
+            from mq.client.pull.consume_hooks import consume_hooks
 
             self._hooks = consume_hooks(client.hooks, group)
         self.session = session

@@ -1,4 +1,7 @@
-"""Pull loops: each pulls one queue repeatedly while it has room."""
+"""Pull loops: each pulls one queue repeatedly while it has room.
+
+Failures are logged once although many queues of a broker keep failing.
+"""
 
 import asyncio
 import logging
@@ -8,24 +11,23 @@ from typing import NamedTuple
 from mq.client.errors import (
     ConnectError,
     MQError,
+    RequestTimeout,
     RouteNotFound,
     SubscriptionNotExist,
     SubscriptionNotLatest,
     TopicNotExist,
 )
-from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
 from mq.client.namespace import without_namespace
-from mq.client.offsets.offset_store import Offsets
+from mq.client.offsets.offset_store import Offsets, OffsetStore
+from mq.client.pull.consume_hooks import ConsumeHooks
 from mq.client.pull.missing_topics import MissingTopics
-from mq.client.pull.process_queue import ProcessQueue
+from mq.client.pull.process_queue import ConsumeCounts, ProcessQueue, is_locked
 from mq.client.pull.pull_consumer import Puller, PullResult, PullStatus
-from mq.client.pull.pull_failures import PullFailures, errors_when_unavailable
-from mq.client.pull.running_info import ConsumeCounts
 from mq.client.pull.subscription import Subscriptions
-from mq.client.reader.queue_locks import is_locked
 from mq.client.snode.pushes import PushOutcome
 from mq.client.transport.session import Session
+from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import PropertyKey
@@ -320,3 +322,58 @@ def _restart_offset(held: ProcessQueue, result: PullResult) -> int:
     """
     restart_from = result.next_offset if held.pushes is None else held.pushes.restart_from
     return int(min(result.next_offset, restart_from))
+
+
+class PullFailures:
+    """The queues of a group whose pulls fail, and the failures already logged.
+
+    One line is logged for each broker and kind of error while any of the broker's queues has it,
+    and one when all of them can be pulled again.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._kinds: dict[MessageQueue, str] = {}
+        self._logged: dict[str, set[str]] = {}  # kinds by broker
+
+    def failed(self, queue: MessageQueue, error: Exception, *, unexpected: bool = False) -> None:
+        """Record a failed pull; `unexpected` logs the traceback."""
+        kind = type(error).__name__
+        self._kinds[queue] = kind
+        logged = self._logged.setdefault(queue.broker_name, set())
+        if kind not in logged:
+            logged.add(kind)
+            log.warning(
+                "group %s, broker %s: pulls fail, first of queue %d of %s: %s",
+                *(self._group, queue.broker_name, queue.queue_id, queue.topic, error),
+                exc_info=error if unexpected else None,
+            )
+
+    def succeeded(self, queue: MessageQueue) -> None:
+        """Record that a pull did not fail."""
+        if queue in self._kinds and self._forget(queue):
+            log.info("group %s, broker %s: pulls succeed again", self._group, queue.broker_name)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget a queue that is no longer pulled."""
+        if queue in self._kinds:
+            self._forget(queue)
+
+    def _forget(self, queue: MessageQueue) -> bool:
+        """Remove a queue; returns whether none of its broker's queues fails any more."""
+        del self._kinds[queue]
+        if any(other.broker_name == queue.broker_name for other in self._kinds):
+            return False
+        del self._logged[queue.broker_name]
+        return True
+
+
+def errors_when_unavailable(offsets: Offsets) -> tuple[type[MQError], ...]:
+    """Return the errors of an unavailable broker that do not prevent a commit.
+
+    Such a broker cannot tell which topic it has. Offsets kept at brokers are committed as usual
+    only after a ConnectError; offsets kept elsewhere also after other failures.
+    """
+    if isinstance(offsets, OffsetStore):
+        return (ConnectError,)
+    return ConnectError, RequestTimeout, RouteNotFound

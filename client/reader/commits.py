@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from mq.client.errors import ClientError, MQError
-from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.offsets.offset_store import Offsets, OffsetStore
-from mq.client.pull.process_queue import ProcessQueue
-from mq.client.reader.queue_locks import QueueLocks, is_locked
+from mq.client.options import DEFAULT_INTERVALS
+from mq.client.pull.process_queue import ProcessQueue, is_locked
+from mq.client.reader.queue_locks import QueueLocks
 from mq.client.reader.settings import ReaderSettings
-from mq.client.transport.cancellation import is_meant
+from mq.client.transport.tasks import is_meant
 from mq.protocol.bodies import MessageQueue
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import MQError
 from mq.client.machine import clock
 from mq.client.offsets.offset_store import Offsets
-from mq.client.pull.process_queue import ProcessQueue
-from mq.client.transport.cancellation import is_meant
+from mq.client.pull.process_queue import ProcessQueue, is_locked
 from mq.client.transport.session import Session
+from mq.client.transport.tasks import is_meant
 from mq.protocol.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -25,18 +25,6 @@ log = logging.getLogger(__name__)
 Ended = asyncio.Future[None]
 
 RENEW_SECONDS = 20.0  # ProcessQueue.REBALANCE_LOCK_INTERVAL
-# How long a lock is trusted without renewal (REBALANCE_LOCK_MAX_LIVE_TIME). A broker keeps it for
-# 60 s, so the lock outlives our trust in it.
-TRUSTED_SECONDS = 30.0
-
-
-def is_locked(held: ProcessQueue) -> bool:
-    """Whether this member certainly has the lock at the broker."""
-    return (
-        held.locked
-        and clock.monotonic() - held.locked_at < TRUSTED_SECONDS
-        and not (held.lock_ended is not None and held.lock_ended.done())
-    )
 
 
 class QueueLocks:

@@ -27,22 +27,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from mq.client.errors import ClientError, MQError, RouteNotFound
-from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
 from mq.client.offsets.offset_store import Offsets as Offsets
 from mq.client.offsets.starting_offset import StartingOffset
-from mq.client.pull.process_queue import FlowLimits, ProcessQueue
+from mq.client.pull.consume_hooks import ConsumeHooks
+from mq.client.pull.process_queue import ConsumeCounts, FlowLimits, ProcessQueue, is_locked
 from mq.client.pull.pulling import Pulling
-from mq.client.pull.running_info import ConsumeCounts
 from mq.client.pull.subscription import Subscriptions
 from mq.client.reader.assignments import Assignments
 from mq.client.reader.commits import Commits
-from mq.client.reader.queue_locks import RENEW_SECONDS, QueueLocks, is_locked
+from mq.client.reader.queue_locks import RENEW_SECONDS, QueueLocks
 from mq.client.reader.revoked_queues import RevokedQueues
 from mq.client.reader.settings import AssignmentListener, ReaderSettings
 from mq.client.snode.pushes import Pushes
-from mq.client.transport.cancellation import is_meant
 from mq.client.transport.session import Session
+from mq.client.transport.tasks import is_meant
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 

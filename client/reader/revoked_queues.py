@@ -13,10 +13,10 @@ from typing import Any
 from mq.client.errors import RouteNotFound
 from mq.client.machine import clock
 from mq.client.offsets.offset_store import Offsets
-from mq.client.pull.process_queue import ProcessQueue
-from mq.client.reader.queue_locks import QueueLocks, is_locked
+from mq.client.pull.process_queue import ProcessQueue, is_locked
+from mq.client.reader.queue_locks import QueueLocks
 from mq.client.reader.settings import ReaderSettings
-from mq.client.transport.cancellation import is_meant
+from mq.client.transport.tasks import is_meant
 from mq.protocol.bodies import MessageQueue
 
 log = logging.getLogger(__name__)

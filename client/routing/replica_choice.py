@@ -1,14 +1,16 @@
 """Selects the broker of a replica set to read from: the suggested one, or one that is reachable.
 
 A replica set is a master (id 0) and its slaves, under one broker name. Messages are sent to the
-master only, but can be read from any replica.
+master only, but can be read from any replica. Queues with a filter class are read from a filter
+server of the selected broker.
 """
 
 import logging
 from collections.abc import Callable, Collection
 
-from mq.client.machine import clock
+from mq.client.machine import clock, random_ids
 from mq.client.routing.routes import addresses_of
+from mq.protocol import bodies
 from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.names import MASTER_ID
 
@@ -61,3 +63,11 @@ class ReplicaChoice:
         if address not in self._away:
             log.warning("group %s: reading from another replica: %s", self._group, error)
         self._away[address] = self._clock() + AWAY_SECONDS
+
+
+def choose_filter_server(
+    route: bodies.TopicRouteData, broker: str, tried: Collection[str] = ()
+) -> str | None:
+    """Return a random filter server of the broker at an address; None if all were tried."""
+    left = [one for one in route.filter_server_table.get(broker, ()) if one not in tried]
+    return left[random_ids.randrange(len(left))] if left else None

@@ -5,11 +5,12 @@ from itertools import count
 
 from mq.client.errors import RouteNotFound
 from mq.client.machine import clock
-from mq.client.producer.outgoing import DEFAULT_QUEUES
 from mq.client.routing.latency import BrokerFaults
 from mq.client.routing.routes import broker_address
 from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.flags import Permission
+
+DEFAULT_QUEUES = 4  # of a topic that a broker creates on its first message
 
 
 def vip_address(address: str) -> str:

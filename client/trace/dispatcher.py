@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from mq.client.errors import MQError
 from mq.client.trace.entries import TraceEntry, encode
-from mq.client.transport.closing import Closing
 from mq.client.transport.session import Session
+from mq.client.transport.tasks import Closing
 from mq.protocol.message import Message
 from mq.protocol.names import TRACE_TOPIC
 from mq.protocol.properties import has_separator

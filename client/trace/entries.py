@@ -28,16 +28,6 @@ class MessageType(IntEnum):
     DELAY = 3
 
 
-class ConsumeOutcome(IntEnum):
-    """The result of consuming a message. Wire values (ConsumeReturnType)."""
-
-    SUCCESS = 0
-    TIME_OUT = 1
-    EXCEPTION = 2
-    RETURN_NULL = 3
-    FAILED = 4
-
-
 @dataclass(frozen=True, kw_only=True)
 class Pub:
     """A message was sent. Times are in ms; `timestamp` is the start of the send."""

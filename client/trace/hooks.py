@@ -4,13 +4,12 @@ ConsumeMessageTraceHookImpl).
 
 import os
 
-from mq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
+from mq.client.hooks import ConsumeContext, ConsumeHook, ConsumeOutcome, SendContext, SendHook
 from mq.client.machine import clock, random_ids
 from mq.client.namespace import without_namespace
 from mq.client.trace.dispatcher import TraceDispatcher
 from mq.client.trace.entries import (
     DEFAULT_REGION,
-    ConsumeOutcome,
     EndTransaction,
     MessageType,
     Pub,

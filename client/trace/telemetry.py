@@ -13,8 +13,7 @@ from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
-from mq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
-from mq.client.trace.entries import ConsumeOutcome
+from mq.client.hooks import ConsumeContext, ConsumeHook, ConsumeOutcome, SendContext, SendHook
 from mq.protocol.message import Message, StoredMessage
 
 

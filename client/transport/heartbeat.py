@@ -5,15 +5,10 @@ import logging
 from collections.abc import Callable
 
 from mq.client.errors import MQError
-from mq.client.intervals import DEFAULT_INTERVALS
-from mq.client.pull.subscription import Subscriptions
+from mq.client.options import DEFAULT_INTERVALS
 from mq.client.transport.session import Session
 from mq.protocol.bodies import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
     HeartbeatData,
-    MessageModel,
 )
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -25,31 +20,6 @@ HEARTBEAT_SECONDS = DEFAULT_INTERVALS.heartbeats
 CHECK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
-
-
-def describe_member(
-    session: Session,
-    group: str,
-    subscriptions: Subscriptions,
-    consume_type: ConsumeType,
-    model: MessageModel,
-    consume_from: ConsumeFromWhere,
-) -> HeartbeatData:
-    """Return the heartbeat of a client that is a member of one consumer group."""
-    return HeartbeatData(
-        client_id=session.client_id,
-        producer_data_set=[],
-        consumer_data_set=[
-            ConsumerData(
-                group_name=group,
-                consume_type=consume_type,
-                message_model=model,
-                consume_from_where=consume_from,
-                subscription_data_set=list(subscriptions.data.values()),
-                unit_mode=session.unit_name is not None,
-            )
-        ],
-    )
 
 
 class Heartbeats:

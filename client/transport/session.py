@@ -20,10 +20,10 @@ from mq.client.routing.address_server import is_url
 from mq.client.transport.blocking import BlockingSession
 from mq.client.transport.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.transport.caller import Endpoint, parse_address
-from mq.client.transport.cancellation import end_with
 from mq.client.transport.in_flight import Waiter
 from mq.client.transport.peer import Peer
 from mq.client.transport.session_routes import RoutingCaller
+from mq.client.transport.tasks import end_with
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import ProtocolError

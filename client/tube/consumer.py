@@ -19,7 +19,7 @@ from typing import Any, Self, Unpack, cast
 
 from mq.client.errors import BadAnswer, ClientError, ConnectError, MQError, RequestTimeout
 from mq.client.options import refuse, take
-from mq.client.transport.closing import Closing
+from mq.client.transport.tasks import Closing
 from mq.client.tube.broker_calls import BrokerCalls
 from mq.client.tube.errors import NotAuthenticated, TubeError
 from mq.client.tube.master_link import ConsumerLink, GroupLink

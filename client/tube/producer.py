@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from mq.client.errors import BadAnswer, ClientError, MQError
 from mq.client.options import refuse, take
-from mq.client.transport.closing import Closing
+from mq.client.transport.tasks import Closing
 from mq.client.tube.connection import NotConnected
 from mq.client.tube.errors import TubeError, for_code
 from mq.client.tube.masters import Masters

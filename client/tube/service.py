@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from mq.client.errors import ClientError
 from mq.client.transport import session
 from mq.client.transport.caller import Endpoint
-from mq.client.transport.closing import Closing
+from mq.client.transport.tasks import Closing
 from mq.client.tube.connection import TubeConnection
 from mq.client.tube.service_config import LOGGER, ServiceConfig
 from mq.protocol.tube.codes import Method

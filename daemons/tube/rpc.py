@@ -15,7 +15,7 @@ from typing import cast
 from google.protobuf.message import Message
 
 from mq.client.machine import clock
-from mq.client.transport.cancellation import end_with
+from mq.client.transport.tasks import end_with
 from mq.daemons.listening_port import ListeningPort
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.tls import FirstByte, OnlyTls

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from mq.client.consumer.consumer import Consumer
-from mq.client.intervals import DEFAULT_INTERVALS, Intervals
+from mq.client.options import DEFAULT_INTERVALS, Intervals
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import retry_topic

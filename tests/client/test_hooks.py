@@ -14,6 +14,7 @@ from mq.client.errors import ClientError, ConnectError
 from mq.client.hooks import (
     ConsumeContext,
     ConsumeHook,
+    ConsumeOutcome,
     HookRefused,
     RpcHook,
     SendContext,
@@ -25,7 +26,6 @@ from mq.client.producer.transactions import TransactionCheck, TransactionProduce
 from mq.client.pull import pulling
 from mq.client.pull.pull_consumer import PullConsumer
 from mq.client.routing.latency import FaultTolerance
-from mq.client.trace.entries import ConsumeOutcome
 from mq.client.transport.blocking import BlockingSession, run
 from mq.client.transport.session import Session
 from mq.protocol.bodies import MessageQueue

@@ -13,20 +13,21 @@ from mq.client.consumer.lite_pull_consumer import LitePullConsumer
 from mq.client.consumer.options import ConsumeKeywords, ConsumeOptions, PollKeywords, PollOptions
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError
-from mq.client.intervals import Intervals
-from mq.client.options import ClientKeywords, ClientOptions
+from mq.client.options import ClientKeywords, ClientOptions, Intervals
 from mq.client.producer.options import ProducerKeywords, ProducerOptions
 from mq.client.producer.producer import Producer, SendStatus
 from mq.client.producer.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.client.pull.pull_consumer import PullConsumer
 from mq.client.transport.blocking import BlockingSession
 from mq.client.transport.session import Session
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.group import GetConsumerRunningInfoRequestHeader
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
-from tests.client.scripted import accept_heartbeats, name_server, scripted, stores
+from tests.client.scripted import accept_heartbeats, name_server, routes, scripted, stores
 from tests.waiting import until
 
 NOWHERE = "127.0.0.1:9"
@@ -193,3 +194,34 @@ def test_a_broadcasting_consumer_has_the_same_id_after_a_restart(tmp_path: Path)
     assert len(ids) == 1
     named = Consumer(NOWHERE, "g", {"t": "*"}, options, client=ClientOptions(instance="mine"))
     assert named.session.client_id.endswith("@mine")
+
+
+def test_route_queries_and_heartbeats_follow_their_intervals() -> None:
+    asked: Counter[int] = Counter()
+
+    def counted(handler: Handler) -> Handler:
+        def count(request: Command, channel: Channel) -> object:
+            asked[request.code] += 1
+            return handler(request, channel)
+
+        return count  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        beat = RequestCode.HEART_BEAT
+        broker_handlers: dict[int, Handler] = {
+            **stores("a", Counter()),
+            beat: counted(accept_heartbeats()[beat]),
+        }
+        async with scripted(broker_handlers) as broker:
+            names: dict[int, Handler] = {
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: counted(routes({"a": broker}))
+            }
+            async with scripted(names) as namesrv:
+                intervals = Intervals(routes=0.05, heartbeats=0.05)
+                async with Producer(namesrv, intervals=intervals) as producer:
+                    await producer.send(Message(TOPIC, b"1"))
+                    await until(lambda: min(asked.values()) >= 5 and len(asked) == 2)
+
+    asyncio.run(scenario())
+    with pytest.raises(ClientError, match="the interval of routes must be above 0 s, not 0"):
+        Intervals(routes=0)

@@ -17,7 +17,7 @@ from typing import Protocol
 from mq.client.admin import Admin
 from mq.client.consumer.consumer import Consumer
 from mq.client.errors import MQError
-from mq.client.intervals import Intervals
+from mq.client.options import Intervals
 from mq.client.transport.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, ReplicasInfo
 from mq.protocol.message import StoredMessage

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from mq.client.consumer.push.listener import Call, RetryLater
 from mq.client.errors import MQError
-from mq.client.hook_calls import ConsumeHooks
+from mq.client.hooks import ConsumeOutcome
 from mq.client.machine import clock
-from mq.client.pull.process_queue import ProcessQueue
-from mq.client.pull.running_info import ConsumeCounts
-from mq.client.trace.entries import ConsumeOutcome
+from mq.client.pull.consume_hooks import ConsumeHooks
+from mq.client.pull.process_queue import ConsumeCounts, ProcessQueue
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)

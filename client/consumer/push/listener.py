@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 from mq.client.errors import ClientError
-from mq.client.transport.cancellation import is_meant
+from mq.client.transport.tasks import is_meant
 from mq.protocol.message import StoredMessage
 
 #: Consumes one message, as `async def` or as a plain function, which then runs in a thread. #:

@@ -11,12 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from mq.client.consumer.push.listener import Call, SuspendQueue, suspension_of
 from mq.client.errors import MQError
-from mq.client.hook_calls import ConsumeHooks
+from mq.client.hooks import ConsumeOutcome
 from mq.client.machine import clock
-from mq.client.pull.process_queue import ProcessQueue
-from mq.client.pull.running_info import ConsumeCounts
-from mq.client.reader.queue_locks import is_locked
-from mq.client.trace.entries import ConsumeOutcome
+from mq.client.pull.consume_hooks import ConsumeHooks
+from mq.client.pull.process_queue import ConsumeCounts, ProcessQueue, is_locked
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)

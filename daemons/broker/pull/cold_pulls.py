@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from mq.client.machine import clock
-from mq.client.transport.cancellation import end_with
+from mq.client.transport.tasks import end_with
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.pull.long_polling import COST

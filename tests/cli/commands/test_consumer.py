@@ -3,7 +3,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mq.client.admin import Admin
-from mq.client.intervals import Intervals
+from mq.client.options import Intervals
 from mq.client.transport.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message

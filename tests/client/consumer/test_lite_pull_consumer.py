@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.consumer import topic_watch
+from mq.client.consumer import lite_pull_consumer
 from mq.client.consumer.lite_pull_consumer import LitePullConsumer
 from mq.client.errors import ClientError
 from mq.client.offsets.offset_store import OffsetStore
@@ -171,7 +171,7 @@ def test_offsets_are_committed_automatically(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_listener_is_called_for_new_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_watch, "TOPIC_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(lite_pull_consumer, "TOPIC_CHECK_SECONDS", 0.02)
     heard: list[tuple[str, int]] = []
 
     async def scenario() -> None:
@@ -303,5 +303,30 @@ def test_polled_messages_are_committed_with_the_next_poll() -> None:
                 assert await there.lag() == 1
                 assert [message.body for message in await consumer.poll(5)] == [b"2"]
             assert await there.lag() == 0  # the block was left without an error
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_listener_that_raises_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.consumer.lite_pull_consumer.TOPIC_CHECK_SECONDS", 0.05)
+    heard: list[int] = []
+
+    def broken(topic: str, queues: list[MessageQueue]) -> None:
+        raise KeyError("a bug of the user's")
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            async with LitePullConsumer(there.address, GROUP) as lite:
+                await lite.on_queues_changed(TOPIC, broken)
+                await lite.on_queues_changed(TOPIC, lambda topic, queues: heard.append(len(queues)))
+                for count in (2, 3):
+                    config = there.pair.broker.stores.topics.get(TOPIC)
+                    assert config is not None
+                    config.read_queue_nums = config.write_queue_nums = count
+                    await there.admin.create_topic(there.pair.broker.address, config)
+                    lite.session.outdate_route(TOPIC)
+                    await until(lambda: heard[-1:] == [count])  # noqa: B023
 
     asyncio.run(scenario())

@@ -11,7 +11,7 @@ from mq.client.consumer.consumer import Consumer
 from mq.client.consumer.lite_pull_consumer import LitePullConsumer
 from mq.client.consumer.send_back import retry_copy
 from mq.client.errors import MQError
-from mq.client.intervals import Intervals
+from mq.client.options import Intervals
 from mq.client.producer.producer import Producer
 from mq.client.transport import heartbeat
 from mq.daemons.standalone import Standalone

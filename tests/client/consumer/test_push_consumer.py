@@ -8,8 +8,7 @@ import pytest
 from mq.client import PushConsumer, SnodeSession, Sql92
 from mq.client.consumer.consumer import Consumer
 from mq.client.errors import ClientError
-from mq.client.intervals import Intervals
-from mq.client.options import ClientOptions
+from mq.client.options import ClientOptions, Intervals
 from mq.client.pull.process_queue import FlowLimits
 from mq.client.snode import pushes
 from mq.client.transport.session import Session

@@ -9,9 +9,9 @@ import pytest
 
 from mq.client import ClassFilter, Consumer, LitePullConsumer
 from mq.client.errors import ClientError
-from mq.client.intervals import Intervals
+from mq.client.options import Intervals
 from mq.client.pull.subscription import Subscriptions
-from mq.client.routing.filter_servers import choose_filter_server
+from mq.client.routing.replica_choice import choose_filter_server
 from mq.daemons.filtersrv.app import FilterServer
 from mq.daemons.filtersrv.classes import Key
 from mq.protocol.bodies import ConsumeFromWhere, TopicRouteData

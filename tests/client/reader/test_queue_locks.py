@@ -15,9 +15,8 @@ from mq.client.errors import ClientError
 from mq.client.machine import clock
 from mq.client.offsets.offset_store import OffsetStore
 from mq.client.producer.producer import Producer
-from mq.client.pull.process_queue import ProcessQueue
-from mq.client.reader import queue_locks
-from mq.client.reader.queue_locks import QueueLocks, is_locked
+from mq.client.pull.process_queue import TRUSTED_SECONDS, ProcessQueue, is_locked
+from mq.client.reader.queue_locks import QueueLocks
 from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.clients import locks as locks_of_broker
@@ -199,7 +198,7 @@ def test_nothing_is_consumed_while_the_lock_is_not_certainly_ours(
         got.append(message.body)
         if message.body == b"1":  # as if no renewal had succeeded for 30 s
             (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
-            held.locked_at -= queue_locks.TRUSTED_SECONDS
+            held.locked_at -= TRUSTED_SECONDS
 
     async def scenario() -> None:
         async with cluster(queues=1) as there:
@@ -229,7 +228,7 @@ def test_a_queue_whose_lock_lapsed_continues_where_another_member_stopped(
         # as if the process had been stopped for a minute
         if message.body == b"1" and not lapsed.is_set():
             (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
-            held.locked_at -= 2 * queue_locks.TRUSTED_SECONDS
+            held.locked_at -= 2 * TRUSTED_SECONDS
             lapsed.set()
             await may_end.wait()
 
@@ -269,8 +268,8 @@ def test_the_age_of_a_lock_does_not_depend_on_the_wall_clock(
                 now = time.time
                 with monkeypatch.context() as patch:
                     patch.setattr(clock, "time", lambda: now() + jump)
-                    assert queue_locks.is_locked(queue)
-                    queue.locked_at -= queue_locks.TRUSTED_SECONDS
-                    assert not queue_locks.is_locked(queue)
+                    assert is_locked(queue)
+                    queue.locked_at -= TRUSTED_SECONDS
+                    assert not is_locked(queue)
 
     asyncio.run(scenario())

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from mq.client.consumer.consumer import Consumer
 from mq.client.errors import MQError
-from mq.client.intervals import Intervals
+from mq.client.options import Intervals
 from mq.client.producer.producer import Producer, SendResult, SendStatus
 from mq.client.pull.pull_consumer import PullConsumer
 from mq.client.transport.session import Session

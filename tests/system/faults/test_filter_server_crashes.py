@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mq.client import ClassFilter, Consumer
-from mq.client.intervals import Intervals
 from mq.client.machine import clock
+from mq.client.options import Intervals
 from mq.client.producer.producer import Producer
 from mq.daemons.broker.components import filters
 from mq.daemons.standalone import Standalone

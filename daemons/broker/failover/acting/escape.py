@@ -22,8 +22,8 @@ from itertools import count
 from typing import NamedTuple
 
 from mq.client.errors import MQError, RouteNotFound
-from mq.client.producer.outgoing import DEFAULT_QUEUES
 from mq.client.routing.routes import broker_address, write_queues
+from mq.client.routing.targets import DEFAULT_QUEUES
 from mq.client.transport.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.timer_request import deliver_time, number

@@ -7,8 +7,7 @@ import pytest
 from mq.client.consumer.push.concurrent import ConcurrentConsumption
 from mq.client.consumer.push.listener import Call
 from mq.client.errors import MQError
-from mq.client.pull.process_queue import ProcessQueue
-from mq.client.pull.running_info import ConsumeCounts
+from mq.client.pull.process_queue import ConsumeCounts, ProcessQueue
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 from tests.waiting import until

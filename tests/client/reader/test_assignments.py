@@ -5,8 +5,8 @@ from pathlib import Path
 
 from mq.client.admin import Admin
 from mq.client.consumer.consumer import Consumer
+from mq.client.consumer.member import describe_member
 from mq.client.pull.subscription import Subscriptions
-from mq.client.transport.heartbeat import describe_member
 from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings

@@ -1,4 +1,4 @@
-"""Calls the user's hooks so that a failing hook never loses or fails a message."""
+"""Calls a consumer's hooks so that a failing hook never loses or fails a message."""
 
 import asyncio
 import logging
@@ -8,71 +8,21 @@ from typing import TYPE_CHECKING, Any
 from mq.client.hooks import (
     ConsumeContext,
     ConsumeHook,
-    HookRefused,
-    SendContext,
-    SendHook,
     of_kind,
 )
 from mq.client.machine import clock
-from mq.client.send_result import SendResult
 from mq.protocol.bodies import MessageQueue
-from mq.protocol.message import Message, StoredMessage
+from mq.protocol.message import StoredMessage
 
 if TYPE_CHECKING:
-    from mq.client.trace.entries import ConsumeOutcome
+    from mq.client.hooks import ConsumeOutcome
+
 
 log = logging.getLogger(__name__)
 
 # Hooks are plain functions: a CancelledError comes from a task that a hook inspected, never from
 # the client's own task.
 _FAILURES = (Exception, asyncio.CancelledError)
-
-
-class SendHooks:
-    """The send hooks of one producer."""
-
-    def __init__(self, hooks: Sequence[SendHook], group: str) -> None:
-        self._hooks = tuple(hooks)
-        self._group = group
-        #: Whether a hook may change the messages in `begin`.
-        self.may_change = any(type(hook).before_send is not SendHook.before_send for hook in hooks)
-
-    def begin(
-        self, messages: Sequence[Message], queue: MessageQueue, address: str, *, one_way: bool
-    ) -> SendContext:
-        """Run the hooks before a send attempt. Raises HookRefused."""
-        context = SendContext(self._group, messages, queue, address, clock.time(), one_way=one_way)
-        for hook in self._hooks:
-            try:
-                hook.check(context)
-            except _FAILURES as error:
-                raise HookRefused(hook, error) from error
-        for hook in self._hooks:
-            try:
-                hook.before_send(context)
-            except _FAILURES:
-                log.exception("a hook's before_send() failed")
-        return context
-
-    def end(
-        self, context: SendContext, result: SendResult | None, error: BaseException | None
-    ) -> None:
-        """Run the hooks after a send attempt."""
-        context.result = result
-        context.error = error
-        for hook in self._hooks:
-            try:
-                hook.after_send(context)
-            except _FAILURES:
-                log.exception("a hook's after_send() failed")
-
-    def done(self, context: SendContext, future: "asyncio.Future[SendResult]") -> None:
-        """Call `end` as the done callback of a send."""
-        if future.cancelled():
-            self.end(context, None, asyncio.CancelledError())
-        else:
-            error = future.exception()
-            self.end(context, None if error else future.result(), error)
 
 
 class ConsumeHooks:
@@ -130,7 +80,7 @@ class ConsumeHooks:
     def hand_over(self, queue: MessageQueue, messages: Sequence[StoredMessage]) -> None:
         """Run the hooks for messages whose end of processing the user does not report."""
         # imported here: producers do not need it
-        from mq.client.trace.entries import ConsumeOutcome
+        from mq.client.hooks import ConsumeOutcome
 
         self.end(self.begin(queue, messages), ConsumeOutcome.SUCCESS)
 
