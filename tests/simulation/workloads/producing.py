@@ -157,13 +157,15 @@ async def _oneway(sender: _Sender, topic: str) -> None:
 async def _level(sender: _Sender, topic: str) -> None:
     level = sender.context.random.randint(1, len(LEVELS))
     sent = sender.begin(topic, "level")
-    before = sender.context.clocks()
+    begun, before = sender.context.wall, sender.context.clocks()
     result = await sender.producer.send(make(sent.number, topic, delay_level=level))
     broker = result.queue.broker_name
     delay = LEVELS[level - 1] * 1000
-    clocks = before[broker], sender.context.clocks()[broker]
+    first, last = before[broker], sender.context.clocks()[broker]
+    # If the clock was set meanwhile, the message may have been stored just afterwards.
+    least = min(first, last - (sender.context.wall - begun))
     sent.delay = delay
-    _waits(sender, sent, result, min(clocks) + delay, max(clocks) + delay)
+    _waits(sender, sent, result, least + delay, max(first, last) + delay)
 
 
 async def _timer(sender: _Sender, topic: str) -> None:
