@@ -13,8 +13,8 @@ MOST_LINES_OF_MODULE = 600  # most have 60 to 300
 # Code that runs for every message: it avoids calls (CONTRIBUTING.md).
 HOT = {
     "protocol/record_codec.py:_decode": "each record read",
-    "daemons/broker/store/append.py:Appender.append": "each message stored",
-    "daemons/broker/store/append.py:Appender.append_batch": "each batch stored",
+    "daemons/broker/store/log/append.py:Appender.append": "each message stored",
+    "daemons/broker/store/log/append.py:Appender.append_batch": "each batch stored",
     "daemons/broker/send/send_handlers.py:SendHandlers.send": "each send",
     "daemons/broker/send/send_handlers.py:SendHandlers.batch": "each send of a batch",
     "daemons/broker/filters/properties.py:PropertyExpression._select_on": "each message that a "

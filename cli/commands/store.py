@@ -19,9 +19,9 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:
-    from mq.daemons.broker.store.offline import OfflineLog
-    from mq.daemons.broker.store.read_only import OpenFiles
-    from mq.daemons.broker.store.records import Record
+    from mq.daemons.broker.store.log.records import Record
+    from mq.daemons.broker.store.tools.offline import OfflineLog
+    from mq.daemons.broker.store.tools.read_only import OpenFiles
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -91,7 +91,7 @@ def _parts(root: Path, log: "OfflineLog") -> Result:
     from mq.daemons.broker.store import layout
     from mq.daemons.broker.store.checkpoint import Checkpoint
     from mq.daemons.broker.store.lock import is_in_use
-    from mq.daemons.broker.store.verification import index_files, read_queues
+    from mq.daemons.broker.store.tools.verification import index_files, read_queues
 
     files = log.files
     end = max((file.start + file.data_end for file in files), default=0)
@@ -150,7 +150,7 @@ def _moment(milliseconds: int) -> str:
 def _queues(root: Path, opened: "OpenFiles", pattern: str) -> Result:
     from fnmatch import fnmatchcase
 
-    from mq.daemons.broker.store.verification import read_queues
+    from mq.daemons.broker.store.tools.verification import read_queues
 
     rows: list[Row] = []
     for queue in read_queues(root, opened):
@@ -226,8 +226,8 @@ async def store_dump(
         mq store dump ~/store -t Orders -m 10        ten messages of a topic
         mq store dump ~/store --format '%t %k %b\n'  topic, key and body of each
     """
-    from mq.daemons.broker.store.offline import Hole
-    from mq.daemons.broker.store.verification import read_queues
+    from mq.daemons.broker.store.tools.offline import Hole
+    from mq.daemons.broker.store.tools.verification import read_queues
 
     is_wanted = wanted.chooser(call.environment.clock())
     topic, limit = wanted.topic, wanted.limit

@@ -19,8 +19,8 @@ from mq.cli.show.output import Format
 from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
-    from mq.daemons.broker.store.offline import OfflineLog
-    from mq.daemons.broker.store.verification import VerificationReport
+    from mq.daemons.broker.store.tools.offline import OfflineLog
+    from mq.daemons.broker.store.tools.verification import VerificationReport
     from mq.daemons.broker.store_config import MessageStoreConfig
 
 COMMANDS = {
@@ -109,7 +109,7 @@ def _sound(root: Path, files: int, verified: "VerificationReport", notes: list[s
 
 def _verify(call: Call, root: Path, log: "OfflineLog") -> "VerificationReport":
     from mq.cli.runtime.progress import progress
-    from mq.daemons.broker.store.verification import Verification
+    from mq.daemons.broker.store.tools.verification import Verification
 
     with (
         interrupting(None),  # nothing is awaited meanwhile, and nothing changed
@@ -217,7 +217,7 @@ def _own(root: Path, source: Path) -> AbstractContextManager[None]:
 
 
 def _would_repair(call: Call, root: Path) -> list[Row]:
-    from mq.daemons.broker.store import repair
+    from mq.daemons.broker.store.tools import repair
 
     with offline_store.log_of(root) as log:
         repairs = repair.plan(root, log, _verify(call, root, log))
@@ -227,7 +227,7 @@ def _would_repair(call: Call, root: Path) -> list[Row]:
 
 
 async def _repair(call: Call, root: Path, config: "MessageStoreConfig") -> Result:
-    from mq.daemons.broker.store import repair
+    from mq.daemons.broker.store.tools import repair
 
     with offline_store.log_of(root) as log:
         verified = _verify(call, root, log)
@@ -260,7 +260,7 @@ def _said() -> Iterator[None]:
 
 def _copied(call: Call, source: Path, target: Path) -> None:
     from mq.cli.runtime.progress import progress
-    from mq.daemons.broker.store.repair import copy_store
+    from mq.daemons.broker.store.tools.repair import copy_store
 
     with offline_store.log_of(source) as log:
         with progress(call.environment, "copying", total=log.data_size, unit="bytes") as step:

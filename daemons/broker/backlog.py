@@ -10,9 +10,9 @@ import asyncio
 import logging
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.flush import Flusher
+from mq.daemons.broker.store.log.append import Appender
+from mq.daemons.broker.store.log.flush import Flusher
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.codes import ResponseCode
 

@@ -36,7 +36,7 @@ from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.epochs import decode
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
-from mq.daemons.broker.store.recovery import machine_has_crashed
+from mq.daemons.broker.store.recovery.recovery import machine_has_crashed
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.state_file import read_with_backup

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.index import key_hash
+from mq.daemons.broker.store.index.index import key_hash
 from mq.protocol.properties import (
     BROKERS_OWN,
     KEY_SEPARATOR,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mq.daemons.broker.send.native_sends import NativeSends
-from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.log.append import Appender
 from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.protocol.native import native
 from tests.daemons.broker.native_pair import counting, stand_still

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import index, layout
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.index import index
 from mq.protocol import batch, command, frame, record
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.flags import PullSysFlag, SysFlag

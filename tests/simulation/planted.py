@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from mq.daemons.broker.name_servers.name_server_link import NameServerLink
-from mq.daemons.broker.store.batch import Batch
-from mq.daemons.broker.store.flush import Flusher
+from mq.daemons.broker.store.log.batch import Batch
+from mq.daemons.broker.store.log.flush import Flusher
 from mq.daemons.tube.broker.consumers import Consumer
 from mq.daemons.tube.broker.registrations import Registrations
 from mq.daemons.tube.broker.store.errors import FlushMode

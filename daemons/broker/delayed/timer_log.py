@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.log.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 

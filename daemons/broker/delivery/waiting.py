@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import STORED_ALL_THE_SAME, StoreRefused
-from mq.daemons.broker.store.waiters import OnStored
+from mq.daemons.broker.store.log.waiters import OnStored
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

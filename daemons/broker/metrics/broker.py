@@ -20,7 +20,7 @@ from mq.daemons.broker.statistics.stat_items import StatItems, totals_with_pause
 from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import SLAVE_CAUSE, MessageStore
-from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.queue.queues import Queues
 from mq.daemons.broker.store.retention import used_ratio
 from mq.daemons.listener import Listener
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks

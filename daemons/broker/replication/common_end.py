@@ -17,12 +17,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.log.commit_log import CommitLog, record_store_host
+from mq.daemons.broker.store.log.mapped_file import MappedFile
+from mq.daemons.broker.store.log.windows import LogReader
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.replica import NotReplicated
-from mq.daemons.broker.store.windows import LogReader
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.replica.replica import NotReplicated
 from mq.protocol.record import BLANK, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD
 
 # How often, and with what pause in seconds, a master is asked again for a record that it may not

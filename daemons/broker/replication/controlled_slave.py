@@ -27,9 +27,9 @@ from mq.daemons.broker.replication.slave import (
     MasterConnectionLost,
     OnCut,
 )
-from mq.daemons.broker.store.confirm_offset import ConfirmOffset
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.replica import NotReplicated, Replica
+from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
+from mq.daemons.broker.store.replica.replica import NotReplicated, Replica
 
 HELLO_SECONDS = 5.0
 

@@ -34,9 +34,9 @@ from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.master_queries import MasterQueries
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.replica import NotReplicated, Replica
-from mq.daemons.broker.store.truncation import cut_end
-from mq.daemons.broker.store.unknown_topics import UnknownTopic
+from mq.daemons.broker.store.recovery.truncation import cut_end
+from mq.daemons.broker.store.replica.replica import NotReplicated, Replica
+from mq.daemons.broker.store.replica.unknown_topics import UnknownTopic
 
 log = logging.getLogger(__name__)
 

@@ -25,12 +25,12 @@ from mq.daemons.broker.send.indirect_send import IndirectSends
 from mq.daemons.broker.send.native_sends import NativeSends
 from mq.daemons.broker.send.targets import SendTargets
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import Appender
-from mq.daemons.broker.store.batch import Origin
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.index import key_hash
-from mq.daemons.broker.store.records import keys_of
+from mq.daemons.broker.store.index.index import key_hash
+from mq.daemons.broker.store.log.append import Appender
+from mq.daemons.broker.store.log.batch import Origin
+from mq.daemons.broker.store.log.records import keys_of
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.usual_properties import UsualProperties, names_timer
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused

@@ -17,10 +17,10 @@ from functools import partial
 from mq.client.machine import clock, files
 from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.store.checkpoint import Checkpoint
-from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.flush import Flusher
-from mq.daemons.broker.store.index import Index, IndexFile
+from mq.daemons.broker.store.index.index import Index, IndexFile
+from mq.daemons.broker.store.log.commit_log import CommitLog
+from mq.daemons.broker.store.log.flush import Flusher
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ SHORT = struct.Struct(">h")
 
 SECTOR = 512  # bytes that a disk writes all or not at all
 # The properties of a record must not contain this: a sector that did not reach the disk before a
-# power failure reads the same (mq.daemons.broker.store.records.is_torn).
+# power failure reads the same (mq.daemons.broker.store.log.records.is_torn).
 UNWRITTEN = bytes(SECTOR)
 
 # The records themselves are defined in mq.protocol.record. A record is only written if this much

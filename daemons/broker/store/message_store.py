@@ -13,32 +13,32 @@ from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.allocation import Allocation
-from mq.daemons.broker.store.append import Appender
-from mq.daemons.broker.store.batch import Batch, Extend
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
-from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
-from mq.daemons.broker.store.confirm_offset import ConfirmOffset
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.deletions import Deletions
-from mq.daemons.broker.store.entry_verifier import EntryVerifier
 from mq.daemons.broker.store.errors import QueuesLeft, StoreLoadError, StoreRefused
-from mq.daemons.broker.store.flush import Flusher
-from mq.daemons.broker.store.index import Index
-from mq.daemons.broker.store.indexing import Indexing
+from mq.daemons.broker.store.index.index import Index
+from mq.daemons.broker.store.index.indexing import Indexing
 from mq.daemons.broker.store.lock import StoreLock
-from mq.daemons.broker.store.next_file import NextFile
-from mq.daemons.broker.store.prefault import Prefault
-from mq.daemons.broker.store.put_times import PutTimes
-from mq.daemons.broker.store.queue_extension import Unit
-from mq.daemons.broker.store.queues import Queues
-from mq.daemons.broker.store.recovered_end import note_recovered_end
-from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
-from mq.daemons.broker.store.replica import Replica
-from mq.daemons.broker.store.residency import Residency
+from mq.daemons.broker.store.log.allocation import Allocation
+from mq.daemons.broker.store.log.append import Appender
+from mq.daemons.broker.store.log.batch import Batch, Extend
+from mq.daemons.broker.store.log.commit_log import CommitLog, record_store_host
+from mq.daemons.broker.store.log.flush import Flusher
+from mq.daemons.broker.store.log.next_file import NextFile
+from mq.daemons.broker.store.log.prefault import Prefault
+from mq.daemons.broker.store.log.put_times import PutTimes
+from mq.daemons.broker.store.log.residency import Residency
+from mq.daemons.broker.store.log.waiters import wake
+from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.queue.deletions import Deletions
+from mq.daemons.broker.store.queue.entry_verifier import EntryVerifier
+from mq.daemons.broker.store.queue.extension import Unit
+from mq.daemons.broker.store.queue.queues import Queues
+from mq.daemons.broker.store.recovery.recovered_end import note_recovered_end
+from mq.daemons.broker.store.recovery.recovery import Recovery, Report, mark_running
+from mq.daemons.broker.store.replica.replica import Replica
 from mq.daemons.broker.store.retention import Retention
-from mq.daemons.broker.store.waiters import wake
 from mq.daemons.broker.store_config import (
     BrokerRole,
     FlushDiskType,

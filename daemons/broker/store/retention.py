@@ -16,12 +16,12 @@ from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.checkpointer import Checkpointer
-from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.index import Index
-from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.index.index import Index
+from mq.daemons.broker.store.log.append import Appender
+from mq.daemons.broker.store.log.commit_log import CommitLog
+from mq.daemons.broker.store.queue.queues import Queues
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.transactions.records import HALF_QUEUE
 from mq.protocol import names
 from mq.protocol.checksum import crc32

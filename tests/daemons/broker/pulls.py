@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
 
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

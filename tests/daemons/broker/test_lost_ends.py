@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store.recovery import mark_running
+from mq.daemons.broker.store.recovery.recovery import mark_running
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.pulls import TOPIC, PullBroker, outcome, pull, request
 from tests.daemons.broker.store.stores import as_of_a_kill

@@ -4,8 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.index import key_hash
-from mq.daemons.broker.store.records import keys_of
+from mq.daemons.broker.store.index.index import key_hash
+from mq.daemons.broker.store.log.records import keys_of
 from mq.daemons.broker.usual_properties import (
     _MOST_NAMES,
     _MOST_TAGS,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mq.client.machine import files
 from mq.daemons.broker.replication.epochs import Epoch, Epochs
-from mq.daemons.broker.store.truncation import cut_end
+from mq.daemons.broker.store.recovery.truncation import cut_end
 from mq.daemons.broker.store_config import MessageStoreConfig
 from tests.simulation.crash_points import model
 from tests.simulation.crash_points.machine import ROOT

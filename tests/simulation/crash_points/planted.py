@@ -3,15 +3,11 @@
 from typing import Any, NamedTuple
 
 from mq.client.machine import files
-from mq.daemons.broker.store import (
-    checkpointer,
-    commit_log,
-    deletions,
-    index,
-    mapped_file,
-    message_store,
-    recovery,
-)
+from mq.daemons.broker.store import checkpointer, message_store
+from mq.daemons.broker.store.index import index
+from mq.daemons.broker.store.log import commit_log, mapped_file
+from mq.daemons.broker.store.queue import deletions
+from mq.daemons.broker.store.recovery import recovery
 from mq.daemons.tube.broker.store import recovery as tube_recovery
 from mq.daemons.tube.broker.store import segments as tube_segments
 

@@ -10,7 +10,7 @@ from typing import Any
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.key_query import query_by_key
+from mq.daemons.broker.store.index.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.message import decode_record

@@ -7,7 +7,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.clients.client_handlers import MOST_HEARTBEAT_BYTES
-from mq.daemons.broker.store.index import key_hash
+from mq.daemons.broker.store.index.index import key_hash
 from mq.daemons.dispatch import LARGE_BODY
 from mq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from mq.protocol.codes import RequestCode as Code

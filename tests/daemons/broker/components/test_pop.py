@@ -12,7 +12,7 @@ import pytest
 from mq.client.machine import files
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import order
-from mq.daemons.broker.store import deletions
+from mq.daemons.broker.store.queue import deletions
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.killed import copy_as_killed

@@ -11,7 +11,7 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.filters.bloom import has_bits
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
-from mq.daemons.broker.store.residency import Residency
+from mq.daemons.broker.store.log.residency import Residency
 from mq.protocol.bodies import QueryConsumeQueueResponseBody
 from mq.protocol.codes import RequestCode
 from tests.daemons.broker.filters.pulls import GROUP, TOPIC, beat, fill, pull, serve, subscription

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.log.mapped_file import MappedFile
 from mq.protocol.codes import RequestCode
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.store.residency import NotInMemory
+from mq.daemons.broker.store.log.residency import NotInMemory
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill, run

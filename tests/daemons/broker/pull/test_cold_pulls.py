@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store.mapped_file import MappedFile
-from mq.daemons.broker.store.residency import AHEAD, CHUNK
+from mq.daemons.broker.store.log.mapped_file import MappedFile
+from mq.daemons.broker.store.log.residency import AHEAD, CHUNK
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pull.cold_pulls import MOST_A_SECOND, OffsetMovedEvents
-from mq.daemons.broker.store.residency import NotInMemory, Residency
+from mq.daemons.broker.store.log.residency import NotInMemory, Residency
 from mq.protocol.bodies import (
     ConsumerData,
     HeartbeatData,

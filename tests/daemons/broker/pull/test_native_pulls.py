@@ -18,7 +18,7 @@ from mq.daemons.broker.filters.errors import FilterSyntaxError
 from mq.daemons.broker.filters.sql92 import read_filter
 from mq.daemons.broker.pull.native_pulls import PullAnswer
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import JSON, ROCKETMQ, Command
 from mq.protocol.command_reader import CommandReader

@@ -13,9 +13,9 @@ from mq.client.machine import clock, files
 from mq.daemons import outgoing
 from mq.daemons.broker.pull import native_pulls, planned_pulls
 from mq.daemons.broker.pull.native_pulls import PullAnswer
-from mq.daemons.broker.store.batch import Batch
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.truncation import cut_end
+from mq.daemons.broker.store.log.batch import Batch
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.recovery.truncation import cut_end
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command

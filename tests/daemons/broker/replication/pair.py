@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.log.commit_log import CommitLog
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.daemons.peer import PATIENCE, Peer

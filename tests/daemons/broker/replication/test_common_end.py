@@ -10,8 +10,8 @@ import pytest
 
 from mq.daemons.broker.replication.common_end import Bounds, common_end
 from mq.daemons.broker.store.checkpoint import Checkpoint
-from mq.daemons.broker.store.key_query import query_by_key
-from mq.daemons.broker.store.replica import NotReplicated
+from mq.daemons.broker.store.index.key_query import query_by_key
+from mq.daemons.broker.store.replica.replica import NotReplicated
 from tests.daemons.broker.replication.pair import (
     LOG_FILE,
     caught_up,

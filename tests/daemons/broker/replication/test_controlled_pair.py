@@ -9,7 +9,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication.epochs import Epochs
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.log.mapped_file import MappedFile
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode

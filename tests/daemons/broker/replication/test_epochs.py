@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.replication.epochs import NO_END, Epoch, Epochs, decode, encode
-from mq.daemons.broker.store.replica import NotReplicated
+from mq.daemons.broker.store.replica.replica import NotReplicated
 
 
 def epochs_of(folder: Path, *epochs: tuple[int, int]) -> Epochs:

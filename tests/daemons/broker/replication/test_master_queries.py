@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.replication.master_queries import MasterQueries
-from mq.daemons.broker.store.replica import NotReplicated
+from mq.daemons.broker.store.replica.replica import NotReplicated
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.codes import RequestCode, ResponseCode

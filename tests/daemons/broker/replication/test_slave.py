@@ -9,8 +9,8 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication import slave as slave_module
 from mq.daemons.broker.replication import slave_connection
-from mq.daemons.broker.store.key_query import query_by_key
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.index.key_query import query_by_key
+from mq.daemons.broker.store.log.mapped_file import MappedFile
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import HARuntimeInfo

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from mq.daemons.broker.send.batches import MOST_COPIED, messages_of
-from mq.daemons.broker.store.index import key_hash
+from mq.daemons.broker.store.index.index import key_hash
 from mq.daemons.broker.usual_properties import UsualProperties
 from mq.daemons.dispatch import Refused
 from mq.protocol.batch import encode_batch

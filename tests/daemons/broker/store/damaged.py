@@ -4,11 +4,12 @@ repair."""
 import asyncio
 from pathlib import Path
 
-from mq.daemons.broker.store import layout, repair
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.log.records import Record
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.offline import OfflineLog
-from mq.daemons.broker.store.records import Record
-from mq.daemons.broker.store.verification import Verification, VerificationReport
+from mq.daemons.broker.store.tools import repair
+from mq.daemons.broker.store.tools.offline import OfflineLog
+from mq.daemons.broker.store.tools.verification import Verification, VerificationReport
 from mq.protocol.record import RECORD_HEAD
 from mq.protocol.tags import tags_code
 from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store import layout, recovery
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.recovery import recovery
 from tests.daemons.broker.store.stores import as_of_a_kill
 
 Inode = tuple[int, int]

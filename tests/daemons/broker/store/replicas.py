@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import replica as replica_module
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.replica import Replica
+from mq.daemons.broker.store.replica import replica as replica_module
+from mq.daemons.broker.store.replica.replica import Replica
 from mq.daemons.broker.store_config import BrokerRole
 from tests.daemons.broker.store.stores import put, with_store
 

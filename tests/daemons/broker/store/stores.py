@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store import layout, recovery, replay
-from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.log.commit_log import CommitLog
+from mq.daemons.broker.store.log.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.recovery import recovery, replay
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.frame import decode, encode

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
-from mq.daemons.broker.store.index import PUT, Index, key_hash
-from mq.daemons.broker.store.key_query import query_by_key
+from mq.daemons.broker.store.index.index import PUT, Index, key_hash
+from mq.daemons.broker.store.index.key_query import query_by_key
+from mq.daemons.broker.store.log.records import read_log
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.records import read_log
 from mq.protocol.message import decode_record
 from mq.protocol.tags import tags_code
 from tests.daemons.broker.store.stores import LOG_FILE, QUEUE_FILE, put, with_store

@@ -7,7 +7,7 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.log.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from tests.daemons.broker.store.appended import OVERHEAD
 from tests.daemons.broker.store.stores import (
@@ -71,8 +71,8 @@ def test_packed_records_are_written_in_order_with_the_rest(
 def test_packed_records_are_written_at_once_if_the_buffer_is_nearly_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.daemons.broker.store.append._PACKED_AT_ONCE", 100)
-    monkeypatch.setattr("mq.daemons.broker.store.append._LEAST_ROOM", 50)
+    monkeypatch.setattr("mq.daemons.broker.store.log.append._PACKED_AT_ONCE", 100)
+    monkeypatch.setattr("mq.daemons.broker.store.log.append._LEAST_ROOM", 50)
 
     async def work(store: MessageStore) -> None:
         store.appender.reserve(1)

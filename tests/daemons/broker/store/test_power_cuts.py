@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store import recovery
-from mq.daemons.broker.store.key_query import query_by_key
+from mq.daemons.broker.store.index.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.recovery import Recovery
+from mq.daemons.broker.store.recovery import recovery
+from mq.daemons.broker.store.recovery.recovery import Recovery
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.power import Machine
 from tests.daemons.broker.store.stores import bodies, crashed_copy, leave_refused, put, with_store

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import deletions, layout
-from mq.daemons.broker.store.deletions import MarkedFile
+from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.queue import deletions
+from mq.daemons.broker.store.queue.deletions import MarkedFile
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.state_file import write_atomically
 from tests.daemons.broker.store.damaged import repaired, verified

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store import layout, recovery
+from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.recovery import recovery
 from mq.protocol.message import decode_record
 from mq.protocol.record import AT
 from tests.daemons.broker.store.damaged_copies import (

@@ -10,7 +10,7 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.key_query import query_by_key
+from mq.daemons.broker.store.index.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.codes import ResponseCode

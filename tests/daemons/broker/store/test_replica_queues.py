@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from mq.daemons import state_file
-from mq.daemons.broker.store import deletions, layout
+from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue_offset_gaps import QueueOffsetGap
-from mq.daemons.broker.store.replica import NotReplicated, Replica
+from mq.daemons.broker.store.queue import deletions
+from mq.daemons.broker.store.replica.queue_offset_gaps import QueueOffsetGap
+from mq.daemons.broker.store.replica.replica import NotReplicated, Replica
 from mq.protocol.message import decode_record
 from mq.protocol.record import AT
 from tests.daemons.broker.store.replicas import (

@@ -12,10 +12,10 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store import retention
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.key_query import query_by_key
+from mq.daemons.broker.store.index.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.retention import Retention, used_ratio
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode

@@ -9,7 +9,7 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.store.key_query import query_by_key
+from mq.daemons.broker.store.index.key_query import query_by_key
 from mq.daemons.broker.store.layout import ENTRY_SIZE
 from mq.daemons.broker.transactions import transaction_handlers
 from mq.daemons.broker.transactions.records import final_properties

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.log.append import Appender
 from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.broker.transactions.service import Transactions
 from mq.protocol.codes import ResponseCode

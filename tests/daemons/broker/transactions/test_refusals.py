@@ -7,7 +7,7 @@ import pytest
 
 from mq.client.transport.session import Session
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.log.mapped_file import MappedFile
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.running import broker_on, now
 from tests.daemons.broker.transactions.producers import (
