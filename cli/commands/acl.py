@@ -16,8 +16,9 @@ from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.runtime.release import until_5
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, flag, nested, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import flag, nested, number, text, time
 from mq.client.operations.subjects import accounts
 
 if TYPE_CHECKING:

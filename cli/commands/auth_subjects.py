@@ -11,8 +11,9 @@ import typer
 from mq.cli import broker_options
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.release import since_5
-from mq.cli.show.result import Column, Result, Row, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster
+from mq.client.operations.columns import Column, text
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects.accounts import split
 

@@ -14,8 +14,9 @@ from mq.cli.runtime.interruption import WORDS, received
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import seconds
+from mq.client.operations.columns import number, text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.broker_headings import broker_heads
-from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import milliseconds
 from mq.client.operations import cluster, java_order, masking
+from mq.client.operations.columns import number, text, time
 
 COMMANDS = {
     "broker": (

@@ -10,7 +10,8 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show.output import Format
-from mq.cli.show.result import Result, Row, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import text
 
 COMMANDS = {"tool": ("cheat",)}
 

@@ -9,8 +9,9 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
-from mq.cli.show.result import Result, Row, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

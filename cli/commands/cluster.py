@@ -11,8 +11,9 @@ from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.repetition import Interval, ResultSource, repeatedly
 from mq.cli.show import java_text
-from mq.cli.show.result import Column, Result, Row, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.client.operations import broker_stats, cluster, java_order
+from mq.client.operations.columns import Column, number, text, time
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

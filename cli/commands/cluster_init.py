@@ -12,7 +12,8 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import text
 
 if TYPE_CHECKING:
     from mq.cli.machine import cluster_layout

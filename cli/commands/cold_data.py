@@ -17,8 +17,9 @@ from mq.cli.runtime.options import subject
 from mq.cli.runtime.release import since_5
 from mq.cli.show import java_text
 from mq.cli.show.broker_headings import broker_heads
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

@@ -9,8 +9,9 @@ from mq.cli.rebalance_hint import report_if_early
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
-from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.client.operations import connections, java_order
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, flag, text
+from mq.cli.show.result import Result
+from mq.client.operations.columns import flag, text
 
 if TYPE_CHECKING:
     from mq.daemons.console.security.accounts import Account

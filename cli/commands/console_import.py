@@ -13,7 +13,8 @@ from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, text
+from mq.cli.show.result import Result
+from mq.client.operations.columns import text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

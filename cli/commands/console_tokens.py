@@ -22,8 +22,9 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, text, time
+from mq.cli.show.result import Result
 from mq.client.machine import clock
+from mq.client.operations.columns import text, time
 
 COMMANDS = {"console": ("console token-add", "console token-list", "console token-remove")}
 

@@ -12,8 +12,9 @@ from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import columns_of, number, row_of, text
 from mq.client.operations.consumption import Stats, consume_stats, group_broker
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import groups, members
@@ -37,16 +38,8 @@ _CONFIG = (
     number("retryQueueNums", "Retry queues"),
     number("retryMaxTimes", "Retries"),
 )
-_QUEUES = (
-    text("topic", "Topic"),
-    text("brokerName", "Broker"),
-    number("queueId", "Queue"),
-    number("brokerOffset", "Broker offset"),
-    number("consumerOffset", "Consumer offset"),
-    number("diff", "Lag"),
-    time("lastConsumed", "Last consumed"),
-)
-_HELD_QUEUES = (*_QUEUES, text("client", "Client"))
+_HELD_QUEUES = columns_of(groups.QueueProgress)
+_QUEUES = _HELD_QUEUES[:-1]  # without the client
 _GROUPS = (
     text("group", "Consumer group"),
     number("consumers", "Consumers"),
@@ -326,6 +319,7 @@ async def _absent(
 
 
 def _one_group(stats: Stats, holders: dict["MessageQueue", str] | None) -> Result:
+    columns = _QUEUES if holders is None else _HELD_QUEUES
     rows: list[Row] = []
     width = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  "
     width += "{:<20}  {}\n" if holders is None else "{:<20} {:<20}  {}\n"
@@ -334,17 +328,14 @@ def _one_group(stats: Stats, holders: dict["MessageQueue", str] | None) -> Resul
     lines = [width.format(*heads)]
     for queue in groups.progress_rows(stats.offsets, holders or {}):
         when = java_text.seconds_text(queue.last_consumed) if queue.last_consumed else "N/A"
-        where = (queue.topic, queue.broker_name, queue.queue_id)
         offsets = (queue.broker_offset, queue.consumer_offset)
         names = (java_text.cut(queue.topic, 64), java_text.cut(queue.broker_name, 32))
         holder = () if holders is None else (queue.client or "N/A",)
         lines.append(width.format(*names, queue.queue_id, *offsets, *holder, queue.diff, when))
-        client = () if holders is None else (queue.client,)
-        rows.append((*where, *offsets, queue.diff, queue.last_consumed, *client))
+        rows.append(row_of(queue)[: len(columns)])
     lines.append("\n")
     lines.append(f"Consume TPS: {java_text.fixed(stats.consume_tps, 2)}\n")
     lines.append(f"Diff Total: {stats.lag}\n")
-    columns = _QUEUES if holders is None else _HELD_QUEUES
     totals = {"consumeTps": stats.consume_tps, "diffTotal": stats.lag}
     return Result(columns, rows, "".join(lines), totals=totals)
 

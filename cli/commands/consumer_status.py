@@ -16,7 +16,8 @@ from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
 from mq.cli.show import running_text
 from mq.cli.show.output import Format
-from mq.cli.show.result import Result, Row, flag, nested, number, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import flag, nested, number, text
 from mq.client.operations.consumption import group_broker
 from mq.client.operations.subjects import members as judged
 

@@ -9,7 +9,8 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.context import Contexts
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show.result import Result, Row, flag, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import flag, text
 
 COMMANDS = {
     "context": (

@@ -12,8 +12,9 @@ from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import local_files
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

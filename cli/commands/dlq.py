@@ -18,7 +18,8 @@ from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
 from mq.cli.show.lazy import Mapped
-from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.messages.lines import BodyForm
 from mq.client.operations.messages.unpacking import Unpacked
 

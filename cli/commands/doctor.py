@@ -9,8 +9,9 @@ from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import seconds
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.client.operations.doctor.finding import Finding, Severity

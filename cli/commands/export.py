@@ -14,8 +14,9 @@ from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.options import Truth, subject
-from mq.cli.show.result import Result, Row, flag, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster
+from mq.client.operations.columns import flag, text
 from mq.protocol.names import (
     DEAD_LETTER_PREFIX,
     MASTER_ID,

@@ -17,8 +17,9 @@ from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, flag, nested, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import flag, nested, number, text
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import groups
 

@@ -17,8 +17,9 @@ from mq.cli.runtime.options import subject
 from mq.cli.runtime.release import since_5
 from mq.cli.runtime.repetition import Interval, ResultSource, repeatedly
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import flag, number, text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

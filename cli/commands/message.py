@@ -29,8 +29,9 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
-from mq.cli.show.result import Result, number, text, time
+from mq.cli.show.result import Result
 from mq.cli.time_expressions import span_of
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.unpacking import Unpacked

@@ -23,7 +23,8 @@ from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import number, text
 from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:

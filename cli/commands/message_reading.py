@@ -16,11 +16,12 @@ from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import message_text
 from mq.cli.show.lazy import LongText, Mapped
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.show.view import View
 from mq.cli.time_expressions import FORMS
 from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations import java_order
+from mq.client.operations.columns import number, text
 from mq.protocol.record import BLANK, MAGIC_BLANK
 
 if TYPE_CHECKING:

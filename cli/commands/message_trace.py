@@ -1,6 +1,5 @@
 """The trace command of mqadmin. Formats: QueryMsgTraceByIdSubCommand."""
 
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,12 +9,13 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, flag, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import span_of
 from mq.client.operations import java_order
+from mq.client.operations.columns import columns_of, row_of
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages.finding import unsaid
-from mq.client.operations.messages.traces import Entry, entries, row
+from mq.client.operations.messages.traces import Entry, TraceRow, entries, row
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -25,16 +25,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {"message": ("queryMsgTraceById",)}
 
-COLUMNS = (
-    text("type", "Type"),
-    text("group", "Group"),
-    text("clientHost", "Client"),
-    time("time", "Time"),
-    number("costMillis", "Took (ms)"),
-    flag("success", "Success"),
-    text("topic", ""),
-    text("storeHost", ""),
-)
+COLUMNS = columns_of(TraceRow)
 _LINE = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}\n"
 
 
@@ -84,7 +75,7 @@ async def query_msg_trace_by_id(
 
 
 def _row(record: "Pub | SubAfter", message: "StoredMessage") -> Row:
-    return astuple(row(record, message))
+    return row_of(row(record, message))
 
 
 def _plain(found: list[Entry]) -> str:

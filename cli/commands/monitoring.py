@@ -12,9 +12,10 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import seconds
 from mq.client.operations import java_order
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.consumption import consume_stats, group_broker
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import members

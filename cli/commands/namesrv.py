@@ -14,8 +14,9 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order, masking
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

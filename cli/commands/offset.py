@@ -15,10 +15,11 @@ from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, bare, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import FORMS
 from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import number, text
 from mq.client.operations.consumption import consume_stats
 from mq.client.operations.errors import NotFound
 from mq.client.operations.offsets import reset

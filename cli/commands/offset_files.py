@@ -18,7 +18,8 @@ from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text, time
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.offsets.records import Layout, OffsetRecord, Selection
 
 if TYPE_CHECKING:

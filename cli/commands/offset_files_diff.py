@@ -11,7 +11,8 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import number, text
 from mq.client.operations.offsets.records import GroupQueue, OffsetRecord, Selection
 
 COMMANDS = {"offset": ("offset diff",)}

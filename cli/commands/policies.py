@@ -15,7 +15,8 @@ from mq.cli.commands.auth_subjects import (
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.options import one_of, subject
-from mq.cli.show.result import Result, Row, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import text
 from mq.client.operations.subjects import users
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import FORMS
 from mq.cli.time_expressions import parse as parse_moment
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import flag, number, text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

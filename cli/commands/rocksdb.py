@@ -17,8 +17,9 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
-from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import seconds
 from mq.client.operations import java_order
+from mq.client.operations.columns import flag, number, text
 
 if TYPE_CHECKING:
     from mq.client.producer.producer import Producer, SendResult

@@ -6,8 +6,9 @@ from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
-from mq.cli.show.result import Result, Row, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import text
 from mq.client.operations.errors import NextStep, NotFound
 
 COMMANDS = {"cluster": ("snodeList",)}

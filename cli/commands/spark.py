@@ -11,8 +11,9 @@ from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import widened
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, flag, nested, text
+from mq.cli.show.result import Result, Row
 from mq.cli.spark.options import SparkOptions, checked, job_called, parameters, texts
+from mq.client.operations.columns import flag, nested, text
 from mq.pipeline.jobs import JOBS, load
 from mq.pipeline.jobs.declaration import Job
 
@@ -53,9 +54,9 @@ _EXPLAINED = (
 
 
 def _tables() -> Any:
-    from mq.cli.spark.tables import tables
-
-    return tables([load(name) for name in JOBS])
+    """Return the columns of all tables of the jobs, without duplicates."""
+    jobs = [load(name) for name in JOBS]
+    return tuple(dict.fromkeys(shape.columns for job in jobs for shape in job.tables))
 
 
 @gives(_JOBS)
@@ -291,13 +292,11 @@ def _reported(call: Call, outcome: "JobResult", report: str | None) -> str | Non
 
 def _results(call: Call, job: Job, outcome: "JobResult", report: str | None) -> Iterator[Result]:
     """Yield a result for each table that has the selected columns; the last has the failures."""
-    from mq.cli.spark.tables import columns
-
     shown = [] if report == "-" else list(outcome.tables)
     results = [
-        Result(columns(table.shape), list(table.rows), totals={"table": table.shape.name})
+        Result(table.shape.columns, list(table.rows), totals={"table": table.shape.name})
         for table in shown
-        if call.view.fits(columns(table.shape))
+        if call.view.fits(table.shape.columns)
     ]
     if not results and (outcome.failures or outcome.notes):
         results = [Result()]

@@ -21,8 +21,9 @@ from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.runtime.release import OlderBroker
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, local_files
+from mq.client.operations.columns import number, text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import java_order
+from mq.client.operations.columns import number, text
 from mq.client.operations.errors import NotFound
 from mq.protocol.names import DEAD_LETTER_PREFIX, MASTER_ID, RETRY_PREFIX
 

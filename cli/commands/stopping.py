@@ -9,8 +9,9 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import seconds
+from mq.client.operations.columns import flag, number, text
 from mq.client.operations.errors import NotFound
 
 COMMANDS = {"tool": ("shutdown",)}

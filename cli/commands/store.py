@@ -14,7 +14,8 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.show import message_text
 from mq.cli.show.lazy import Mapped
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import number, text
 from mq.client.operations.errors import NotFound
 from mq.client.operations.plurals import counted
 

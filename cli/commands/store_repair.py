@@ -16,7 +16,8 @@ from mq.cli.runtime.interruption import interrupting
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Format
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.tools.offline import OfflineLog

@@ -12,8 +12,9 @@ from mq.cli.runtime.errors import legal
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
-from mq.cli.show.result import Result, Row, flag, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import columns_of, flag, number, row_of, text
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.subjects import topics
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -45,21 +46,8 @@ _CONFIG_COLUMNS = (
 _DELETED = (text("role", "Role"), text("address", "Address"), text("topic", "Deleted topic"))
 _TOPICS = (text("topic", "Topic"),)
 _GROUPS = (text("cluster", "Cluster"), text("topic", "Topic"), text("group", "Consumer group"))
-_ROUTE = (
-    text("cluster", "Cluster"),
-    text("brokerName", "Broker"),
-    text("brokerAddrs", "Addresses"),
-    number("readQueueNums", "Read queues"),
-    number("writeQueueNums", "Write queues"),
-    number("perm", "Permission"),
-)
-_QUEUES = (
-    text("brokerName", "Broker"),
-    number("queueId", "Queue"),
-    number("minOffset", "Min offset"),
-    number("maxOffset", "Max offset"),
-    time("lastUpdated", "Last updated"),
-)
+_ROUTE = columns_of(topics.RouteRow)
+_QUEUES = columns_of(topics.QueueStatus)
 _CLUSTERS = (text("cluster", "Cluster"),)
 
 Permission = Annotated[
@@ -374,9 +362,7 @@ async def topic_status(
     ]
     for queue in queues:
         updated = queue.last_updated
-        rows.append(
-            (queue.broker_name, queue.queue_id, queue.min_offset, queue.max_offset, updated)
-        )
+        rows.append(row_of(queue))
         when = java_text.milliseconds_text(updated) if updated else ""
         lines.append(
             f"{java_text.cut(queue.broker_name, 32):<32}  {queue.queue_id:<4}  "

@@ -17,8 +17,9 @@ from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import one_of, subject
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations import cluster
+from mq.client.operations.columns import flag, number, text
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:

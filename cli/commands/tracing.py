@@ -8,7 +8,8 @@ from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
-from mq.cli.show.result import Result, Row, text, time
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import text, time
 from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:

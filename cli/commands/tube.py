@@ -9,8 +9,9 @@ from mq.cli.runtime.effects import destroys, gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.tube_clients import Authority, Brokers, Topic, TopicFilter, admin_of, ids_of
+from mq.client.operations.columns import flag, number, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,9 @@ from mq.cli.runtime.effects import gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.tube_clients import Authority, Brokers, Group, TopicFilter, admin_of, ids_of
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.client.tube.admin import TubeAdmin

@@ -15,9 +15,10 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import FORMS, calendar
 from mq.cli.tube_clients import Topic, producer_of
+from mq.client.operations.columns import number, text
 from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.bodies import text_of
 from mq.cli.show.lazy import LongText, Mapped, Text, converted, pieces_of
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.time_expressions import seconds
 from mq.cli.tube_clients import Topic, own_masters, own_options
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.client.tube.message import TubeBatch, TubeMessage

@@ -11,8 +11,9 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.interruption import WORDS, received
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
 from mq.cli.tube_clients import Topic, own_masters, own_options, producer_of
+from mq.client.operations.columns import number, text
 from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:

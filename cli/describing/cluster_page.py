@@ -2,34 +2,18 @@
 
 from typing import Any
 
-from mq.cli.show.result import Part, Result, Row, nested, number, text, time
+from mq.cli.show.result import Part, Result, Row
 from mq.cli.show.times import iso
-from mq.client.operations.describing.cluster import BrokerRow, ClusterPage
+from mq.client.operations.columns import columns_of, document_of, nested, number, row_of, text
+from mq.client.operations.describing.cluster import BrokerRow, ClusterPage, TopicRow
 
-BROKERS = (
-    text("cluster", "Cluster"),
-    text("brokerName", "Broker"),
-    number("brokerId", "Id"),
-    text("role", "Role"),
-    text("brokerAddr", "Address"),
-    text("version", "Version"),
-    number("inTps", "In/s"),
-    number("outTps", "Out/s"),
-    number("diskRatio", "Disk"),
-    time("earliestMessage", ""),
-)
+BROKERS = columns_of(BrokerRow)
 _SERVERS = (
     text("address", "Address"),
     text("state", "State"),
     number("brokers", "Brokers known"),
 )
-TOPICS = (
-    text("topic", "Topic"),
-    text("brokerName", "Broker"),
-    number("readQueueNums", "Read"),
-    number("writeQueueNums", "Write"),
-    text("perm", "Perm"),
-)
+TOPICS = columns_of(TopicRow)
 DATA = (
     nested("nameServers", "Each name server: address, registered brokers, problem"),
     nested("brokers", "Each broker: role, address, release, rates, disk, oldest message, problem"),
@@ -41,11 +25,11 @@ DATA = (
 
 def result(page: ClusterPage, *, with_topics: bool) -> Result:
     """Return the page; its csv table has brokers, or topics."""
-    rows = [_broker_row(row) for row in page.brokers]
+    rows = [row_of(row) for row in page.brokers]
     servers: list[Row] = [
         (row.address, row.problem or "answers", row.brokers) for row in page.name_servers
     ]
-    topics = _topic_rows(page)
+    topics = [row_of(row) for row in page.topics or ()]
     parts = [
         Part("Name servers", _SERVERS, servers),
         Part("Brokers", BROKERS, rows, notes=[] if rows else ["No broker is registered."]),
@@ -66,40 +50,17 @@ def _facts(page: ClusterPage) -> list[tuple[Any, Any]]:
     ]
 
 
-def _broker_row(row: BrokerRow) -> Row:
-    return (
-        *(row.cluster, row.name, row.broker_id, row.role, row.address, row.version),
-        *(row.in_rate, row.out_rate, row.disk, row.oldest),
-    )
-
-
-def _topic_rows(page: ClusterPage) -> list[Row]:
-    from mq.protocol.flags import permission_text
-
-    return [
-        (row.topic, row.broker, row.read_queues, row.write_queues, permission_text(row.perm))
-        for row in page.topics or ()
-    ]
-
-
 def _document(page: ClusterPage, *, with_topics: bool) -> dict[str, Any]:
-    names = [column.name for column in BROKERS]
     return {
         "nameServers": [
             {"address": row.address, "brokers": row.brokers, "problem": row.problem}
             for row in page.name_servers
         ],
         "brokers": [
-            dict(zip(names, _broker_row(row), strict=True))
-            | {"earliestMessage": iso(row.oldest), "problem": row.problem}
+            document_of(row) | {"earliestMessage": iso(row.oldest), "problem": row.problem}
             for row in page.brokers
         ],
         "topics": None if page.topics is None else len(page.topic_names),
         "groups": None if page.groups is None else len(page.groups),
-        "topicQueues": [
-            dict(zip([column.name for column in TOPICS], row, strict=True))
-            for row in _topic_rows(page)
-        ]
-        if with_topics
-        else None,
+        "topicQueues": [document_of(row) for row in page.topics or ()] if with_topics else None,
     }

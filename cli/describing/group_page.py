@@ -4,8 +4,18 @@ from typing import Any
 
 from mq.cli.describing.parts import settings_data, settings_part
 from mq.cli.show.ages import age, seconds
-from mq.cli.show.result import Part, Result, Row, flag, nested, number, text, time
+from mq.cli.show.result import Part, Result, Row
 from mq.cli.show.times import iso
+from mq.client.operations.columns import (
+    columns_of,
+    document_of,
+    flag,
+    nested,
+    number,
+    row_of,
+    text,
+    time,
+)
 from mq.client.operations.describing.group import GroupPage, MemberRow
 from mq.client.operations.plurals import counted
 from mq.client.operations.subjects.groups import QueueProgress
@@ -19,25 +29,11 @@ TOPICS = (
     time("lastConsumed", "Last consumed"),
 )
 QUEUES = (
-    text("topic", "Topic"),
-    text("brokerName", "Broker"),
-    number("queueId", "Queue"),
-    number("brokerOffset", "Broker offset"),
-    number("consumerOffset", "Consumer offset"),
+    *columns_of(QueueProgress)[:5],
     number("lag", "Lag"),
     number("oldestAgeSeconds", ""),
     text("oldestAge", "Oldest waiting"),
-    time("lastConsumed", "Last consumed"),
-    text("client", "Client"),
-)
-_MEMBERS = (
-    text("clientId", "Client"),
-    text("address", "Address"),
-    text("language", "Language"),
-    text("version", "Version"),
-    number("queues", "Queues"),
-    number("cachedMessages", "Cached"),
-    text("subscriptions", "Subscribes to"),
+    *columns_of(QueueProgress)[6:],
 )
 DATA = (
     text("group", "Consumer group"),
@@ -116,9 +112,9 @@ def _queue_rows(page: GroupPage, now: int) -> list[Row]:
 def _queue_row(page: GroupPage, queue: QueueProgress, now: int) -> Row:
     oldest = page.oldest_in(queue)
     return (
-        *(queue.topic, queue.broker_name, queue.queue_id, queue.broker_offset),
-        *(queue.consumer_offset, queue.diff, seconds(oldest, now), age(oldest, now)),
-        *(queue.last_consumed, queue.client),
+        *row_of(queue)[:6],
+        *(seconds(oldest, now), age(oldest, now)),
+        *row_of(queue)[6:],
     )
 
 
@@ -126,12 +122,14 @@ def _members(page: GroupPage) -> Part:
     members = page.members()
     rows = [_member_row(one) for one in members]
     notes = [f"{one.client_id} did not answer: {one.problem}" for one in members if one.problem]
-    return Part("Members", _MEMBERS, rows, notes=notes if rows else ["No member is connected."])
+    return Part(
+        "Members", columns_of(MemberRow), rows, notes=notes if rows else ["No member is connected."]
+    )
 
 
 def _member_row(one: MemberRow) -> Row:
     wanted = None if one.subscriptions is None else ", ".join(one.subscriptions)
-    return (one.client_id, one.address, one.language, one.version, one.queues, one.cached, wanted)
+    return (*row_of(one)[:-1], wanted)
 
 
 def _disagreements(page: GroupPage) -> list[Part]:
@@ -181,13 +179,8 @@ def _document(page: GroupPage, now: int) -> dict[str, Any]:
             for queue in page.progress.queues
         ],
         "members": [
-            {
-                "clientId": one.client_id,
-                "address": one.address,
-                "language": one.language,
-                "version": one.version,
-                "queues": one.queues,
-                "cachedMessages": one.cached,
+            document_of(one)
+            | {
                 "subscriptions": None if one.subscriptions is None else list(one.subscriptions),
                 "problem": one.problem,
             }

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from mq.cli.show.result import Part, text
+from mq.cli.show.result import Part
+from mq.client.operations.columns import text
 from mq.client.operations.describing.queries import SettingValues
 
 _SETTINGS = (text("setting", "Setting"), text("value", "Value"), text("brokers", "Brokers"))

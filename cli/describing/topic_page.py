@@ -4,9 +4,10 @@ from typing import Any
 
 from mq.cli.describing.parts import settings_data, settings_part
 from mq.cli.show.ages import age, seconds
-from mq.cli.show.result import Part, Result, Row, nested, number, text, time
+from mq.cli.show.result import Part, Result, Row
 from mq.cli.show.times import iso
-from mq.client.operations.describing.topic import TopicPage
+from mq.client.operations.columns import columns_of, document_of, nested, number, row_of, text, time
+from mq.client.operations.describing.topic import GroupRow, TopicPage
 from mq.client.operations.plurals import counted
 from mq.client.operations.subjects.topics import QueueStatus
 
@@ -27,12 +28,6 @@ _ROUTE = (
     number("writeQueueNums", "Write"),
     text("perm", "Perm"),
 )
-_GROUPS = (
-    text("group", "Consumer group"),
-    number("members", "Members"),
-    number("lag", "Lag"),
-    number("outTps", "Out/s"),
-)
 DATA = (
     text("topic", "Topic"),
     number("messages", "Messages in its queues"),
@@ -50,7 +45,7 @@ DATA = (
 def result(page: TopicPage, now: int) -> Result:
     """Return the page; `now` is in ms."""
     rows = [_queue_row(page, queue) for queue in page.queues]
-    groups: list[Row] = [(row.group, row.members, row.lag, row.out_rate) for row in page.groups]
+    groups = [row_of(row) for row in page.groups]
     brokers = tuple(row.broker_name for row in page.route)
     parts = [
         Part(f"Topic {page.topic}", facts=_facts(page, now)),
@@ -58,7 +53,7 @@ def result(page: TopicPage, now: int) -> Result:
         Part("Queues", QUEUES, rows),
         Part(
             "Consumer groups",
-            _GROUPS,
+            columns_of(GroupRow),
             groups,
             notes=[] if groups else ["No group has consumed it."],
         ),
@@ -128,9 +123,6 @@ def _document(page: TopicPage, now: int) -> dict[str, Any]:
             for row in page.route
         ],
         "queues": queues,
-        "groups": [
-            {"group": row.group, "members": row.members, "lag": row.lag, "outTps": row.out_rate}
-            for row in page.groups
-        ],
+        "groups": [document_of(row) for row in page.groups],
         "settings": settings_data(page.settings),
     }

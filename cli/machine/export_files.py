@@ -7,8 +7,9 @@ import typer
 
 from mq.cli.runtime.call import Call
 from mq.cli.show.output import Format
-from mq.cli.show.result import Result, number, text
+from mq.cli.show.result import Result
 from mq.client.operations import local_files
+from mq.client.operations.columns import number, text
 
 FilePath = Annotated[
     str | None,

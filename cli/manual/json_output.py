@@ -6,7 +6,7 @@ from mq.cli.manual.descriptions import commands
 from mq.cli.runtime.effects import Columns
 from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION
-from mq.cli.show.result import Kind
+from mq.client.operations.columns import Kind
 
 _TYPES = {
     Kind.TEXT: "string",

@@ -7,7 +7,8 @@ from mq.cli.runtime.call import Call
 from mq.cli.show import bodies, message_text
 from mq.cli.show.lazy import LongText, Mapped, pieces_of
 from mq.cli.show.output import Format
-from mq.cli.show.result import Result, nested
+from mq.cli.show.result import Result
+from mq.client.operations.columns import nested
 from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:

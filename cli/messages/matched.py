@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from mq.cli.runtime.call import Call
 from mq.cli.show import java_text, message_text
-from mq.cli.show.result import Result, number, text
+from mq.cli.show.result import Result
+from mq.client.operations.columns import number, text
 from mq.client.operations.errors import BadData, NotFound
 from mq.client.operations.messages.unpacking import Unpacked
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
     from mq.cli.runtime.call import Call

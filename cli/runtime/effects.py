@@ -7,7 +7,7 @@ that destroys data asks first if a user can answer (`--yes` skips that).
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from mq.cli.show.result import Column
+from mq.client.operations.columns import Column
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,7 +1,8 @@
 """The output of `--dry-run`: the changes that were not made."""
 
-from mq.cli.show.result import Result, Row, nested, number, text
+from mq.cli.show.result import Result, Row
 from mq.client.operations.changes import Changes, PlannedChange
+from mq.client.operations.columns import nested, number, text
 
 COLUMNS = (
     number("step", "Step"),

@@ -14,8 +14,9 @@ from mq.cli.runtime.status import Status
 from mq.cli.show import bodies, java_text
 from mq.cli.show.bodies import body_text as body_text
 from mq.cli.show.lazy import LongText, Mapped, Text, pieces_of
-from mq.cli.show.result import Result, Row, nested, number, text, time
+from mq.cli.show.result import Result, Row
 from mq.client.operations import java_order, local_files
+from mq.client.operations.columns import nested, number, text, time
 from mq.client.operations.messages import documents
 from mq.protocol.host import address_text
 

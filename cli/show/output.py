@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 from mq.cli.runtime.env import Environment
 from mq.cli.show.documents import csv_pieces, json_pieces, yaml_pieces
 from mq.cli.show.lazy import LongText, converted, mapped, pieces_of
-from mq.cli.show.result import Column, Kind, Result, Row
+from mq.cli.show.result import Result, Row
 from mq.cli.show.tables import markdown_table, plain_table, rich_table
 from mq.cli.show.times import iso
 from mq.cli.show.view import View
 from mq.cli.show.visible import visible
+from mq.client.operations.columns import Column, Kind
 
 if TYPE_CHECKING:
     from rich.console import Console

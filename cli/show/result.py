@@ -7,61 +7,14 @@ generator: each result that it yields is printed at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.runtime.status import Status
+from mq.client.operations.columns import Column
 
 if TYPE_CHECKING:
     from mq.cli.show.lazy import LongText
     from mq.protocol.message import StoredMessage
-
-
-class Kind(Enum):
-    """The kind of a column's values."""
-
-    TEXT = "text"
-    NUMBER = "number"
-    TIME = "time"  # milliseconds since the epoch; 0 and None mean unknown
-    FLAG = "flag"  # a boolean, displayed as * or nothing
-    NESTED = "nested"  # an object or a list, only in JSON
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: `name` is the JSON field (camelCase, as on the wire), `title` the table heading.
-
-    A column with an empty `title` is not in tables, which have little room.
-    """
-
-    name: str
-    title: str
-    kind: Kind = Kind.TEXT
-
-
-def text(name: str, title: str) -> Column:
-    """Return a column of text."""
-    return Column(name, title)
-
-
-def number(name: str, title: str) -> Column:
-    """Return a right-aligned column of numbers."""
-    return Column(name, title, Kind.NUMBER)
-
-
-def time(name: str, title: str) -> Column:
-    """Return a column of points in time."""
-    return Column(name, title, Kind.TIME)
-
-
-def flag(name: str, title: str) -> Column:
-    """Return a column of booleans."""
-    return Column(name, title, Kind.FLAG)
-
-
-def nested(name: str, title: str) -> Column:
-    """Return a JSON field that holds an object or a list."""
-    return Column(name, title, Kind.NESTED)
 
 
 Row = tuple[Any, ...]

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.show.lazy import LongText, Text, converted, pieces_of
-from mq.cli.show.result import Column, Kind, Result, Row
+from mq.cli.show.result import Result, Row
 from mq.cli.show.times import iso, local
 from mq.cli.show.visible import on_one_line, visible
+from mq.client.operations.columns import Column, Kind
 
 if TYPE_CHECKING:
     from rich.table import Table

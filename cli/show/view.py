@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show.lazy import LongText, Mapped, mapped
-from mq.cli.show.result import Column, Kind, Result, Row
+from mq.cli.show.result import Result, Row
+from mq.client.operations.columns import Column, Kind
 
 if TYPE_CHECKING:
     from mq.cli.show.record_format import BodyFormat, RecordFormat

@@ -14,11 +14,12 @@ from typing import Any
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.interruption import giving_back, is_ctrl_c, screen_back
-from mq.cli.show.result import Column, Kind, Result
+from mq.cli.show.result import Result
 from mq.cli.top.sampling import Watcher
 from mq.cli.top.subjects import COLUMNS, SORTS, Subject, TopOptions
 from mq.cli.top.views import History
 from mq.client.errors import MQError
+from mq.client.operations.columns import Column, Kind
 
 _ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, no cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from mq.cli.show.result import nested, number, text
+from mq.client.operations.columns import nested, number, text
 
 
 class Subject(Enum):

@@ -8,10 +8,11 @@ on: a query parameter without a `Query` is ignored, a form field without a `Fiel
 Texts for users (``about``, ``menu``, labels) are marked by `N_`; the frame translates them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mq.client.operations.columns import columns_of, row_of
 from mq.daemons.console.parsing import Kind, text
 from mq.daemons.console.permissions import ROLES as ROLES
 from mq.daemons.console.permissions import Permission as Permission
@@ -40,6 +41,13 @@ class Sheet:
     columns: tuple[str, ...]
     rows: Sequence[tuple[Cell, ...]]
     title: str = ""
+
+    @classmethod
+    def of(cls, kind: type, items: Iterable[Any]) -> "Sheet":
+        """Return a table of instances of a dataclass with columns, under the columns' names."""
+        return cls(
+            tuple(column.name for column in columns_of(kind)), [row_of(one) for one in items]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from mq.client.operations.columns import number, text
 from mq.pipeline import parsing
 from mq.pipeline.errors import BrokerDown
 from mq.pipeline.jobs.access import ClusterAccess
@@ -39,7 +40,7 @@ from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
 from mq.pipeline.jobs.archive_plan import Plan, absent, plan, recreated_queues
 from mq.pipeline.jobs.choice import MessageChoice, folder_option
 from mq.pipeline.jobs.declaration import BadArchive, BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue, to_nested
 

@@ -21,12 +21,13 @@ Messages that were there before stay: the topic should be empty, or compacted, t
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mq.client.operations.columns import number, text
 from mq.pipeline import parsing
 from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
 from mq.pipeline.jobs.declaration import JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report
 from mq.pipeline.jobs.storage import Folder
 from mq.protocol.names import check_topic
 

@@ -8,9 +8,10 @@ they are stored, and reported.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mq.client.operations.columns import number, text, time
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
-from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

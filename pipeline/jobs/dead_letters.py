@@ -16,11 +16,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
+from mq.client.operations.columns import number, text, time
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import expected_brokers_option, groups_option, time_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError
-from mq.pipeline.jobs.job_result import JobResult, Shape, Table, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table
 from mq.pipeline.jobs.page import Section, page
 from mq.protocol.names import DEAD_LETTER_PREFIX
 from mq.protocol.properties import PropertyKey

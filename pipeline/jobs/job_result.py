@@ -7,42 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mq.client.operations.columns import Column
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-KINDS = ("text", "number", "time", "flag")  # as mq.cli.show.result.Kind has them
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: `name` is the field in JSON (camelCase), `title` heads the table.
-
-    A time is in ms since 1970. Any value may be None if it is unknown.
-    """
-
-    name: str
-    title: str
-    kind: str
-
-
-def text(name: str, title: str) -> Column:
-    """A column of text."""
-    return Column(name, title, "text")
-
-
-def number(name: str, title: str) -> Column:
-    """A column of numbers."""
-    return Column(name, title, "number")
-
-
-def time(name: str, title: str) -> Column:
-    """A column of times, in ms since 1970."""
-    return Column(name, title, "time")
-
-
-def flag(name: str, title: str) -> Column:
-    """A column of booleans."""
-    return Column(name, title, "flag")
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from mq.client.operations.columns import number, text, time
 from mq.pipeline import parsing
 from mq.pipeline.jobs import pictures, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import groups_option, time_option, topics_option
 from mq.pipeline.jobs.declaration import JobError, option
-from mq.pipeline.jobs.job_result import JobResult, Shape, Table, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table
 from mq.pipeline.jobs.page import Section, page
 
 if TYPE_CHECKING:

@@ -18,13 +18,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
+from mq.client.operations.columns import number, text, time
 from mq.pipeline import parsing
 from mq.pipeline.declared import ClusterOptions, read_declared
 from mq.pipeline.jobs import snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import expected_brokers_option, groups_option, topics_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError, option
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape
 from mq.pipeline.jobs.offsets_of_groups import (
     SPREAD_FROM,
     BrokerAddress,

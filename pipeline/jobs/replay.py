@@ -24,13 +24,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
+from mq.client.operations.columns import number, text, time
 from mq.pipeline import parsing
 from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import HOME
 from mq.pipeline.jobs.choice import folder_option, time_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, damage_report
 from mq.pipeline.jobs.pacing import paced, small_batches
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from mq.client.operations.columns import flag, number, text
 from mq.pipeline import parsing
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
 from mq.pipeline.jobs.declaration import option
-from mq.pipeline.jobs.job_result import JobResult, Shape, Table, flag, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table
 from mq.pipeline.jobs.page import Section, page
 from mq.pipeline.offsets import Queue
 from mq.protocol.properties import KEY_SEPARATOR, PropertyKey

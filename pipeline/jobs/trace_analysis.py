@@ -19,12 +19,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mq.client.hooks import ConsumeOutcome
+from mq.client.operations.columns import Column as Field
+from mq.client.operations.columns import number, text
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import expected_brokers_option, time_option
 from mq.pipeline.jobs.declaration import JobError, option
-from mq.pipeline.jobs.job_result import Column as Field
-from mq.pipeline.jobs.job_result import JobResult, Shape, Table, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table
 from mq.pipeline.jobs.page import Section, page
 from mq.protocol.names import TRACE_TOPIC, check_topic
 

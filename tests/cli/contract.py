@@ -16,7 +16,7 @@ from mq.cli.runtime import global_options
 from mq.cli.runtime.effects import Columns, ResultShape, given_by
 from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION
-from mq.cli.show.result import Column, Kind
+from mq.client.operations.columns import Column, Kind
 
 _ENVELOPE = ["version", "command", "status", "data", "totals", "failures"]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

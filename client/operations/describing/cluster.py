@@ -9,8 +9,10 @@ from mq.client.admin import Admin
 from mq.client.errors import MQError
 from mq.client.operations import broker_stats, cluster
 from mq.client.operations.cluster_snapshot import BrokerSnapshot, Collection, reason
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.describing import queries
 from mq.protocol import names
+from mq.protocol.flags import permission_text
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
@@ -39,31 +41,28 @@ class BrokerRow:
     0 to 1, ``oldest`` is in ms.
     """
 
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
-    version: str | None
-    in_rate: float | None
-    out_rate: float | None
-    disk: float | None
-    oldest: int | None
-    problem: str | None
-
-    @property
-    def role(self) -> str:
-        return "master" if self.broker_id == MASTER_ID else "slave"
+    cluster: str = text("cluster", "Cluster").field()
+    name: str = text("brokerName", "Broker").field()
+    broker_id: int = number("brokerId", "Id").field()
+    role: str = text("role", "Role").field()
+    address: str = text("brokerAddr", "Address").field()
+    version: str | None = text("version", "Version").field()
+    in_rate: float | None = number("inTps", "In/s").field()
+    out_rate: float | None = number("outTps", "Out/s").field()
+    disk: float | None = number("diskRatio", "Disk").field()
+    oldest: int | None = time("earliestMessage", "").field()
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
     """A topic at a broker."""
 
-    topic: str
-    broker: str
-    read_queues: int
-    write_queues: int
-    perm: int
+    topic: str = text("topic", "Topic").field()
+    broker: str = text("brokerName", "Broker").field()
+    read_queues: int = number("readQueueNums", "Read").field()
+    write_queues: int = number("writeQueueNums", "Write").field()
+    perm: str = text("perm", "Perm").field()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +152,7 @@ def _broker(found: BrokerSnapshot) -> BrokerRow:
         found.cluster,
         found.name,
         found.broker_id,
+        "master" if found.broker_id == MASTER_ID else "slave",
         found.address,
         table.get("brokerVersionDesc"),
         broker_stats.in_rate(table),
@@ -170,7 +170,9 @@ def _topics(
     own = set(info.broker_addr_table) | set(info.cluster_addr_table)
     own |= {names.reply_topic(name) for name in info.cluster_addr_table}
     found = [
-        TopicRow(topic, broker, one.read_queue_nums, one.write_queue_nums, one.perm)
+        TopicRow(
+            topic, broker, one.read_queue_nums, one.write_queue_nums, permission_text(one.perm)
+        )
         for broker, table in tables.items()
         for topic, one in table.items()
         if not (names.is_system_topic(topic) or topic in own or topic.startswith(_OF_GROUPS))

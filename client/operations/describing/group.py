@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations import cluster
+from mq.client.operations.columns import number, text
 from mq.client.operations.describing import queries
 from mq.client.operations.describing.queries import SettingValues
 from mq.client.operations.errors import NextStep, NotFound
@@ -38,14 +39,14 @@ class TopicLag:
 class MemberRow:
     """A member. Values that it did not report are None, for the reason in ``problem``."""
 
-    client_id: str
-    address: str
-    language: str | None
-    version: str
-    subscriptions: tuple[str, ...] | None
-    queues: int | None
-    cached: int | None
-    problem: str | None
+    client_id: str = text("clientId", "Client").field()
+    address: str = text("address", "Address").field()
+    language: str | None = text("language", "Language").field()
+    version: str = text("version", "Version").field()
+    queues: int | None = number("queues", "Queues").field()
+    cached: int | None = number("cachedMessages", "Cached").field()
+    subscriptions: tuple[str, ...] | None = text("subscriptions", "Subscribes to").field()
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class GroupPage:
                 if not one.topic.startswith(RETRY_PREFIX)
             )
             cached = sum(held.cached_msg_count for held in info.mq_table.values())
-            found.append(MemberRow(*met.client, wanted, len(info.mq_table), cached, None))
+            found.append(MemberRow(*met.client, len(info.mq_table), cached, wanted))
         return found
 
     def disagreements(self) -> list[Disagreement]:

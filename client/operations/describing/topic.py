@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import BrokerError, NoneThere, RouteNotFound
 from mq.client.operations import cluster
+from mq.client.operations.columns import number, text
 from mq.client.operations.describing import queries
 from mq.client.operations.describing.queries import SettingValues
 from mq.client.operations.errors import NextStep, NotFound
@@ -25,10 +26,10 @@ _AT_ONCE = 8  # groups that are queried concurrently
 class GroupRow:
     """A group that reads the topic. None means unknown."""
 
-    group: str
-    members: int | None
-    lag: int | None
-    out_rate: float | None
+    group: str = text("group", "Consumer group").field()
+    members: int | None = number("members", "Members").field()
+    lag: int | None = number("lag", "Lag").field()
+    out_rate: float | None = number("outTps", "Out/s").field()
 
 
 @dataclass(frozen=True, slots=True)

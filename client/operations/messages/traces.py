@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError, RouteNotFound
+from mq.client.operations import columns
 from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol.host import address_text
@@ -30,14 +31,14 @@ class TraceRow:
     old client did not write it.
     """
 
-    type: str
-    group: str | None
-    client_host: str
-    time: int
-    cost_millis: int
-    success: bool
-    topic: str | None
-    store_host: str | None
+    type: str = columns.text("type", "Type").field()
+    group: str | None = columns.text("group", "Group").field()
+    client_host: str = columns.text("clientHost", "Client").field()
+    time: int = columns.time("time", "Time").field()
+    cost_millis: int = columns.number("costMillis", "Took (ms)").field()
+    success: bool = columns.flag("success", "Success").field()
+    topic: str | None = columns.text("topic", "").field()
+    store_host: str | None = columns.text("storeHost", "").field()
 
 
 def entries(traces: list["StoredMessage"], message_id: str) -> tuple[list[Entry], list[str]]:

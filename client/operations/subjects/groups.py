@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mq.client.errors import RouteNotFound
 from mq.client.operations import cluster
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.consumption import consume_stats
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects.drift import SettingRow, compare
@@ -28,14 +29,14 @@ class QueueProgress:
     `client` owns the queue, as far as members could be queried.
     """
 
-    topic: str
-    broker_name: str
-    queue_id: int
-    broker_offset: int
-    consumer_offset: int
-    diff: int
-    last_consumed: int | None
-    client: str | None = None
+    topic: str = text("topic", "Topic").field()
+    broker_name: str = text("brokerName", "Broker").field()
+    queue_id: int = number("queueId", "Queue").field()
+    broker_offset: int = number("brokerOffset", "Broker offset").field()
+    consumer_offset: int = number("consumerOffset", "Consumer offset").field()
+    diff: int = number("diff", "Lag").field()
+    last_consumed: int | None = time("lastConsumed", "Last consumed").field()
+    client: str | None = text("client", "Client").field(default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mq.client.operations import cluster, java_order
+from mq.client.operations.columns import number, text, time
 from mq.client.operations.errors import InvalidRequest, Parameter
 from mq.client.operations.subjects.drift import SettingRow, compare
 from mq.protocol.attributes import parse_changes
@@ -41,23 +42,23 @@ class TopicDeletion:
 class QueueStatus:
     """The offsets of a queue and the store time of its last message, in ms; None means unknown."""
 
-    broker_name: str
-    queue_id: int
-    min_offset: int
-    max_offset: int
-    last_updated: int | None
+    broker_name: str = text("brokerName", "Broker").field()
+    queue_id: int = number("queueId", "Queue").field()
+    min_offset: int = number("minOffset", "Min offset").field()
+    max_offset: int = number("maxOffset", "Max offset").field()
+    last_updated: int | None = time("lastUpdated", "Last updated").field()
 
 
 @dataclass(frozen=True, slots=True)
 class RouteRow:
     """A broker in the route of a topic, as shown by `topicRoute`."""
 
-    cluster: str
-    broker_name: str
-    broker_addrs: tuple[tuple[int, str], ...]
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    cluster: str = text("cluster", "Cluster").field()
+    broker_name: str = text("brokerName", "Broker").field()
+    broker_addrs: tuple[tuple[int, str], ...] = text("brokerAddrs", "Addresses").field()
+    read_queue_nums: int = number("readQueueNums", "Read queues").field()
+    write_queue_nums: int = number("writeQueueNums", "Write queues").field()
+    perm: int = number("perm", "Permission").field()
 
 
 def parse_attributes(text: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 
 from mq.cli.manual import json_output
 from mq.cli.manual.descriptions import commands
-from mq.cli.show.result import Kind
+from mq.client.operations.columns import Kind
 from tests.cli.support import Mq
 
 

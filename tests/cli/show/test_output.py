@@ -7,8 +7,9 @@ from mq.cli.runtime.env import Environment
 from mq.cli.show import message_text
 from mq.cli.show.output import Format, Printer
 from mq.cli.show.record_format import BodyFormat
-from mq.cli.show.result import Result, flag, number, text, time
+from mq.cli.show.result import Result
 from mq.cli.show.view import View
+from mq.client.operations.columns import flag, number, text, time
 from mq.client.operations.csv_text import csv_text
 from mq.client.operations.messages import json_bodies
 from mq.protocol.message import StoredMessage

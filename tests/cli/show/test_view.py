@@ -3,8 +3,9 @@ from collections.abc import Sequence
 import pytest
 
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show.result import Result, flag, number, text, time
+from mq.cli.show.result import Result
 from mq.cli.show.view import View, find, parse
+from mq.client.operations.columns import flag, number, text, time
 from tests.cli.support import Mq
 
 COLUMNS = (

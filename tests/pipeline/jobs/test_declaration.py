@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from mq.client.operations.columns import Kind, number, text
 from mq.pipeline.jobs import JOBS, UnknownJob, load
 from mq.pipeline.jobs.declaration import Job, JobError, JobOptionError
-from mq.pipeline.jobs.job_result import KINDS, JobResult, Shape, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -25,7 +26,7 @@ def test_every_job_has_a_summary_and_valid_examples(name: str) -> None:
     words = shlex.split(job.example.removeprefix(f"mq spark submit {name}"))
     job.read(dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True)))
     columns = [column for shape in job.tables for column in shape.columns]
-    assert {column.kind for column in columns} <= set(KINDS)
+    assert {column.kind for column in columns} <= set(Kind)
 
 
 def test_jobs_are_known_without_spark() -> None:

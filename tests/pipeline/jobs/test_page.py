@@ -4,7 +4,8 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
 
-from mq.pipeline.jobs.job_result import Shape, number, text, time
+from mq.client.operations.columns import number, text, time
+from mq.pipeline.jobs.job_result import Shape
 from mq.pipeline.jobs.page import Section, page, shown, when
 from mq.pipeline.jobs.pictures import LIGHT, bars
 

@@ -122,7 +122,7 @@ async def show(call: Call) -> Page:
         group,
         data,
         command=("consumerProgress", "-g", group),
-        sheet=Sheet(_COLUMNS, [_cells(row) for row in queues]),
+        sheet=Sheet.of(QueueProgress, queues),
         extra={"charts_drawn": (lags,)},
     )
 
@@ -130,19 +130,6 @@ async def show(call: Call) -> Page:
 async def _lags(call: Call, group: str) -> RenderedChart:
     line = ChartLine(call.text("lag"), "group", group, "lag")
     return await drawn(call, "lag", call.text("Lag in messages"), call.text("messages"), [line])
-
-
-_COLUMNS = (
-    *("topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff"),
-    *("lastConsumed", "client"),
-)
-
-
-def _cells(row: QueueProgress) -> tuple[str | int | None, ...]:
-    return (
-        *(row.topic, row.broker_name, row.queue_id, row.broker_offset, row.consumer_offset),
-        *(row.diff, row.last_consumed, row.client),
-    )
 
 
 def _members(

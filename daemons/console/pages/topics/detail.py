@@ -112,13 +112,7 @@ async def show(call: Call) -> Page:
         topic,
         data,
         command=("topicStatus", "-t", topic),
-        sheet=Sheet(
-            ("brokerName", "queueId", "minOffset", "maxOffset", "lastUpdated"),
-            [
-                (row.broker_name, row.queue_id, row.min_offset, row.max_offset, row.last_updated)
-                for row in rows
-            ],
-        ),
+        sheet=Sheet.of(QueueStatus, rows),
         extra={"charts_drawn": charts},
     )
 
