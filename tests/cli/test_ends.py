@@ -12,13 +12,14 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from mq.cli.main import load, run
 from mq.cli.runtime.effects import effect_of
@@ -37,6 +38,22 @@ INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 STATUS = {INT: 130, TERM: 143, HUP: 129}
 WORDS = {INT: "interrupted", TERM: "terminated", HUP: "its terminal was closed"}
 ENDLESS = {"tail", "top", "startMonitoring", "clusterRT", "tube tail", "tube consume"}
+
+
+def in_turn(lines: Iterable[str], with_all: Container[str]) -> list[ParameterSet]:
+    """Each line with each signal. Signals differ in the status and the text of one function only,
+    so lines get one of them in turn, and the others in `make test-more`. Those `with_all`, which a
+    Ctrl-C ends without a failure, get all.
+    """
+    return [
+        pytest.param(
+            line,
+            number,
+            marks=() if line in with_all or turn == index % 3 else pytest.mark.only_more,
+        )
+        for index, line in enumerate(lines)
+        for turn, number in enumerate((INT, TERM, HUP))
+    ]
 
 
 @pytest.fixture
@@ -107,8 +124,7 @@ def test_the_commands_that_go_on_for_ever_are_these() -> None:
     assert marked == ENDLESS
 
 
-@pytest.mark.parametrize("number", [INT, TERM, HUP])
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize(("name", "number"), in_turn(LINES, ENDLESS))
 def test_a_command_that_waits_for_an_answer_ends(
     name: str, number: signal.Signals, mq: Mq, folder: Path
 ) -> None:
@@ -182,8 +198,7 @@ def shown_to(cluster: Mq, line: str, act: Callable[[], None]) -> Finished:
 
 
 @pytest.mark.usefixtures("messages")
-@pytest.mark.parametrize("number", [INT, TERM, HUP])
-@pytest.mark.parametrize("line", SHOWING)
+@pytest.mark.parametrize(("line", "number"), in_turn(SHOWING, UNTIL_CTRL_C))
 def test_a_command_ends_amid_what_it_shows(line: str, number: signal.Signals, cluster: Mq) -> None:
     done = shown_to(cluster, line, lambda: send(number))
     assert done.out
