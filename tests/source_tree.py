@@ -1,5 +1,7 @@
 """The parts of mq as source folders, and the imports allowed between them."""
 
+import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,3 +21,9 @@ def sources(part: str) -> list[Path]:
     found = sorted((ROOT / part).rglob("*.py"))
     assert found
     return found
+
+
+@functools.cache
+def tree_of(source: Path) -> ast.Module:
+    """The syntax tree of a module, parsed once per process. Do not change it."""
+    return ast.parse(source.read_text("utf-8"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import ALLOWED, ROOT, sources
+from tests.source_tree import ALLOWED, ROOT, sources, tree_of
 
 WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "argon2"}  # an extra: mq[console]
 SPARK = {"pyspark", "pyarrow"}  # an extra: only Spark jobs and their command may need it
@@ -42,7 +42,7 @@ def imported(source: Path) -> list[tuple[int, str]]:
 
 
 def _imported(source: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.source_tree import tree_of
+
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("protocol", "client", "daemons")
 # Modules that concern this machine or process itself.
@@ -85,8 +87,7 @@ def test_the_product_bypasses_no_seam() -> None:
     wrong = []
     for path in sources():
         name = str(path.relative_to(ROOT))
-        tree = ast.parse(path.read_text("utf-8"))
-        for line, text in past_the_seams(tree, resources=name in RESOURCES):
+        for line, text in past_the_seams(tree_of(path), resources=name in RESOURCES):
             wrong.append(f"{name}:{line}: {text}")
     assert wrong == []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.source_tree import ALLOWED, ROOT, sources
+from tests.source_tree import ALLOWED, ROOT, sources, tree_of
 
 MOST_LINES = 60  # of a function, from `def` to its end, with its docstring
 MOST_LINES_OF_MODULE = 600  # most have 60 to 300
@@ -46,7 +46,7 @@ def long_functions() -> dict[str, int]:
         f"{source.relative_to(ROOT)}:{name}": lines
         for part in parts()
         for source in sources(part)
-        for name, lines in functions(ast.parse(source.read_text("utf-8")))
+        for name, lines in functions(tree_of(source))
         if lines > MOST_LINES
     }
 
