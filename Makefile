@@ -24,7 +24,7 @@ JAVA := tests/interop
 FAULTS := tests/simulation tests/system/faults
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
 
-.PHONY: install native tools run test test-java test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations pictures clean
+.PHONY: install native tools run test test-more test-java test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations pictures clean
 
 install: $(VENV)/.installed native ## create .venv with mq, without development tools
 
@@ -54,6 +54,9 @@ run: $(VENV)/.installed ## run the main job on real input: make run [FILE=any.tx
 
 test: tools ## run the test suite in parallel: make test [PROCESSES=2]
 	$(PYTEST) $(JAVA:%=--ignore=%) $(FAULTS:%=--ignore=%)
+
+test-more: tools ## repeat properties and seeds of the suite with more examples, and run the parameters that it leaves out
+	MQ_TEST_MORE=1 $(PYTEST) -m 'more or only_more or hypothesis' $(JAVA:%=--ignore=%) $(FAULTS:%=--ignore=%)
 
 test-java: tools ## test with the real Java programs, after changes of the wire or of files
 	$(PYTEST) $(JAVA)

@@ -1,4 +1,4 @@
-"""The distribution of the suite: groups of test files, the longest first; the long tests."""
+"""The distribution of the suite: groups of test files, the longest first; what is left out."""
 
 import functools
 import gc
@@ -43,16 +43,26 @@ gc.disable()
 ROOT = Path(__file__).resolve().parents[1]
 # Set by `make test-long`: tests with the mark `long` run, and those with `longer` do more.
 IS_LONG = bool(os.environ.get("MQ_TEST_LONG"))
+# Set by `make test-more`: tests with the mark `only_more` run, and those with `more` do more.
+IS_MORE = bool(os.environ.get("MQ_TEST_MORE"))
+
+
+def share(count: int) -> int:
+    """A quarter of a number of examples, seeds or inputs; all of them in `make test-more`."""
+    return count if IS_MORE or IS_LONG else -(-count // 4)
+
 
 # No deadlines: a busy machine makes any example slow.
 property_settings.register_profile(
     "suite",
     deadline=None,
-    max_examples=2_000 if IS_LONG else 60,
+    max_examples=2_000 if IS_LONG else share(60),
     suppress_health_check=[HealthCheck.too_slow],
 )
 property_settings.load_profile("suite")
 
+# They share the syntax trees of the sources.
+STRUCTURAL = {f"tests/test_{name}.py" for name in ("imports", "seams", "sizes")}
 # Fixtures of a whole run that take seconds to start; tests of one group share them.
 SHARED = re.compile(r'\b(java_cluster: |spark_cluster: |both_tools: |spark: "SparkSession")')
 DURATIONS = ROOT / "tests" / "durations.json"  # seconds by group; `make durations` writes it
@@ -60,7 +70,9 @@ DURATIONS = ROOT / "tests" / "durations.json"  # seconds by group; `make duratio
 
 @functools.cache
 def group(file: str) -> str:
-    """The shared fixture of a test file, or the file itself."""
+    """What a test file shares with others, such as a fixture, or the file itself."""
+    if file in STRUCTURAL:
+        return "the structure of the sources"
     used = sorted(set(SHARED.findall((ROOT / file).read_text(encoding="utf-8"))))
     names = "+".join(name.partition(":")[0] for name in used)
     if "spark" in names:  # all of them in sequence take as long as the whole suite
@@ -93,12 +105,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests; sort the others by time, so that all processes end together."""
-    if not IS_LONG:
-        left_out = [item for item in items if item.get_closest_marker("long")]
+    """Leave out what this run has no time for; sort the others by time, so that all processes end
+    together.
+    """
+    for mark, is_run in (("long", IS_LONG), ("only_more", IS_MORE)):
+        left_out = [item for item in items if not is_run and item.get_closest_marker(mark)]
         if left_out:
             config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if not item.get_closest_marker("long")]
+            items[:] = [item for item in items if not item.get_closest_marker(mark)]
     seconds: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
     items.sort(key=lambda item: -seconds.get(group(item.nodeid.partition("::")[0]), 0))
 

@@ -1,4 +1,4 @@
-"""200,000 damaged inputs for all readers of a peer's bytes.
+"""Damaged inputs for all readers of a peer's bytes: 200,000 in `make test-more`.
 
 No reader may raise anything but its declared errors. The seed is fixed, so failures are
 reproducible.
@@ -19,6 +19,7 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers import HEADERS
 from mq.protocol.message import Message, StoredMessage, decode_records, encode_record
 from mq.protocol.message_id import decode_offset_id, decode_unique_id
+from tests.conftest import share
 from tests.fuzzing.mutation import mutated
 
 Reader = Callable[[bytes], object]
@@ -117,6 +118,7 @@ CASES: list[tuple[str, Reader, Sequence[bytes], int, tuple[type[Exception], ...]
 ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "read", "seeds", "count", "declared"), CASES, ids=[case[0] for case in CASES]
 )
@@ -127,6 +129,7 @@ def test_damaged_input_raises_only_what_is_declared(
     count: int,
     declared: tuple[type[Exception], ...],
 ) -> None:
+    count = share(count)
     chance = random.Random(name)
     refused = 0
     for _ in range(count):

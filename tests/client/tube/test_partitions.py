@@ -11,6 +11,7 @@ from mq.client.tube.partitions import PartitionTable, RegisteredPartition
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.strings import BrokerInfo, Partition
 from tests.client.tube.virtual_time import JumpingLoop, run_fast
+from tests.conftest import share
 
 
 def partition(number: int, broker: int = 1) -> Partition:
@@ -192,4 +193,4 @@ class Turns(RuleBasedStateMachine):
 
 
 TestTurns = Turns.TestCase
-TestTurns.settings = settings(max_examples=30, stateful_step_count=30)
+TestTurns.settings = settings(max_examples=share(30), stateful_step_count=30)

@@ -21,6 +21,7 @@ from mq.protocol.tube.errors import (
 from mq.protocol.tube.flow_control import FlowControl
 from mq.protocol.tube.frame import FrameDecoder, encode_frame
 from mq.protocol.tube.signature import BrokerToken
+from tests.conftest import share
 from tests.fuzzing.mutation import mutated
 from tests.protocol.tube.examples import EXAMPLES, LIMIT, LOW, POLLS, rules
 from tests.protocol.tube.kinds import KINDS
@@ -111,6 +112,7 @@ CASES = [
 ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "read", "seeds", "count", "declared"), CASES, ids=[case[0] for case in CASES]
 )
@@ -121,6 +123,7 @@ def test_damaged_input_is_refused_or_read(
     count: int,
     declared: tuple[type[Exception], ...],
 ) -> None:
+    count = share(count)
     chance = random.Random(f"tube {name}")
     refused = 0
     for _ in range(count):

@@ -16,6 +16,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.recovery import recovery
 from mq.daemons.broker.store.recovery.recovery import Recovery
 from mq.daemons.broker.store_config import FlushDiskType
+from tests.conftest import share
 from tests.daemons.broker.store.power import Machine
 from tests.daemons.broker.store.stores import bodies, crashed_copy, leave_refused, put, with_store
 
@@ -182,7 +183,8 @@ def test_an_interrupted_start_after_a_power_failure_loses_nothing(
     with_store(tmp_path / "3", reopened, flush=SYNC)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.more
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_nothing_acknowledged_is_lost_whatever_a_power_cut_keeps_of_the_rest(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

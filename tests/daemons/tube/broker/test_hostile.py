@@ -21,6 +21,7 @@ from mq.protocol.tube.messages import (
     RegisterRequestC2B,
     SendMessageRequestP2B,
 )
+from tests.conftest import share
 from tests.daemons.tube.broker.harness import Client, bodies, run
 
 NAMES = st.sampled_from(["demo", "group", "client", "", " demo ", "__offset_history__", "x" * 1025])
@@ -85,7 +86,7 @@ GARBAGE = st.tuples(st.sampled_from(list(REQUESTS)), st.binary(max_size=60))
 
 
 @given(calls=st.lists(CALLS | GARBAGE, min_size=5, max_size=60))
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=share(40), suppress_health_check=list(HealthCheck))
 def test_each_request_is_answered(
     calls: list[tuple[Method, bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

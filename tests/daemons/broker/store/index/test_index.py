@@ -14,6 +14,7 @@ from mq.daemons.broker.store.index.index import PUT, Index, key_hash
 from mq.daemons.broker.store.index.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.tags import java_hash
+from tests.conftest import share
 from tests.daemons.broker.store.stores import open_files, put, with_store
 
 SLOTS = 10
@@ -328,7 +329,8 @@ def test_a_damaged_chain_ends_and_new_items_are_found(
     index.close()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.more
+@pytest.mark.parametrize("seed", range(share(20)))
 def test_noise_in_a_file_neither_loops_nor_raises(tmp_path: Path, seed: int) -> None:
     noise = random.Random(seed)
     (tmp_path / "index").mkdir()

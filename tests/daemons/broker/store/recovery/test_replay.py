@@ -13,6 +13,7 @@ from mq.daemons.broker.store.recovery import replay
 from mq.protocol.flags import SysFlag
 from mq.protocol.names import SCHEDULE_TOPIC
 from mq.protocol.native import native
+from tests.conftest import share
 from tests.daemons.broker.store.damaged_copies import all_bodies, damaged_copy, expected
 from tests.daemons.broker.store.stores import HOST, crashed_copy, put, with_store
 
@@ -126,7 +127,8 @@ def compare(folder: Path, seed: int) -> None:
     assert natively == by_python
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.more
+@pytest.mark.parametrize("seed", range(share(40)))
 def test_both_paths_replay_any_log_alike(tmp_path: Path, seed: int) -> None:
     compare(tmp_path, seed)
 

@@ -12,6 +12,7 @@ from mq.daemons.broker.store.replica import replica as replica_module
 from mq.daemons.broker.store.replica.replica import NotReplicated, Replica
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.native import native
+from tests.conftest import share
 from tests.daemons.broker.store.replicas import (
     PATHS,
     log_of,
@@ -74,10 +75,11 @@ def test_a_replica_reads_the_same_with_python_if_the_native_path_fails(
     on_slave(tmp_path / "slave", check)
 
 
+@pytest.mark.more
 def test_a_kill_at_any_byte_leaves_whole_records_only(tmp_path: Path) -> None:
     data = written(tmp_path / "master", 12)
 
-    for length in range(1, len(data), 37):
+    for length in range(1, len(data), 37 * (4 // share(4))):
         killed = tmp_path / f"killed-{length}"
 
         async def begin(

@@ -17,6 +17,7 @@ from mq.daemons.tube.broker.store.checkpoint import Checkpoint
 from mq.daemons.tube.broker.store.layout import CHECKPOINT, HEAD_SIZE, INDEX
 from mq.daemons.tube.broker.store.reading import ReadRequest, read
 from mq.daemons.tube.broker.store.recovery import RecoveredStore, recover
+from tests.conftest import share
 from tests.daemons.tube.broker.store.stores import (
     DATA_SIZE,
     INDEX_SIZE,
@@ -226,7 +227,7 @@ def test_a_file_not_written_for_two_days_gets_a_successor(tmp_path: Path) -> Non
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=share(30), suppress_health_check=list(HealthCheck))
 def test_whatever_happens_to_bytes_all_before_them_is_there(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -252,7 +253,7 @@ def test_whatever_happens_to_bytes_all_before_them_is_there(
 
 
 @given(which=st.integers(0, 100), place=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=share(30), suppress_health_check=list(HealthCheck))
 def test_whatever_bit_has_flipped_what_is_read_is_in_order_and_the_next_start_finds_no_more(
     which: int, place: int, bit: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -18,6 +18,7 @@ from mq.daemons.tube.broker.store.errors import FlushMode
 from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE
 from mq.daemons.tube.broker.store.reading import ReadRequest, read
 from mq.daemons.tube.broker.store.topic_store import FlushSettings, TopicStore
+from tests.conftest import share
 from tests.daemons.tube.broker.store.stores import Kept, Sender, opened
 
 CODES = (-1, 7, -8)
@@ -62,7 +63,7 @@ ONE = ("send", 0, -1, 10, True)
     steps=[ONE, ("fail", ("pwrite", 1), errno.EIO), ONE, ONE, ("reopen",)], mode=FlushMode.os
 )
 @given(steps=STEPS, mode=st.sampled_from([FlushMode.os, FlushMode.sync]))
-@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=share(200), suppress_health_check=list(HealthCheck))
 def test_readers_find_what_was_promised_in_its_order(
     steps: list[tuple[Any, ...]], mode: FlushMode, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
