@@ -21,8 +21,7 @@ from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.log.records import Record
-    from mq.daemons.broker.store.tools.offline import OfflineLog
-    from mq.daemons.broker.store.tools.read_only import OpenFiles
+    from mq.daemons.broker.store.tools.offline import OfflineLog, OpenFiles
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {

@@ -20,7 +20,7 @@ from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.offsets.copy_version import CopyVersion
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.waiters import OnStored
+from mq.daemons.broker.store.log.batch import OnStored
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.tables.saves import Saves

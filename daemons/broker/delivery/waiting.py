@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from mq.daemons.broker.store.errors import STORED_ALL_THE_SAME, StoreRefused
-from mq.daemons.broker.store.log.waiters import OnStored
+from mq.daemons.broker.store.log.batch import OnStored
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.protocol.codes import ResponseCode
 

@@ -13,7 +13,7 @@ from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.waiters import OnStored, call
+from mq.daemons.broker.store.log.batch import OnStored, call
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

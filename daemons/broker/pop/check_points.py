@@ -43,7 +43,7 @@ from mq.daemons.broker.pop.records import (
 )
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.waiters import OnStored
+from mq.daemons.broker.store.log.batch import OnStored
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.protocol import names

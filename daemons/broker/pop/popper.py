@@ -19,8 +19,8 @@ from mq.daemons.broker.pop.request import INIT_MIN, PopRequest
 from mq.daemons.broker.pull.message_finder import FOUND, FoundMessages
 from mq.daemons.broker.pull.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.log.batch import OnStored
 from mq.daemons.broker.store.log.residency import NotInMemory
-from mq.daemons.broker.store.log.waiters import OnStored
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.topics.topic_table import Topics

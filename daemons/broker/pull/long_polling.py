@@ -15,7 +15,7 @@ from mq.client.machine import clock
 from mq.daemons.broker.filters.properties import Expression, PropertyExpression
 from mq.daemons.broker.filters.waiting_cost import keep_filter, release_filter
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.waiters import log_failure
+from mq.daemons.broker.store.log.batch import log_failure
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.daemons.time_slices import TURN_SECONDS

@@ -18,8 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from mq.daemons.broker.store.log.commit_log import CommitLog, record_store_host
-from mq.daemons.broker.store.log.mapped_file import MappedFile
-from mq.daemons.broker.store.log.windows import LogReader
+from mq.daemons.broker.store.log.mapped_file import LogReader, MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.replica.replica import NotReplicated

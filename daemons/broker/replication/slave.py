@@ -35,8 +35,7 @@ from mq.daemons.broker.replication.master_queries import MasterQueries
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.recovery.truncation import cut_end
-from mq.daemons.broker.store.replica.replica import NotReplicated, Replica
-from mq.daemons.broker.store.replica.unknown_topics import UnknownTopic
+from mq.daemons.broker.store.replica.replica import NotReplicated, Replica, UnknownTopic
 
 log = logging.getLogger(__name__)
 

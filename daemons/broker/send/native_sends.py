@@ -12,7 +12,7 @@ from typing import Any
 from mq.daemons.broker.native_failure import log_native_failure
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.waiters import log_failure
+from mq.daemons.broker.store.log.batch import log_failure
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.usual_properties import UNUSUAL
 from mq.daemons.channel import Bulk, Channel

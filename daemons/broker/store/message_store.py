@@ -19,21 +19,18 @@ from mq.daemons.broker.store.errors import QueuesLeft, StoreLoadError, StoreRefu
 from mq.daemons.broker.store.index.index import Index
 from mq.daemons.broker.store.index.indexing import Indexing
 from mq.daemons.broker.store.lock import StoreLock
-from mq.daemons.broker.store.log.allocation import Allocation
 from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import Batch, Extend
+from mq.daemons.broker.store.log.batch import Batch, Extend, wake
 from mq.daemons.broker.store.log.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.log.flush import Flusher
-from mq.daemons.broker.store.log.next_file import NextFile
-from mq.daemons.broker.store.log.prefault import Prefault
-from mq.daemons.broker.store.log.put_times import PutTimes
+from mq.daemons.broker.store.log.preallocation import Allocation, NextFile, Prefault
+from mq.daemons.broker.store.log.publishing import PutTimes
 from mq.daemons.broker.store.log.residency import Residency
-from mq.daemons.broker.store.log.waiters import wake
 from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.queue.deletions import Deletions
 from mq.daemons.broker.store.queue.entry_verifier import EntryVerifier
 from mq.daemons.broker.store.queue.extension import Unit
+from mq.daemons.broker.store.queue.generations import Deletions
 from mq.daemons.broker.store.queue.queues import Queues
 from mq.daemons.broker.store.recovery.recovered_end import note_recovered_end
 from mq.daemons.broker.store.recovery.recovery import Recovery, Report, mark_running

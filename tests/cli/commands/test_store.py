@@ -10,8 +10,7 @@ import pytest
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.tools import repair
-from mq.daemons.broker.store.tools.offline import OfflineLog
-from mq.daemons.broker.store.tools.read_only import OpenFiles, ReadOnlyFile
+from mq.daemons.broker.store.tools.offline import OfflineLog, OpenFiles, ReadOnlyFile
 from tests.cli.support import Mq
 from tests.daemons.broker.store.damaged import MESSAGES, destroy_a_size, records_of, written
 from tests.daemons.broker.store.stores import LOG_FILE, record

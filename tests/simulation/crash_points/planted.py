@@ -6,7 +6,7 @@ from mq.client.machine import files
 from mq.daemons.broker.store import checkpointer, message_store
 from mq.daemons.broker.store.index import index
 from mq.daemons.broker.store.log import commit_log, mapped_file
-from mq.daemons.broker.store.queue import deletions
+from mq.daemons.broker.store.queue import generations
 from mq.daemons.broker.store.recovery import recovery
 from mq.daemons.tube.broker.store import recovery as tube_recovery
 from mq.daemons.tube.broker.store import segments as tube_segments
@@ -28,7 +28,7 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def _keep_in_memory(
-    self: deletions.Deletions, offsets: dict[str, int], log: deletions.MarkedLog
+    self: generations.Deletions, offsets: dict[str, int], log: generations.MarkedLog
 ) -> None:
     self._offsets = offsets
 
@@ -65,7 +65,7 @@ ALL: dict[str, tuple[str, list[Replaced]]] = {
     "new-store-is-not-synced": ("append-synced", [Replaced(message_store, "files", _no_folders)]),
     "deletion-is-not-saved": (
         "topic-deletion",
-        [Replaced(deletions.Deletions, "_save", _keep_in_memory)],
+        [Replaced(generations.Deletions, "_save", _keep_in_memory)],
     ),
     "queues-are-not-synced": (
         "append-synced",

@@ -22,12 +22,20 @@ from mq.client.machine import clock
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index.index import PUT, key_hash
-from mq.daemons.broker.store.log import waiters
-from mq.daemons.broker.store.log.batch import Batch, BatchedMessage, Extend, Packed
+from mq.daemons.broker.store.log.batch import (
+    Batch,
+    BatchedMessage,
+    Extend,
+    OnStored,
+    Packed,
+    Replies,
+    ReplySink,
+    log_failure,
+    send,
+)
 from mq.daemons.broker.store.log.commit_log import CommitLog
 from mq.daemons.broker.store.log.publishing import Publisher
-from mq.daemons.broker.store.log.torn_records import ended, looks_torn
-from mq.daemons.broker.store.log.waiters import OnStored, Replies, ReplySink
+from mq.daemons.broker.store.log.records import ended, looks_torn
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
@@ -399,7 +407,7 @@ class Appender:
             publisher.slaves.written(batch)
         self.on_written()
         if batch.prompt_replies:
-            waiters.send(batch.prompt_replies)
+            send(batch.prompt_replies)
             batch.prompt_replies.clear()
         if self.await_flush is None:
             publisher.publish(batch)
@@ -417,7 +425,7 @@ class Appender:
             try:
                 defer()
             except Exception:
-                waiters.log_failure("deferred work at the end of a turn failed")
+                log_failure("deferred work at the end of a turn failed")
         self.commit()
 
     def _next_file(self) -> None:

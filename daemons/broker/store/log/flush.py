@@ -16,9 +16,8 @@ from typing import Any
 from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import Batch
+from mq.daemons.broker.store.log.batch import Batch, log_failure
 from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.log.waiters import log_failure
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

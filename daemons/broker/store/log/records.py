@@ -6,12 +6,14 @@ from typing import NamedTuple, Protocol
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.log.windows import LogReader
+from mq.daemons.broker.store.log.mapped_file import LogReader
 from mq.protocol.checksum import crc32
+from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import SysFlag
 from mq.protocol.names import SCHEDULE_TOPIC
-from mq.protocol.properties import PropertyKey, decode
+from mq.protocol.properties import MAX_LENGTH, PROPERTY_SEPARATOR, PropertyKey, decode
 from mq.protocol.record import (
     AT,
     BLANK,
@@ -20,9 +22,11 @@ from mq.protocol.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    MAGICS,
     SMALLEST_RECORD,
     part,
     shift,
+    struct_of,
 )
 from mq.protocol.tags import tags_code
 
@@ -356,3 +360,90 @@ def queue_tags_code(
             due = store_timestamp + delays.get(level, 1000)
             return min(due, _LATEST)  # no checksum covers the time
     return tags_code(properties.get(PropertyKey.TAGS))
+
+
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+
+
+def looks_torn() -> StoreRefused:
+    return StoreRefused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"properties with {layout.SECTOR} zeros in a row: after a power failure the message would "
+        f"look torn and the log would be truncated there; put such data into the body",
+    )
+
+
+def ended(properties_field: bytes) -> bytes:
+    """Return the properties with a separator at their end: a record that ended in zeros would look
+    like one whose end a crash kept from the disk. Raises StoreRefused if there is no room for
+    it.
+    """
+    length = len(properties_field) - 2
+    if not length:
+        return properties_field
+    if length >= MAX_LENGTH:
+        raise StoreRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"properties of {length} bytes that end in a zero: after a crash the message could "
+            f"look torn and the log could be truncated there; leave a byte of room, or put such "
+            f"data into the body",
+        )
+    return layout.SHORT.pack(length + 1) + properties_field[2:] + _SEPARATOR
+
+
+_MAGIC_AT = AT["magic"]
+_PHYSICAL = struct_of("physical_offset")
+
+
+class SearchedFile(LogFile, Protocol):
+    """A file of the log that can be searched."""
+
+    def find(self, part: bytes, position: int) -> int:
+        """The next position of bytes that do not end in zeros, -1 if there is none. Raises
+        OSError."""
+        ...
+
+
+class RecordSearch:
+    """Finds possible starts of records in a file by their magics, from the file's start to its end.
+
+    Each byte is searched once for each magic, however many places there are: a body may consist of
+    nothing but one magic, while the other one is nowhere.
+    """
+
+    def __init__(self, file: SearchedFile) -> None:
+        self._file = file
+        # by magic: a place that was found, or the end of the file
+        self._next = dict.fromkeys(MAGICS, -1)
+
+    def _next_magic(self, position: int) -> int | None:
+        """The first place of a magic from a position on, which must not decrease between calls."""
+        for magic, place in self._next.items():
+            if place < position:
+                found = self._file.find(magic, position)
+                self._next[magic] = found if found >= 0 else self._file.size
+        place = min(self._next.values())
+        return place if place < self._file.size else None
+
+    def next_record(self, position: int) -> int | None:
+        """The start of the first whole record from a position on, which must not decrease between
+        calls: its magic and its physical offset are right. None if there is none. Raises
+        OSError.
+        """
+        file = self._file
+        at = position + _MAGIC_AT
+        while (place := self._next_magic(at)) is not None:
+            start = place - _MAGIC_AT
+            at = place + 1
+            if start + SMALLEST_RECORD > file.size:
+                return None
+            try:
+                view, begin = window(file, start, SMALLEST_RECORD)
+                (physical,) = _PHYSICAL.unpack_from(view, start - begin)
+                if physical != file.start + start:
+                    continue
+                if next(read_file(file, start), None) is not None:
+                    return start
+            except (BadRecord, EndOfLog):
+                continue
+        return None

@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from mq.daemons.broker.store.log.batch import Batch
-from mq.daemons.broker.store.log.waiters import wake
+from mq.daemons.broker.store.log.batch import Batch, wake
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 
 

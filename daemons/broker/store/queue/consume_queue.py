@@ -18,8 +18,7 @@ from typing import Protocol
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.log.mapped_file import DescriptorCache
 from mq.daemons.broker.store.queue.extension import QueueExtension
-from mq.daemons.broker.store.queue.queue_end import find_end
-from mq.daemons.broker.store.queue.queue_files import QueueFiles
+from mq.daemons.broker.store.queue.queue_files import QueueFiles, find_end
 from mq.protocol.names import is_system_topic
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.log.commit_log import CommitLog
 from mq.daemons.broker.store.log.records import find_entry
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.queue.deletions import Deletions
+from mq.daemons.broker.store.queue.generations import Deletions
 from mq.daemons.broker.store.queue.queues import Queues
 from mq.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_IDENTITY
 

@@ -18,16 +18,16 @@ from typing import NamedTuple
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.log.commit_log import CommitLog
+from mq.daemons.broker.store.log.mapped_file import LogReader
 from mq.daemons.broker.store.log.records import (
     BadRecord,
     EndOfLog,
     Record,
+    RecordSearch,
     queue_tags_code,
     read_file,
     record_in,
 )
-from mq.daemons.broker.store.log.resync import RecordSearch
-from mq.daemons.broker.store.log.windows import LogReader
 from mq.daemons.broker.store.queue.consume_queue import MOST_FILLED, ConsumeQueue
 from mq.daemons.broker.store.queue.queues import Queues
 from mq.protocol.properties import decode

@@ -37,8 +37,7 @@ from mq.daemons.broker.store.index.index import Index, IndexFile
 from mq.daemons.broker.store.log.commit_log import CommitLog
 from mq.daemons.broker.store.log.records import BadRecord, Record, is_last, is_torn
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.queue.deletions import Deletions
-from mq.daemons.broker.store.queue.generations import QueueGenerations
+from mq.daemons.broker.store.queue.generations import Deletions, QueueGenerations
 from mq.daemons.broker.store.queue.queues import Queues, implausible
 from mq.daemons.broker.store.recovery import quarantine
 from mq.daemons.broker.store.recovery.known_topics import known_topics

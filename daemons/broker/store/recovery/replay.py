@@ -14,18 +14,17 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import Damage
 from mq.daemons.broker.store.index.index import PUT, Index, key_hash
 from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.log.mapped_file import MappedFile
+from mq.daemons.broker.store.log.mapped_file import LogReader, MappedFile
 from mq.daemons.broker.store.log.records import (
     BadRecord,
     EndOfLog,
     Record,
+    RecordSearch,
     UnreadableRecord,
     keys_of,
     queue_tags_code,
     read_file,
 )
-from mq.daemons.broker.store.log.resync import RecordSearch
-from mq.daemons.broker.store.log.windows import LogReader
 from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.queue.generations import QueueGenerations
 from mq.daemons.broker.store.queue.queues import Queues, implausible

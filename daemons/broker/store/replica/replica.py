@@ -16,12 +16,19 @@ master's log is damaged, and the record is taken as it is.
 
 A record whose queue offset is not the next of its queue is buffered until the master has been asked
 about it (`queue_offset_gaps`), and a record of an unknown topic until the topics of the master have
-been copied (`unknown_topics`).
+been copied.
+
+The replication connection carries records only. A slave copies topics and groups over another
+connection, which may be seconds late. A record that is acknowledged before its topic is known here
+would be lost to consumers if the master died. So replication stops before such a record (`doubt`)
+until the master's topics and groups have been copied. A copy covers all records before the physical
+offset at which the master's log ended when the copy started: a topic that the copy lacks has been
+deleted since.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreError
@@ -43,14 +50,52 @@ from mq.daemons.broker.store.replica.queue_offset_gaps import (
     QueueOffsetGaps,
     RestartQueues,
 )
-from mq.daemons.broker.store.replica.unknown_topics import (
-    UnknownTopic,
-    UnknownTopicDetector,
-)
 from mq.protocol.checksum import crc32
 from mq.protocol.native import failures, native
 from mq.protocol.properties import decode
 from mq.protocol.record import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD
+
+
+class UnknownTopic(NamedTuple):
+    """A record belongs to a topic, or to a queue of it, that is not configured here."""
+
+    topic: str
+    queue_id: int
+    physical: int
+
+
+class UnknownTopicDetector:
+    """Finds records of unknown topics. ``knows`` returns whether a queue is configured."""
+
+    def __init__(self) -> None:
+        self.knows: Callable[[str, int], bool] = lambda topic, queue_id: True
+        self.doubt: UnknownTopic | None = None
+        self._covered = -1  # the last copy covers all records before this physical offset
+
+    def forget(self) -> None:
+        """Restart for another connection."""
+        self.doubt = None
+        self._covered = -1
+
+    def is_covered(self, topic: str, queue_id: int, physical: int) -> bool:
+        """Whether a queue is configured here, or no longer exists at the master."""
+        return physical < self._covered or self.knows(topic, queue_id)
+
+    def check(self, record: Record) -> None:
+        """Set `doubt` if the topic of a record has to be copied first."""
+        place = record.topic, record.queue_id
+        if (
+            record.is_queued
+            and not self.is_covered(*place, record.physical)
+            and not implausible(*place, record.queue_offset)
+        ):
+            self.doubt = UnknownTopic(*place, record.physical)
+
+    def decide(self, covered: int) -> None:
+        """Resolve a doubt. A copy covers all records before a physical offset."""
+        self.doubt = None
+        self._covered = max(self._covered, covered)
+
 
 log = logging.getLogger(__name__)
 

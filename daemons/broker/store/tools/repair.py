@@ -16,10 +16,9 @@ from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.log.records import Record
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.deletions import Deletions
+from mq.daemons.broker.store.queue.generations import Deletions
 from mq.daemons.broker.store.recovery import quarantine
-from mq.daemons.broker.store.tools.offline import Hole, OfflineLog
-from mq.daemons.broker.store.tools.read_only import ReadOnlyFile
+from mq.daemons.broker.store.tools.offline import Hole, OfflineLog, ReadOnlyFile
 from mq.daemons.broker.store.tools.verification import (
     VerificationReport,
     index_files,

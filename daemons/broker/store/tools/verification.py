@@ -19,11 +19,9 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint, damage_of
 from mq.daemons.broker.store.index.index import key_hash
 from mq.daemons.broker.store.log.records import Record, keys_of
-from mq.daemons.broker.store.queue.deletions import Deletions
-from mq.daemons.broker.store.queue.generations import first_matching
+from mq.daemons.broker.store.queue.generations import Deletions, first_matching
 from mq.daemons.broker.store.recovery.known_topics import known_topics
-from mq.daemons.broker.store.tools.offline import Hole, OfflineLog
-from mq.daemons.broker.store.tools.read_only import OpenFiles, ReadOnlyFile
+from mq.daemons.broker.store.tools.offline import Hole, OfflineLog, OpenFiles, ReadOnlyFile
 from mq.protocol import fastjson
 from mq.protocol.names import SCHEDULE_TOPIC, is_system_topic
 from mq.protocol.properties import PropertyKey, decode

@@ -12,7 +12,7 @@ import pytest
 from mq.client.machine import files
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import order
-from mq.daemons.broker.store.queue import deletions
+from mq.daemons.broker.store.queue import generations
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.killed import copy_as_killed
@@ -245,7 +245,7 @@ def test_its_groups_skip_no_new_message_if_the_deletion_failed_and_queues_were_c
         assert len(await consumer.pop()) == 3
         await broker.stores.offsets.save()
         with monkeypatch.context() as failing:
-            failing.setattr(deletions, "write_atomically", full)
+            failing.setattr(generations, "write_atomically", full)
             assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SYSTEM_ERROR
         cleaned = await peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)
         assert cleaned.code == ResponseCode.SUCCESS

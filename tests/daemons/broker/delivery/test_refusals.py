@@ -11,7 +11,7 @@ from mq.client.transport.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, StoreResults
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.waiters import OnStored
+from mq.daemons.broker.store.log.batch import OnStored
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill

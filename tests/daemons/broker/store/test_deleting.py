@@ -313,7 +313,7 @@ def test_a_truncated_log_is_not_written_to_before_the_deletions_are_lowered(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mq.daemons.broker.store.queue.deletions.write_atomically", full)
+        patch.setattr("mq.daemons.broker.store.queue.generations.write_atomically", full)
         with_store(tmp_path / "crashed", refused)
     with_store(tmp_path / "crashed", reopened)
     (tmp_path / "crashed" / "abort").touch()

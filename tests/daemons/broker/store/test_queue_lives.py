@@ -13,8 +13,8 @@ import pytest
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue import deletions
-from mq.daemons.broker.store.queue.deletions import MarkedFile
+from mq.daemons.broker.store.queue import generations
+from mq.daemons.broker.store.queue.generations import MarkedFile
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.state_file import write_atomically
 from tests.daemons.broker.store.damaged import repaired, verified
@@ -339,8 +339,8 @@ def test_a_deletion_counts_although_its_backup_cannot_be_written(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_atomically(path, data)
 
-    monkeypatch.setattr(deletions, "write_atomically", write_once)
-    listed = deletions.Deletions(tmp_path)
+    monkeypatch.setattr(generations, "write_atomically", write_once)
+    listed = generations.Deletions(tmp_path)
     listed.add(["Gone"], 1000, _Log())  # does not raise
     assert listed.covers("Gone", 0, 999)
     listed.cut(5000, _Log())
@@ -349,8 +349,8 @@ def test_a_deletion_counts_although_its_backup_cannot_be_written(
 
 
 def test_a_topic_can_be_deleted_although_the_end_of_the_log_cannot_be_read(tmp_path: Path) -> None:
-    deletions.Deletions(tmp_path).add(["Gone"], 1000, _Log())
-    again = deletions.Deletions(tmp_path)
+    generations.Deletions(tmp_path).add(["Gone"], 1000, _Log())
+    again = generations.Deletions(tmp_path)
     again.load()
     again.forget_foreign(_Log())
     assert again.covers("Gone", 0, 999)

@@ -8,7 +8,7 @@ import pytest
 from mq.daemons import state_file
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue import deletions
+from mq.daemons.broker.store.queue import generations
 from mq.daemons.broker.store.replica.queue_offset_gaps import QueueOffsetGap
 from mq.daemons.broker.store.replica.replica import NotReplicated, Replica
 from mq.protocol.message import decode_record
@@ -140,7 +140,7 @@ def test_queues_that_restart_together_are_recorded_in_one_write(
         writes.append(path)
         write(path, content)
 
-    monkeypatch.setattr(deletions, "write_atomically", counted)
+    monkeypatch.setattr(generations, "write_atomically", counted)
 
     async def check(store: MessageStore, replica: Replica) -> None:
         receive(replica, data, len(data), firsts)

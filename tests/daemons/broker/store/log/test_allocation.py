@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store.log import allocation
-from mq.daemons.broker.store.log.allocation import Allocation
+from mq.daemons.broker.store.log import preallocation
 from mq.daemons.broker.store.log.commit_log import CommitLog
 from mq.daemons.broker.store.log.mapped_file import data_end, extent_end
-from mq.daemons.broker.store.log.next_file import NextFile
+from mq.daemons.broker.store.log.preallocation import Allocation, NextFile
 from tests.waiting import until
 
 MEGABYTE = 1024 * 1024
@@ -27,7 +26,7 @@ class Scene:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(allocation, "clock", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(preallocation, "clock", SimpleNamespace(monotonic=lambda: self.now))
         self.log = CommitLog([folder], FILE)
         self.log.load()
         self.log.add_file()

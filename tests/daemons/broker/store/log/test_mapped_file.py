@@ -11,11 +11,11 @@ from mq.client.machine import files
 from mq.daemons.broker.store.log.commit_log import CommitLog
 from mq.daemons.broker.store.log.mapped_file import (
     DescriptorCache,
+    LogReader,
     MappedFile,
     data_end,
     extent_end,
 )
-from mq.daemons.broker.store.log.windows import LogReader
 from tests.daemons.broker.store.stores import open_files
 
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store.log import commit_log, prefault
+from mq.daemons.broker.store.log import commit_log, preallocation
 from mq.daemons.broker.store.log.commit_log import CommitLog
 from mq.daemons.broker.store.log.mapped_file import data_end
-from mq.daemons.broker.store.log.prefault import Prefault
+from mq.daemons.broker.store.log.preallocation import Prefault
 from tests.waiting import until
 
 MEGABYTE = 1024 * 1024
@@ -60,7 +60,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
         machine = Machine(cost)
         clock = SimpleNamespace(thread_time=machine.thread_time)
         monkeypatch.setattr(commit_log, "clock", clock)
-        monkeypatch.setattr(prefault, "clock", clock)
+        monkeypatch.setattr(preallocation, "clock", clock)
 
         async def main() -> None:
             log = CommitLog([tmp_path], FILE)

@@ -1,4 +1,4 @@
-from mq.daemons.broker.store.log.put_times import PutTimes
+from mq.daemons.broker.store.log.publishing import PutTimes
 
 
 class Clock:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.tools.offline import Hole, OfflineLog
-from mq.daemons.broker.store.tools.read_only import OpenFiles, ReadOnlyFile
+from mq.daemons.broker.store.tools.offline import Hole, OfflineLog, OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.tools.verification import Queue
 from mq.protocol.message import StoredMessage, encode_record
 from mq.protocol.record import AT, MAGICS

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store.log.allocation import Allocation
 from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.log.next_file import NextFile
+from mq.daemons.broker.store.log.preallocation import Allocation, NextFile
 from mq.daemons.broker.store.message_store import MessageStore
 from tests.daemons.broker.store.stores import bodies, put, with_store
 from tests.waiting import until
