@@ -52,7 +52,7 @@ $(VENV)/.tools: $(VENV)/.installed
 run: $(VENV)/.installed ## run the main job on real input: make run [FILE=any.txt]
 	$(BIN)/python docs/tour.py $(FILE)
 
-test: tools ## run the test suite in parallel: make test [PROCESSES=2]
+test: tools ## run the test suite in parallel, properties and seeds with a quarter of their examples: make test [PROCESSES=2]
 	$(PYTEST) $(JAVA:%=--ignore=%) $(FAULTS:%=--ignore=%)
 
 test-more: tools ## repeat properties and seeds of the suite with more examples, and run the parameters that it leaves out
