@@ -1,5 +1,6 @@
 """Final checks: messages delivered, moved from where they waited, committed, acknowledged."""
 
+from itertools import chain
 from math import inf
 
 from tests.simulation.model.content import tag_of
@@ -178,6 +179,11 @@ def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> 
     if again not in found.numbers:
         return False
     at = _stored(model, found, again)
+    # Its offset was free again after the loss of the message that had it before.
+    times = [group.times[number] for offset, number in had if offset == again.offset]
+    first = min(chain(*times), default=at)
+    losses = [loss for loss in model.losses[place.broker] if first < loss < inf]
+    at = max(at, min(losses, default=at))
     since = model.last_loss(place.broker, at)
     # An earlier message may have been in flight at a member all the time.
     new = [number for _, number in had if number in model.sent and model.sent[number].at > since]
