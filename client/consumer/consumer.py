@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, ClassVar, Self, Unpack, cast
 
 from mq.client.consumer.member import Member
 from mq.client.consumer.options import ConsumeKeywords, ConsumeOptions
@@ -17,18 +17,20 @@ from mq.client.consumer.requests import ConsumerRequests
 from mq.client.consumer.send_back import send_back, send_dead_letter
 from mq.client.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
 from mq.client.hooks import ConsumeOutcome
-from mq.client.machine import clock
 from mq.client.offsets.local_offsets import LocalOffsetStore
 from mq.client.offsets.offset_store import Offsets, OffsetStore
-from mq.client.options import ClientOptions, take
+from mq.client.options import ClientOptions, refuse, take
 from mq.client.producer.producer import trace_dispatcher
 from mq.client.pull.consume_hooks import consume_hooks
 from mq.client.pull.process_queue import ProcessQueue
 from mq.client.pull.pulling import PullSettings
+from mq.client.reader.reader import Reader
 from mq.client.reader.settings import ReaderSettings
+from mq.client.snode.sessions import session_for
 from mq.client.trace.hooks import ConsumeTrace
 from mq.client.transport.session import Session
-from mq.protocol.bodies import ConsumeType
+from mq.client.transport.tasks import Opening
+from mq.protocol.bodies import ConsumeType, MessageQueue
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 _BROADCASTING_INSTANCE = "DEFAULT"  # must survive a restart, as in Java
 
 
-class Consumer(Member):
+class Consumer:
     """A member of a consumer group. An async context manager.
 
     The members of a group divide the queues of a topic among them; Java's consumers can be members
@@ -55,7 +57,7 @@ class Consumer(Member):
     that the listener failed to consume are not redelivered.
     """
 
-    consume_type = ConsumeType.CONSUME_PASSIVELY
+    consume_type: ClassVar[ConsumeType] = ConsumeType.CONSUME_PASSIVELY
 
     def __init__(
         self,
@@ -79,11 +81,8 @@ class Consumer(Member):
         options = take(options or ConsumeOptions(), given)
         self._check(options)
         self.call = make_call(
-            options.listener,
-            options.batch_listener,
-            options.batch,
-            options.ordered,
-            options.concurrency,
+            *(options.listener, options.batch_listener, options.batch),
+            *(options.ordered, options.concurrency),
         )
         if options.broadcasting and not isinstance(session, Session):
             client = take(client or ClientOptions(), given)
@@ -91,30 +90,29 @@ class Consumer(Member):
         self.concurrency = options.concurrency
         self.ordered = options.ordered
         self.broadcasting = options.broadcasting
-        super().__init__(
-            session,
-            group,
-            subscriptions,
-            options,
-            client,
-            given,
+        self.session, client = session_for(session, client, given)
+        refuse(self, given)
+        self._member = Member(
+            *(self.session, group, subscriptions, options, client, self.consume_type),
+            owns_session=self.session is not session,
             retries=not options.broadcasting,
+            broadcasting=options.broadcasting,
         )
-        self._requests = self._make_requests()
+        self.namespace = self._member.namespace
+        self.group = self._member.group
+        self.subscriptions = self._member.subscriptions
         self._max_reconsume_times = options.tries
         self.trace = self._make_trace(options.trace) if options.trace else None
-        traces = [] if self.trace is None else [self.trace]
-        self._hooks = consume_hooks([*self._client.hooks, *traces], self.group)
-        self.reader = self._make_reader(
-            options,
-            options.offsets or self._own_offsets(options.offset_directory),
-            self._reader_settings(options),
-            self._hooks,
-        )
+        hooks = client.hooks if self.trace is None else [*client.hooks, self.trace]
+        self._hooks = consume_hooks(hooks, self.group)
+        self.reader = self._make_reader(options)
+        self._requests = self._make_requests()
         self._consumption = self._make_consumption(options)
         # by id() of a message that a loop has not finished
         self._in_progress: dict[int, ProcessQueue] = {}
         self._workers = Workers(self.session, self.group, self._work, self._fail)
+        self._opening = Opening()
+        self._failure: BaseException | None = None
         self._closing = False
         self._closed = asyncio.Event()
 
@@ -122,19 +120,34 @@ class Consumer(Member):
         """Refuse options that this kind of consumer does not support. Raises ClientError."""
 
     def _make_requests(self) -> ConsumerRequests:
-        return ConsumerRequests(self, self.call)
+        return ConsumerRequests(
+            self._member,
+            self.reader,
+            self.call,
+            ordered=self.ordered,
+            concurrency=self.concurrency,
+        )
 
     def _make_trace(self, topic: bool | str) -> ConsumeTrace:
         dispatcher = trace_dispatcher(self.session, self.group, "CONSUME", topic)
         host = self.session.client_id.partition("@")[0]
         return ConsumeTrace(dispatcher, self.group, host, self.namespace)
 
+    def _make_reader(self, options: ConsumeOptions) -> Reader:
+        return self._member.make_reader(
+            options.offsets or self._own_offsets(options.offset_directory),
+            self._reader_settings(options),
+            self._hooks,
+            on_ready=self._enqueue,
+            on_failure=self._fail,
+        )
+
     def _reader_settings(self, options: ConsumeOptions) -> ReaderSettings:
         return ReaderSettings(
             ordered=options.ordered,
             broadcasting=options.broadcasting,
             strategy=options.strategy,
-            commit_interval=self._commit_interval,
+            commit_interval=self._member.commit_interval,
             limits=options.flow_limits,
             pushed=self.consume_type is ConsumeType.CONSUME_PUSH,
             pulls=PullSettings(
@@ -179,25 +192,24 @@ class Consumer(Member):
         that does not exist yet, or that no name server knows at the moment, is consumed as soon as
         it has a route. Raises ClientError for a consumer that was closed.
         """
-        await self._close_once.settle()
+        await self._opening.closing.settle()
         if self._closing:  # it would take queues without delivering their messages
             raise ClientError("a closed consumer cannot be opened again: create a new one")
-        await super().open()
+        await self._opening.open(self._begin)
 
     async def _begin(self) -> None:
-        await self.session.open()
-        self.started = clock.time()
+        await self._member.open()
         self._requests.register()
         await asyncio.gather(*map(self._find_topic, self.subscriptions.chosen))
         if self.trace is not None:
             await self.trace.dispatcher.open()
-        await self._join()
+        await self._member.join()
         self.reader.start()
         if self.call is None:
             return
         self._workers.start(self.concurrency)
         if isinstance(self._consumption, ConcurrentConsumption):
-            self._background.append(self.session.keep_task(self._consumption.expire()))
+            self._member.keep(self._consumption.expire())
 
     async def _find_topic(self, topic: str) -> None:
         try:
@@ -212,17 +224,16 @@ class Consumer(Member):
         close and returns at once, so that the listener can finish its message.
         """
         if self._workers.includes_current():
-            self._close_once.begin(lambda: self._close(grace))
+            self._opening.closing.begin(lambda: self._close(grace))
         else:
-            await self._close_once.run(lambda: self._close(grace))
+            await self._opening.closing.run(lambda: self._close(grace))
 
     async def _close(self, grace: float) -> None:
         if self._closed.is_set():
             return
         self._closing = True
         self._workers.close()
-        async with self._changing:
-            await self._end(grace)
+        await self._opening.close(lambda: self._end(grace))
 
     async def _end(self, grace: float) -> None:
         try:
@@ -231,18 +242,15 @@ class Consumer(Member):
             await self._workers.end(grace)
             if self.call is not None:
                 self.call.close()
-            for task in self._background:
-                task.cancel()
-            self._background = []
+            self._member.cancel()
             await self.reader.release()
             if self.trace is not None:
                 await self.trace.dispatcher.close()
             # Even if `open` did not complete: brokers may have received a heartbeat.
-            await self._heartbeats.unregister(consumer_group=self.group)
+            await self._member.leave()
         finally:
             self._requests.leave()
-            if self._owns_session:
-                await self.session.close()
+            await self._member.close()
             self._closed.set()
 
     async def wait_closed(self) -> None:
@@ -250,6 +258,19 @@ class Consumer(Member):
         await self._closed.wait()
         if self._failure is not None:
             raise self._failure
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that this member owns now, including the group's retry queue."""
+        return sorted(self.reader.held)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
@@ -338,4 +359,4 @@ class Consumer(Member):
         log.error("group %s: the consumer stops: %r", self.group, error)
         if self._failure is None and not self._closing:
             self._failure = error
-            self._close_once.begin(lambda: self._close(0.0))
+            self._opening.closing.begin(lambda: self._close(0.0))

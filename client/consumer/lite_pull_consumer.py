@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.consumer.member import Member
@@ -12,17 +12,17 @@ from mq.client.consumer.options import PollKeywords, PollOptions
 from mq.client.consumer.requests import MemberRequests
 from mq.client.errors import ClientError, MQError
 from mq.client.hooks import ConsumeContext, ConsumeOutcome
-from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.client.offsets.offset_store import Offsets, OffsetStore
-from mq.client.options import ClientOptions, take
+from mq.client.options import ClientOptions, refuse, take
 from mq.client.pull.consume_hooks import consume_hooks
 from mq.client.pull.process_queue import FlowLimits, ProcessQueue
 from mq.client.pull.pulling import PullSettings
 from mq.client.reader.settings import ReaderSettings
 from mq.client.routing.routes import read_queues
+from mq.client.snode.sessions import session_for
 from mq.client.transport.session import Session
-from mq.client.transport.tasks import is_meant
+from mq.client.transport.tasks import Opening, is_meant
 from mq.protocol.bodies import ConsumeType, MessageQueue
 from mq.protocol.message import StoredMessage
 
@@ -75,7 +75,7 @@ class TopicWatch:
                             )
 
 
-class LitePullConsumer(Member):
+class LitePullConsumer:
     """Polls for messages (DefaultLitePullConsumer). An async context manager.
 
     With subscriptions it is a member of its group, which divides the queues among its members:
@@ -89,8 +89,6 @@ class LitePullConsumer(Member):
     `auto_commit` offsets are committed at each interval (`Intervals.offsets`, 5 seconds by default)
     and at the end; otherwise only by `commit`.
     """
-
-    consume_type = ConsumeType.CONSUME_ACTIVELY
 
     def __init__(
         self,
@@ -118,20 +116,36 @@ class LitePullConsumer(Member):
         """
         given = cast("dict[str, Any]", keywords)
         options = take(options or PollOptions(), given)
-        super().__init__(session, group, subscriptions or {}, options, client, given, retries=False)
+        self.session, client = session_for(session, client, given)
+        refuse(self, given)
+        self._member = Member(
+            *(self.session, group, subscriptions or {}, options, client),
+            ConsumeType.CONSUME_ACTIVELY,
+            owns_session=self.session is not session,
+            retries=False,
+        )
+        self.namespace = self._member.namespace
+        self.group = self._member.group
+        self.subscriptions = self._member.subscriptions
         self._auto_commit = options.auto_commit
         self._assigns = not self.subscriptions.chosen
-        self._requests = MemberRequests(self)
-        self._hooks = consume_hooks(self._client.hooks, self.group)
+        self._hooks = consume_hooks(client.hooks, self.group)
         self.offsets: Offsets = options.offsets or OffsetStore(self.session, self.group)
-        self.reader = self._make_reader(
-            options, self.offsets, self._reader_settings(options), self._hooks
+        self.reader = self._member.make_reader(
+            self.offsets,
+            self._reader_settings(options),
+            self._hooks,
+            on_ready=self._enqueue,
+            on_failure=self._fail,
         )
+        self._requests = MemberRequests(self._member, self.reader)
         self._admin = OffsetAdmin(self.session)
         self._ready: deque[tuple[ProcessQueue, list[StoredMessage]]] = deque()
         self._news = asyncio.Event()
         self._watch = TopicWatch(self.group, self.queues)
+        self._opening = Opening()
         self._open = False
+        self._failure: BaseException | None = None
         # The messages that `poll` returned last; the caller processes them until the next poll.
         self._returned: tuple[ProcessQueue, list[StoredMessage]] | None = None
         # the hooks' context of these messages
@@ -141,7 +155,7 @@ class LitePullConsumer(Member):
         return ReaderSettings(
             commits=options.auto_commit,
             strategy=options.strategy,
-            commit_interval=self._commit_interval,
+            commit_interval=self._member.commit_interval,
             limits=options.limits or FlowLimits(),
             pulls=PullSettings(
                 batch=options.pull_batch, commits=False, lite=True, namespace=self.namespace
@@ -153,17 +167,16 @@ class LitePullConsumer(Member):
 
         Raises RouteNotFound for a topic that does not exist.
         """
-        await super().open()
+        await self._opening.open(self._begin)
 
     async def _begin(self) -> None:
-        await self.session.open()
+        await self._member.open()
         self._open = True
-        self.started = clock.time()
         self._requests.register()
         for topic in self.subscriptions.chosen:
             await self.session.route(topic)
-        await self._join()
-        self._background.append(self.session.keep_task(self._watch.run()))
+        await self._member.join()
+        self._member.keep(self._watch.run())
         self.reader.start(rebalance=not self._assigns)
 
     async def close(self) -> None:
@@ -172,12 +185,7 @@ class LitePullConsumer(Member):
         The messages that `poll` returned last are not committed; call `commit` first if they are
         consumed.
         """
-        await self._close_once.run(self._close)
-
-    async def _close(self) -> None:
-        async with self._changing:
-            self._is_open = False
-            await self._end()
+        await self._opening.closing.run(lambda: self._opening.close(self._end))
 
     async def _end(self) -> None:
         try:
@@ -185,15 +193,26 @@ class LitePullConsumer(Member):
                 self._open = False
                 self._news.set()
                 self._end_hooks(ConsumeOutcome.FAILED)
-                for task in self._background:
-                    task.cancel()
+                self._member.cancel()
                 await self.reader.stop()
                 await self.reader.release()
-                await self._heartbeats.unregister(consumer_group=self.group)
+                await self._member.leave()
         finally:
             self._requests.leave()
-            if self._owns_session:
-                await self.session.close()
+            await self._member.close()
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now."""
+        return sorted(self.reader.held)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
         if kind is None and self._auto_commit:
@@ -268,7 +287,7 @@ class LitePullConsumer(Member):
         wanted = set(queues)
         for topic in {queue.topic for queue in wanted}:
             await self.session.route(topic)
-        await self._heartbeats.beat_new()
+        await self._member.heartbeats.beat_new()
         await self.reader.assign(wanted)
 
     async def queues(self, topic: str) -> list[MessageQueue]:

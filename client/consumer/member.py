@@ -1,70 +1,59 @@
-"""The common part of `Consumer` and `LitePullConsumer`: membership in a consumer group."""
+"""Membership in a consumer group: a part of `Consumer` and `LitePullConsumer`."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from mq.client.consumer.options import MemberOptions
+from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.client.offsets.offset_store import Offsets
 from mq.client.offsets.starting_offset import StartingOffset
-from mq.client.options import DEFAULT_INTERVALS, ClientOptions, refuse
+from mq.client.options import DEFAULT_INTERVALS, ClientOptions
 from mq.client.pull.consume_hooks import ConsumeHooks
 from mq.client.pull.filter_classes import FilterUploads
 from mq.client.pull.process_queue import ProcessQueue
 from mq.client.pull.subscription import Subscriptions
 from mq.client.reader.reader import Reader
 from mq.client.reader.settings import ReaderSettings
-from mq.client.snode.sessions import session_for
 from mq.client.transport.heartbeat import Heartbeats
 from mq.client.transport.session import Session
-from mq.client.transport.tasks import Closing
 from mq.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
-    MessageQueue,
 )
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import check_group
 
 
-class Member(ABC):
-    """One member of a group: its session, subscriptions, heartbeats and the reader of its queues.
+class Member:
+    """One member of a group: its session, subscriptions, heartbeats and filter classes.
 
-    A derived class sets `ordered` and similar attributes before this constructor runs, and `reader`
-    after it.
+    Its owner decides when it joins and leaves, and registers its end with `keep`.
     """
-
-    consume_type: ClassVar[ConsumeType]
-    ordered = False
-    broadcasting = False
-    concurrency = 1  # concurrent calls of a listener
-    reader: Reader
 
     def __init__(
         self,
-        session: Session | str | Sequence[str],
+        session: Session,
         group: str,
         subscriptions: Mapping[str, str],
         options: MemberOptions,
-        client: ClientOptions | None,
-        keywords: dict[str, Any],
+        client: ClientOptions,
+        consume_type: ConsumeType,
         *,
+        owns_session: bool,
         retries: bool,
+        broadcasting: bool = False,
     ) -> None:
-        """`keywords` are the remaining ones: fields of `ClientOptions`.
-
-        With `retries` it subscribes to the group's retry topic, too. Raises what the derived
-        classes document, and TypeError for an unknown keyword.
+        """With `retries` it subscribes to the group's retry topic, too; with `owns_session` it
+        closes the session. Raises IllegalName and what `Subscriptions` raises.
         """
-        self.session, self._client = session_for(session, client, keywords)
-        refuse(self, keywords)
-        self._owns_session = self.session is not session
-        self.namespace = namespace = self._client.namespace
+        self.session = session
+        self.client = client
+        self.namespace = namespace = client.namespace
         self.group = check_group(with_namespace(namespace, check_group(group)))
         self.subscriptions = Subscriptions(
             self.group,
@@ -73,43 +62,63 @@ class Member(ABC):
             namespace=namespace,
             retries=retries,
         )
+        self.consume_type = consume_type
+        #: Completes each heartbeat before it is sent.
+        self.complete: Callable[[HeartbeatData], None] = lambda heartbeat: None
         self.started = 0.0  # seconds since 1970
-        self._consume_from = options.consume_from
-        self._heartbeats = Heartbeats(
-            self.session,
-            self._describe,
-            replicas=True,
-            interval=self._client.intervals.heartbeats,
-        )
-        self._uploads = FilterUploads(
-            self.session,
-            self.group,
-            self.subscriptions.filters,
-            self._client.intervals.heartbeats,
-        )
+        self._owns_session = owns_session
+        self._broadcasting = broadcasting
+        self._options = options
+        interval = client.intervals.heartbeats
+        self.heartbeats = Heartbeats(session, self.describe, replicas=True, interval=interval)
+        self._uploads = FilterUploads(session, self.group, self.subscriptions.filters, interval)
         self._background: list[asyncio.Task[None]] = []
-        self._failure: BaseException | None = None
-        self._close_once = Closing()
-        self._changing = asyncio.Lock()  # serializes open and close
-        self._is_open = False
 
-    async def _join(self) -> None:
+    async def open(self) -> None:
+        """Open the session. The member joins its group later, with `join`."""
+        await self.session.open()
+        self.started = clock.time()
+
+    async def join(self) -> None:
         """Register with brokers, and its classes with filter servers; starts the periodic
         updates.
         """
-        await self._heartbeats.beat()
-        self._background.append(self.session.keep_task(self._heartbeats.run()))
+        await self.heartbeats.beat()
+        self.keep(self.heartbeats.run())
         if self.subscriptions.filters:
             await self._uploads.upload()
-            self._background.append(self.session.keep_task(self._uploads.run()))
+            self.keep(self._uploads.run())
 
-    def _make_reader(
+    def keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task until `cancel`."""
+        self._background.append(self.session.keep_task(coroutine))
+
+    def cancel(self) -> None:
+        """Cancel the periodic updates."""
+        for task in self._background:
+            task.cancel()
+        self._background = []
+
+    async def leave(self) -> None:
+        """Unregister at the brokers that received heartbeats."""
+        await self.heartbeats.unregister(consumer_group=self.group)
+
+    async def close(self) -> None:
+        """Close the session if the member owns it."""
+        if self._owns_session:
+            await self.session.close()
+
+    def make_reader(
         self,
-        options: MemberOptions,
         offsets: Offsets,
         settings: ReaderSettings,
         hooks: ConsumeHooks | None,
+        *,
+        on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
+        on_failure: Callable[[BaseException], None],
     ) -> Reader:
+        """Return a reader of the member's queues; see `Reader`."""
+        options = self._options
         return Reader(
             self.session,
             self.group,
@@ -117,69 +126,31 @@ class Member(ABC):
             offsets,
             StartingOffset(self.session, options.consume_from, options.begin),
             settings,
-            heartbeat=self._heartbeats.beat_at,
-            on_ready=self._enqueue,
-            on_failure=self._fail,
+            heartbeat=self.heartbeats.beat_at,
+            on_ready=on_ready,
+            on_failure=on_failure,
             on_assigned=options.on_assigned,
             hooks=hooks,
         )
 
     @property
-    def _commit_interval(self) -> float | None:
+    def commit_interval(self) -> float | None:
         """Seconds between commits, if configured; None keeps the reader's default."""
-        intervals = self._client.intervals
+        intervals = self.client.intervals
         return None if intervals is DEFAULT_INTERVALS else intervals.offsets
 
-    async def open(self) -> None:
-        """Join the group and start to pull. Safe to call again.
-
-        It waits for a close that is running, and a later close waits for it: otherwise the member
-        could stay in the group with no way to end it.
-        """
-        await self._close_once.settle()
-        async with self._changing:
-            if not self._is_open:
-                await self._begin()
-                self._is_open = True
-
-    @abstractmethod
-    async def _begin(self) -> None:
-        """Join the group and start to pull."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Stop pulling, commit, leave the group."""
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    @property
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that this member owns now, including the group's retry queue."""
-        return sorted(self.reader.held)
-
-    @abstractmethod
-    def _enqueue(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
-        """Accept pulled messages of a queue."""
-
-    @abstractmethod
-    def _fail(self, error: BaseException) -> None:
-        """Handle an error in a reader's task that must end the program."""
-
-    def _describe(self) -> HeartbeatData:
-        return describe_member(
+    def describe(self) -> HeartbeatData:
+        """Return the member's heartbeat."""
+        heartbeat = describe_member(
             self.session,
             self.group,
             self.subscriptions,
             self.consume_type,
-            MessageModel.BROADCASTING if self.broadcasting else MessageModel.CLUSTERING,
-            self._consume_from,
+            MessageModel.BROADCASTING if self._broadcasting else MessageModel.CLUSTERING,
+            self._options.consume_from,
         )
+        self.complete(heartbeat)
+        return heartbeat
 
 
 def describe_member(

@@ -59,6 +59,7 @@ class PushConsumer(Consumer):
         given = cast("dict[str, Any]", keywords)
         given["snode"] = True
         super().__init__(session, group, subscriptions, options, client=client, **given)
+        self._member.complete = self._add_queues
         self._beat_due = False
         self._lost_at = -inf  # by the monotonic clock
 
@@ -128,13 +129,12 @@ class PushConsumer(Consumer):
         if self._closing:
             return
         try:
-            await self._heartbeats.beat()
+            await self._member.heartbeats.beat()
         except Exception:
             log.exception("group %s: cannot report changed queues to the snodes", self.group)
 
-    def _describe(self) -> HeartbeatData:
-        """Return the heartbeat, with the queues whose messages are to be pushed."""
-        heartbeat = super()._describe()
+    def _add_queues(self, heartbeat: HeartbeatData) -> None:
+        """Add the queues whose messages are to be pushed."""
         queues: dict[str, set[MessageQueue]] = defaultdict(set)
         for queue in self.reader.held:
             queues[queue.topic].add(queue)
@@ -143,4 +143,3 @@ class PushConsumer(Consumer):
                 topic = subscription.topic
                 wanted = subscription.expression_type == TAG and not topic.startswith(RETRY_PREFIX)
                 subscription.message_queue_set = queues[topic] if wanted else set()
-        return heartbeat

@@ -17,6 +17,7 @@ from mq.client.errors import ClientError
 from mq.client.machine import clock
 from mq.client.namespace import without_namespace
 from mq.client.pull.process_queue import ConsumeCounts, ProcessQueue
+from mq.client.reader.reader import Reader
 from mq.client.transport.session import RequestHandler, Session
 from mq.protocol.bodies import (
     CMResult,
@@ -45,8 +46,16 @@ from mq.protocol.versions import CURRENT_VERSION, version_name
 class MemberRequests:
     """Answers the requests for one member of a group (ClientRemotingProcessor)."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(
+        self, member: Member, reader: Reader, *, ordered: bool = False, concurrency: int = 1
+    ) -> None:
+        """`reader` has the member's queues; `concurrency` is the number of concurrent calls of a
+        listener.
+        """
         self._member = member
+        self._reader = reader
+        self._ordered = ordered
+        self._concurrency = concurrency
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
@@ -73,13 +82,13 @@ class MemberRequests:
     def _members_changed(self, request: Command, address: str) -> None:
         header = NotifyConsumerIdsChangedRequestHeader.decode(request.fields)
         if header.consumer_group == self._member.group:
-            self._member.reader.wake()
+            self._reader.wake()
 
     async def _reset_offset(self, request: Command, address: str) -> None:
         header = ResetOffsetRequestHeader.decode(request.fields)
         if header.group == self._member.group:
             offsets = ResetOffsetBody.decode(request.body).offset_table
-            await self._member.reader.reset(
+            await self._reader.reset(
                 {queue: to for queue, to in offsets.items() if queue.topic == header.topic}
             )
 
@@ -87,7 +96,7 @@ class MemberRequests:
         header = GetConsumerStatusRequestHeader.decode(request.fields)
         table = {
             queue: held.commit_offset
-            for queue, held in self._member.reader.held.items()
+            for queue, held in self._reader.held.items()
             if queue.topic == header.topic and header.group == self._member.group
         }
         return request.reply(0, None, GetConsumerStatusBody(message_queue_table=table).encode())
@@ -100,12 +109,12 @@ class MemberRequests:
         info = describe_consumer(
             name_servers=member.session.name_servers,
             started=member.started,
-            ordered=member.ordered,
-            concurrency=member.concurrency,
+            ordered=self._ordered,
+            concurrency=self._concurrency,
             consume_type=member.consume_type,
             subscriptions=member.subscriptions.data.values(),
-            held=member.reader.held,
-            counts=member.reader.counts,
+            held=self._reader.held,
+            counts=self._reader.counts,
             stacks=header.jstack_enable,
         )
         return request.reply(0, None, info.encode())
@@ -114,9 +123,11 @@ class MemberRequests:
 class ConsumerRequests(MemberRequests):
     """Answers the requests for one consumer, which may have a listener."""
 
-    def __init__(self, member: Member, call: Call | None) -> None:
+    def __init__(
+        self, member: Member, reader: Reader, call: Call | None, *, ordered: bool, concurrency: int
+    ) -> None:
         """`call` passes messages to the listener, if there is one."""
-        super().__init__(member)
+        super().__init__(member, reader, ordered=ordered, concurrency=concurrency)
         self._call = call
         self.handlers[RequestCode.CONSUME_MESSAGE_DIRECTLY] = self._consume_directly
 
@@ -128,7 +139,7 @@ class ConsumerRequests(MemberRequests):
         started = clock.monotonic()
         outcome, remark = await self._consume(message)
         result = ConsumeMessageDirectlyResult(
-            order=self._member.ordered,
+            order=self._ordered,
             auto_commit=True,
             consume_result=outcome,
             remark=remark,

@@ -1,4 +1,4 @@
-"""Tasks of a client: cancellation, and closing exactly once and completely."""
+"""Tasks of a client: cancellation, opening, and closing exactly once and completely."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -55,3 +55,30 @@ class Closing:
         await asyncio.wait([task])
         if not task.cancelled():  # otherwise the event loop itself is stopping
             task.result()
+
+
+class Opening:
+    """Opens a client that is not open, and closes it, although both may be called concurrently."""
+
+    def __init__(self) -> None:
+        self.closing = Closing()
+        self._changing = asyncio.Lock()  # serializes open and close
+        self._is_open = False
+
+    async def open(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `begin` unless the client is open.
+
+        It waits for a close that is running, and a later close waits for it: otherwise the client
+        could stay open with no way to end it.
+        """
+        await self.closing.settle()
+        async with self._changing:
+            if not self._is_open:
+                await begin()
+                self._is_open = True
+
+    async def close(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `end`, within `closing`. The client can be opened again."""
+        async with self._changing:
+            self._is_open = False
+            await end()

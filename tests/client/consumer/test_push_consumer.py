@@ -105,7 +105,7 @@ def heartbeat_of(consumer: PushConsumer):  # type: ignore[no-untyped-def]
     """Return a request whose answer arrives after everything that was pushed before."""
     from mq.protocol.command import Command
 
-    return Command(RequestCode.HEART_BEAT, None, consumer._describe().encode())
+    return Command(RequestCode.HEART_BEAT, None, consumer._member.describe().encode())
 
 
 async def await_pushes(pushed: Pushed) -> None:

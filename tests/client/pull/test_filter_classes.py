@@ -154,12 +154,12 @@ def test_a_consumer_forgets_filter_servers_that_left_the_route() -> None:
         async with servers() as at, consumer(at, ClassFilter(Even)) as reading:
             async with another(at) as late, asyncio.timeout(60):
                 gone = late.address
-                while (TOPIC, gone) not in reading._uploads._taken:  # noqa: ASYNC110
+                while (TOPIC, gone) not in reading._member._uploads._taken:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             async with asyncio.timeout(60):
-                while (TOPIC, gone) in reading._uploads._taken:  # noqa: ASYNC110
+                while (TOPIC, gone) in reading._member._uploads._taken:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            assert (TOPIC, at.filters.address) in reading._uploads._taken
+            assert (TOPIC, at.filters.address) in reading._member._uploads._taken
 
     asyncio.run(main())
 
@@ -185,7 +185,7 @@ def test_a_refused_class_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
         async with servers(filterMaxClasses="1", filterClassMaxBytes="10") as at:
             async with consumer(at, ClassFilter(Even)) as reading:
                 for _ in range(3):
-                    await reading._uploads.upload()
+                    await reading._member._uploads.upload()
 
     with caplog.at_level(logging.ERROR, "mq.client.pull.filter_classes"):
         asyncio.run(main())

@@ -339,7 +339,7 @@ def test_a_client_of_a_unit_says_so() -> None:
         async with cluster() as there:
             consumer = there.consumer(instance="i", unit_name="u1")
             assert consumer.session.client_id == "127.0.0.1@i@u1"
-            assert consumer._describe().consumer_data_set[0].unit_mode
+            assert consumer._member.describe().consumer_data_set[0].unit_mode
 
     asyncio.run(scenario())
 
