@@ -106,6 +106,30 @@ def test_a_folder_of_the_client_has_few_modules(folder: str) -> None:
     assert 0 < len(modules) <= SMALL[folder]
 
 
+def test_only_the_store_imports_its_modules() -> None:
+    """Others use what `mq.daemons.broker.store` exports, the commands also its offline tools."""
+    store = ROOT / "daemons" / "broker" / "store"
+    base = "mq.daemons.broker.store"
+    public = {base, f"{base}.layout", f"{base}.tools"}
+    inside = [name for name in MODULES if name.startswith("mq.daemons.broker.store.")]
+    modules = {"mq.daemons.broker.store.tools.repair"}
+    wrong = []
+    for part in ALLOWED:
+        for source in sources(part):
+            if source.is_relative_to(store):
+                continue
+            for line, name in imported(source):
+                package = name.rpartition(".")[0]
+                if name in inside and name not in modules | public:
+                    wrong.append(f"{source.relative_to(ROOT)}:{line} imports {name}")
+                if package in inside and package not in public:
+                    wrong.append(f"{source.relative_to(ROOT)}:{line} imports {name}")
+                if package.endswith("store.tools") and package in public and part != "cli":
+                    wrong.append(f"{source.relative_to(ROOT)}:{line} imports {name}")
+    assert "mq.daemons.broker.store.log.append" in inside
+    assert wrong == []
+
+
 @pytest.mark.parametrize("part", [part for part in ALLOWED if part != "pipeline"])
 def test_only_the_pipeline_needs_spark(part: str) -> None:
     for source in sources(part):

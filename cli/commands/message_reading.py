@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mq.cli.messages.reading import Page
-    from mq.daemons.broker.store.tools.offline import ReadOnlyFile
+    from mq.daemons.broker.store.tools import ReadOnlyFile
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -306,7 +306,7 @@ async def dump_compaction_log(
                                         keys and bodies
     """
     from mq.client.operations.local_files import cannot
-    from mq.daemons.broker.store.tools.offline import OpenFiles, ReadOnlyFile
+    from mq.daemons.broker.store.tools import OpenFiles, ReadOnlyFile
 
     with OpenFiles() as opened:
         try:

@@ -20,8 +20,8 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.plurals import counted
 
 if TYPE_CHECKING:
-    from mq.daemons.broker.store.log.records import Record
-    from mq.daemons.broker.store.tools.offline import OfflineLog, OpenFiles
+    from mq.daemons.broker.store import Record
+    from mq.daemons.broker.store.tools import OfflineLog, OpenFiles
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -88,10 +88,8 @@ def store_inspect(
 
 
 def _parts(root: Path, log: "OfflineLog") -> Result:
-    from mq.daemons.broker.store import layout
-    from mq.daemons.broker.store.checkpoint import Checkpoint
-    from mq.daemons.broker.store.lock import is_in_use
-    from mq.daemons.broker.store.tools.verification import index_files, read_queues
+    from mq.daemons.broker.store import Checkpoint, is_in_use, layout
+    from mq.daemons.broker.store.tools import index_files, read_queues
 
     files = log.files
     end = max((file.start + file.data_end for file in files), default=0)
@@ -150,7 +148,7 @@ def _moment(milliseconds: int) -> str:
 def _queues(root: Path, opened: "OpenFiles", pattern: str) -> Result:
     from fnmatch import fnmatchcase
 
-    from mq.daemons.broker.store.tools.verification import read_queues
+    from mq.daemons.broker.store.tools import read_queues
 
     rows: list[Row] = []
     for queue in read_queues(root, opened):
@@ -226,8 +224,7 @@ async def store_dump(
         mq store dump ~/store -t Orders -m 10        ten messages of a topic
         mq store dump ~/store --format '%t %k %b\n'  topic, key and body of each
     """
-    from mq.daemons.broker.store.tools.offline import Hole
-    from mq.daemons.broker.store.tools.verification import read_queues
+    from mq.daemons.broker.store.tools import Hole, read_queues
 
     is_wanted = wanted.chooser(call.environment.clock())
     topic, limit = wanted.topic, wanted.limit

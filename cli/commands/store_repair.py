@@ -20,8 +20,7 @@ from mq.cli.show.result import Result, Row
 from mq.client.operations.columns import number, text
 
 if TYPE_CHECKING:
-    from mq.daemons.broker.store.tools.offline import OfflineLog
-    from mq.daemons.broker.store.tools.verification import VerificationReport
+    from mq.daemons.broker.store.tools import OfflineLog, VerificationReport
     from mq.daemons.broker.store_config import MessageStoreConfig
 
 COMMANDS = {
@@ -110,7 +109,7 @@ def _sound(root: Path, files: int, verified: "VerificationReport", notes: list[s
 
 def _verify(call: Call, root: Path, log: "OfflineLog") -> "VerificationReport":
     from mq.cli.runtime.progress import progress
-    from mq.daemons.broker.store.tools.verification import Verification
+    from mq.daemons.broker.store.tools import Verification
 
     with (
         interrupting(None),  # nothing is awaited meanwhile, and nothing changed
@@ -185,7 +184,7 @@ async def store_repair(
                                                    show the changes
     """
     from mq.cli.machine import store_files
-    from mq.daemons.broker.store.lock import is_in_use
+    from mq.daemons.broker.store import is_in_use
 
     if not (copy or yes or call.dry_run):
         raise UsageError(
@@ -251,7 +250,7 @@ async def _repair(call: Call, root: Path, config: "MessageStoreConfig") -> Resul
 @contextmanager
 def _said() -> Iterator[None]:
     """End the command with the error of a store that cannot be repaired as it is."""
-    from mq.daemons.broker.store.errors import StoreLoadError
+    from mq.daemons.broker.store import StoreLoadError
 
     try:
         yield
@@ -261,7 +260,7 @@ def _said() -> Iterator[None]:
 
 def _copied(call: Call, source: Path, target: Path) -> None:
     from mq.cli.runtime.progress import progress
-    from mq.daemons.broker.store.tools.repair import copy_store
+    from mq.daemons.broker.store.tools import copy_store
 
     with offline_store.log_of(source) as log:
         with progress(call.environment, "copying", total=log.data_size, unit="bytes") as step:

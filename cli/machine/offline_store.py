@@ -19,7 +19,7 @@ from mq.client.operations.messages.unpacking import Unpacked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mq.daemons.broker.store.tools.offline import OfflineLog
+    from mq.daemons.broker.store.tools import OfflineLog
     from mq.protocol.message import StoredMessage
 
 Directory = Annotated[
@@ -98,7 +98,7 @@ def nothing_of(pattern: str) -> None:
 def log_of(root: Path) -> Iterator["OfflineLog"]:
     """Open the log of a store."""
     from mq.daemons.broker.store import layout
-    from mq.daemons.broker.store.tools.offline import OfflineLog
+    from mq.daemons.broker.store.tools import OfflineLog
 
     with OfflineLog([layout.commit_log_path(root)]) as log:
         yield log

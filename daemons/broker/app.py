@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 from collections.abc import Iterator, Mapping
 
 from mq.daemons.broker.pull.long_polling import SuspendedPull
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore
 from mq.daemons.state_dump import connections, limited
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,7 @@ import asyncio
 import logging
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.flush import Flusher
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import Appender, Flusher, MessageStore, StoreRefused
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

@@ -34,9 +34,7 @@ from mq.daemons.broker.failover.membership.master_ha import MasterHa
 from mq.daemons.broker.failover.membership.member import MasterControllers, Member, describe
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.epochs import decode
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.checkpoint import Checkpoint
-from mq.daemons.broker.store.recovery.recovery import machine_has_crashed
+from mq.daemons.broker.store import Checkpoint, layout, machine_has_crashed
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.state_file import read_with_backup

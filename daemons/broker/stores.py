@@ -19,9 +19,7 @@ from mq.daemons.broker.offsets.offset_handlers import GroupOffsetHandlers, Queue
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
-from mq.daemons.broker.store.recovery.known_topics import check_rocksdb
+from mq.daemons.broker.store import ConfirmOffset, MessageStore, check_rocksdb
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.dispatch import Handler

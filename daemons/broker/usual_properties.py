@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.index.index import key_hash
+from mq.daemons.broker.store import key_hash, layout
 from mq.protocol.properties import (
     BROKERS_OWN,
     KEY_SEPARATOR,

@@ -4,7 +4,7 @@ The body of a message may contain bytes that look like a record, with a topic, a
 offset chosen by their sender. Only an entry of its queue proves that bytes are a record.
 """
 
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import StoredMessage, decode_record
 

@@ -17,9 +17,7 @@ from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.statistics.day_totals import DayTotals
 from mq.daemons.broker.statistics.stat_items import StatItems
 from mq.daemons.broker.statistics.stats import BrokerStats
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.retention import used_ratio
+from mq.daemons.broker.store import MessageStore, layout, used_ratio
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.config_requests import reply_to_update, update_settings

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 from mq.client.machine import clock
 from mq.daemons.broker.offsets.offset_table import SEPARATOR, ConsumerOffsets
-from mq.daemons.broker.store.errors import QueuesLeft
-from mq.daemons.broker.store.log.batch import wake
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.store_times import store_time
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, QueuesLeft, store_time, wake
 from mq.daemons.broker.topics.topic_handlers import saving
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.channel import Channel

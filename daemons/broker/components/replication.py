@@ -21,9 +21,7 @@ from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.slave import HaSlave, OnCut
 from mq.daemons.broker.replication.sync_state import SyncState
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import Batch
-from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
+from mq.daemons.broker.store import Appender, Batch, ConfirmOffset
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.stores import Stores
 from mq.daemons.dispatch import Handler

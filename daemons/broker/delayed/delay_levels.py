@@ -18,11 +18,7 @@ from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.waiting import NextMessage, is_stored, store_all
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.offsets.copy_version import CopyVersion
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, OnStored, StoreRefused, layout
 from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.daemons.supervision import Work

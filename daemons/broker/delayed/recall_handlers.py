@@ -5,8 +5,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.roles import check_recalls
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.append import Appender
+from mq.daemons.broker.store import Appender, StoreRefused
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

@@ -43,9 +43,7 @@ from mq.daemons.broker.delivery.timer_request import (
 )
 from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, RETRY_SECONDS, NextMessage, store_all
 from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore, OnStored, layout
 from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.supervision import Work
 from mq.protocol import names

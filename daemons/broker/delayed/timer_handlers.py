@@ -5,7 +5,7 @@ import contextlib
 from mq.client.machine import files
 from mq.daemons.broker.delayed import timer_checkpoint
 from mq.daemons.broker.delayed.delay_levels import DelayedMessages
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.request_codes import serves

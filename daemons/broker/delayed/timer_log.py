@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mq.client.machine import clock, files
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.mapped_file import MappedFile
+from mq.daemons.broker.store import MappedFile, layout
 
 log = logging.getLogger(__name__)
 

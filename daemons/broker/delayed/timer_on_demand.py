@@ -5,7 +5,7 @@ from mq.daemons.broker.delayed.timer import Timer
 from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.periodic import save_periodically
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore
 from mq.daemons.supervision import Tasks, Work
 
 

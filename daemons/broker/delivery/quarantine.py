@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from mq.client.machine import clock, files
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore
 from mq.daemons.state_file import make_folder
 from mq.daemons.supervision import describe
 

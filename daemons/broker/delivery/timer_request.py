@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from mq.client.machine import clock
-from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store import StoreRefused
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.dispatch import Refused
 from mq.protocol import names

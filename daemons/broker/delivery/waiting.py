@@ -5,9 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mq.daemons.broker.store.errors import STORED_ALL_THE_SAME, StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import STORED_ALL_THE_SAME, ConsumeQueue, OnStored, StoreRefused
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.timer_request import asks_for_timer, forget_timer, make_timed
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.log.records import keys_of, queue_tags_code
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import (
+    MessageStore,
+    OnStored,
+    StoreRefused,
+    keys_of,
+    layout,
+    queue_tags_code,
+)
 from mq.daemons.broker.store_config import delay_levels
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.protocol import names

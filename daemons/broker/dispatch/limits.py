@@ -15,9 +15,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.send.send_handlers import read_send
 from mq.daemons.broker.statistics.stats import BrokerStats
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.queue.queues import Queues
+from mq.daemons.broker.store import ConsumeQueue, Queues, layout
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Overloaded
 from mq.daemons.overload.busy_reply import BusyReply

@@ -7,11 +7,7 @@ because without a bit map the unit has only data that the entry and the record h
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filters.table import ConsumerFilters
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.batch import Extend
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.queue.extension import Unit
-from mq.daemons.broker.store.queue.queues import Queues
+from mq.daemons.broker.store import ConsumeQueue, Extend, Queues, Unit, layout
 from mq.protocol.names import is_system_topic
 
 

@@ -14,11 +14,7 @@ from mq.daemons.broker.filters.match_cache import MatchCache
 from mq.daemons.broker.filters.program import programs
 from mq.daemons.broker.filters.sql92 import Sql92Filter
 from mq.daemons.broker.filters.table import ConsumerFilters, FilterData
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.mapped_file import MappedFile
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.queue.extension import Unit
+from mq.daemons.broker.store import ConsumeQueue, MappedFile, MessageStore, Unit, layout
 from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.native import failures
 from mq.protocol.properties import MAX_LENGTH, PropertyKey

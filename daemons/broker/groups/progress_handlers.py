@@ -9,8 +9,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.offsets.offset_table import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.statistics.stats import BrokerStats
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.store_times import earliest_store_time, store_time
+from mq.daemons.broker.store import MessageStore, earliest_store_time, store_time
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from mq.daemons.broker.clients.registry import Client, Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.store_times import Boundary, offset_by_boundary
+from mq.daemons.broker.store import Boundary, MessageStore, offset_by_boundary
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.broker.verified_records import verified_record
 from mq.daemons.channel import Channel

@@ -18,10 +18,7 @@ from mq.daemons.broker.metrics.pacing import Values, broker_labels, paced
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.statistics.stat_items import StatItems, totals_with_pauses
 from mq.daemons.broker.statistics.stats import BrokerStats
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.message_store import SLAVE_CAUSE, MessageStore
-from mq.daemons.broker.store.queue.queues import Queues
-from mq.daemons.broker.store.retention import used_ratio
+from mq.daemons.broker.store import SLAVE_CAUSE, MessageStore, Queues, layout, used_ratio
 from mq.daemons.listener import Listener
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
 from mq.daemons.supervision import Tasks

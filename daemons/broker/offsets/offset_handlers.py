@@ -6,9 +6,9 @@ import os
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.store_times import (
+from mq.daemons.broker.store import (
     Boundary,
+    MessageStore,
     earliest_store_time,
     nearest_offset,
     offset_by_boundary,

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import OnStored, call
+from mq.daemons.broker.store import Appender, OnStored, StoreRefused, call
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

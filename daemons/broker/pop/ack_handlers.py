@@ -20,9 +20,7 @@ from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.pop_requests import LONGEST_INVISIBLE
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.waiters import Waiters
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore, OnStored, StoreRefused
 from mq.daemons.broker.topics.topic_table import Topics, no_such_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

@@ -41,10 +41,7 @@ from mq.daemons.broker.pop.records import (
     read_ack,
     revive_topic,
 )
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore, OnStored, StoreRefused, layout
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.protocol import names
 from mq.protocol.message import StoredMessage

@@ -15,8 +15,7 @@ from typing import Protocol
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.pop.records import PopCheckPoint
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, StoreRefused
 
 log = logging.getLogger(__name__)
 

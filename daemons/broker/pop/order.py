@@ -17,7 +17,7 @@ import orjson
 from mq.client.machine import clock
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.pop.request import PopRequest
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue
 from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_body, write_atomically
 from mq.daemons.time_slices import TimeSlices

@@ -8,7 +8,7 @@ from mq.daemons.broker.pop.request import ALL_QUEUES, PopRequest
 from mq.daemons.broker.pop.wait_queue import SuspendedPop
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.pull.queue_reader import QueueReader
-from mq.daemons.broker.store.log.residency import NotInMemory
+from mq.daemons.broker.store import NotInMemory
 from mq.daemons.channel import Channel
 from mq.daemons.request_codes import serves
 from mq.protocol.codes import RequestCode, ResponseCode

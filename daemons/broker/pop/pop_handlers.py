@@ -16,8 +16,7 @@ from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.wait_queue import SuspendedPop
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.pull.queue_reader import QueueReader
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.residency import NotInMemory
+from mq.daemons.broker.store import NotInMemory, StoreRefused
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.memory import cost_of

@@ -18,11 +18,7 @@ from mq.daemons.broker.pop.records import PopCheckPoint
 from mq.daemons.broker.pop.request import INIT_MIN, PopRequest
 from mq.daemons.broker.pull.message_finder import FOUND, FoundMessages
 from mq.daemons.broker.pull.queue_reader import QueueReader
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.log.residency import NotInMemory
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, NotInMemory, OnStored, StoreRefused
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.pop_receipt import ORDER_QUEUE, mark_of, retry_topic

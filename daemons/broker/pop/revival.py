@@ -18,7 +18,7 @@ from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.records import PopCheckPoint
-from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store import StoreRefused
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.message import StoredMessage

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from mq.daemons.broker.filters.waiting_cost import keep_filter, release_filter
 from mq.daemons.broker.pop.request import ALL_QUEUES, PopRequest
 from mq.daemons.broker.pull.long_polling import COST, size_of_texts
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.command import Command
 

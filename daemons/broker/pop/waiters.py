@@ -18,7 +18,7 @@ from mq.daemons.broker.pop.popper import Popper
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.wait_queue import Kind, SuspendedPop, WaitQueue
 from mq.daemons.broker.pull.long_polling import LONGEST_HOLD
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.time_slices import STEP_SECONDS

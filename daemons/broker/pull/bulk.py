@@ -13,10 +13,7 @@ from functools import cache
 from itertools import accumulate, compress, pairwise, repeat
 from operator import add, ne, sub
 
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.log.residency import Residency
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import CommitLog, ConsumeQueue, Residency, layout
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 
 # Java's clients send this value when they have no limit (DefaultMQPullConsumerImpl); it does not

@@ -20,9 +20,7 @@ from mq.daemons.broker.pull.long_polling import COST
 from mq.daemons.broker.pull.message_finder import RETRY, FoundMessages
 from mq.daemons.broker.pull.pull_reply import request_of
 from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import CommitLog, ConsumeQueue, StoreRefused
 from mq.daemons.channel import Channel
 from mq.protocol import names
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig

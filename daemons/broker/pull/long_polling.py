@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable
 from mq.client.machine import clock
 from mq.daemons.broker.filters.properties import Expression, PropertyExpression
 from mq.daemons.broker.filters.waiting_cost import keep_filter, release_filter
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.batch import log_failure
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, layout, log_failure
 from mq.daemons.channel import Channel
 from mq.daemons.time_slices import TURN_SECONDS
 from mq.protocol.tags import TagExpression

@@ -13,10 +13,14 @@ from typing import NamedTuple
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filters.properties import Expression, PropertyExpression
 from mq.daemons.broker.pull import bulk
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.residency import NotInMemory, Residency, UnreadableLog
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import (
+    ConsumeQueue,
+    MessageStore,
+    NotInMemory,
+    Residency,
+    UnreadableLog,
+    layout,
+)
 from mq.protocol.codes import ResponseCode
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 from mq.protocol.tags import TagExpression

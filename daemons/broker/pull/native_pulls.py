@@ -8,10 +8,7 @@ from mq.daemons.broker.filters.properties import Expression, PropertyExpression
 from mq.daemons.broker.native_failure import log_native_failure
 from mq.daemons.broker.pull.message_finder import FOUND, MOST_SCANNED, RETRY
 from mq.daemons.broker.pull.pull_reply import REPLIES
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.log.residency import Residency
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import CommitLog, ConsumeQueue, Residency, layout
 from mq.protocol.native import failures, native
 from mq.protocol.tags import TagExpression
 

@@ -19,8 +19,7 @@ from mq.daemons.broker.filters.properties import Expression
 from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.pull.native_pulls import NativePulls, PullAnswer
-from mq.daemons.broker.store.log.residency import NotInMemory, Residency
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, NotInMemory, Residency
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.protocol.bodies import SubscriptionGroupConfig

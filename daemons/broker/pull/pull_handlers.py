@@ -26,9 +26,7 @@ from mq.daemons.broker.pull.queue_reader import QueueReader
 from mq.daemons.broker.pull.subscriptions import Subscriptions
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
-from mq.daemons.broker.store.log.residency import NotInMemory
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, NotInMemory
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from mq.daemons.broker.pull.message_finder import FOUND, MOVED, NOT_FOUND, RETRY
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import ONE_WAY, Command

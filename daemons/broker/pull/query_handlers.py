@@ -7,10 +7,8 @@ from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filters.properties import is_ruled_out
 from mq.daemons.broker.filters.table import ConsumerFilters, FilterData, is_tag_type
-from mq.daemons.broker.store.index.key_query import query_by_key
+from mq.daemons.broker.store import MessageStore, Unit, query_by_key
 from mq.daemons.broker.store.layout import EXTENSION_START, is_extension_address
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.extension import Unit
 from mq.daemons.broker.verified_records import verified_record
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

@@ -8,9 +8,7 @@ import os
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.pull.message_finder import FoundMessages, MessageFinder
 from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
-from mq.daemons.broker.store.log.residency import NotInMemory, Residency
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, NotInMemory, Residency
 
 
 class QueueReader:

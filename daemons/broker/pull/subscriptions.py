@@ -20,7 +20,7 @@ from mq.daemons.broker.filters.table import (
     parse_failed,
     read_or_refuse,
 )
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import PullSysFlag

@@ -19,9 +19,7 @@ from collections import deque
 from collections.abc import Callable
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import Batch
+from mq.daemons.broker.store import Appender, Batch, StoreRefused
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

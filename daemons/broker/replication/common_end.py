@@ -17,11 +17,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from mq.daemons.broker.store.log.commit_log import CommitLog, record_store_host
-from mq.daemons.broker.store.log.mapped_file import LogReader, MappedFile
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.replica.replica import NotReplicated
+from mq.daemons.broker.store import (
+    CommitLog,
+    ConsumeQueue,
+    LogReader,
+    MappedFile,
+    MessageStore,
+    NotReplicated,
+    record_store_host,
+)
 from mq.protocol.record import BLANK, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD
 
 # How often, and with what pause in seconds, a master is asked again for a record that it may not

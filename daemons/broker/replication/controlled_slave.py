@@ -27,9 +27,7 @@ from mq.daemons.broker.replication.slave import (
     MasterConnectionLost,
     OnCut,
 )
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
-from mq.daemons.broker.store.replica.replica import NotReplicated, Replica
+from mq.daemons.broker.store import ConfirmOffset, MessageStore, NotReplicated, Replica
 
 HELLO_SECONDS = 5.0
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mq.client.machine import files
-from mq.daemons.broker.store.replica.replica import NotReplicated
+from mq.daemons.broker.store import NotReplicated
 from mq.daemons.state_file import read_with_backup, write_atomically
 
 # As many fit into the handshake of a Java master (AutoSwitchHAConnection).

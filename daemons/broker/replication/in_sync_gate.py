@@ -13,8 +13,7 @@ Java has the second one only with slaves that act as masters (CommitLog.calcNeed
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.master import HaMaster
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.append import Appender
+from mq.daemons.broker.store import Appender, StoreRefused
 from mq.protocol.codes import ResponseCode
 
 # The cause for refusing messages.

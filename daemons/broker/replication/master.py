@@ -31,7 +31,7 @@ from mq.daemons.accept import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.admission import Admission, OncePerPeer
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
-from mq.daemons.broker.store.log.commit_log import CommitLog
+from mq.daemons.broker.store import CommitLog
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from mq.client.errors import BadAnswer
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication.common_end import Bounds
-from mq.daemons.broker.store.replica.replica import NotReplicated
+from mq.daemons.broker.store import NotReplicated
 from mq.protocol.bodies import KVTable
 from mq.protocol.bodies.queue import QueryConsumeQueueResponseBody
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -50,7 +50,7 @@ from mq.daemons.broker.groups.request_modes import RequestModes
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication import copied_answers
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
-from mq.daemons.broker.store.replica.replica import UnknownTopic
+from mq.daemons.broker.store import UnknownTopic
 from mq.daemons.broker.stores import Stores
 from mq.protocol.bodies import DataVersion, KVTable
 from mq.protocol.bodies.pop import MessageRequestModeSerializeWrapper

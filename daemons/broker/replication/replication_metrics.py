@@ -7,7 +7,7 @@ from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.slave import HaSlave
 from mq.daemons.broker.replication.sync_state import SyncState
-from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
+from mq.daemons.broker.store import ConfirmOffset
 from mq.daemons.metrics import Kind, Metric, counter, gauge
 
 

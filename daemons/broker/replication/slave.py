@@ -32,10 +32,14 @@ from mq.daemons.broker.replication.common_end import common_end
 from mq.daemons.broker.replication.frames import OFFSET, BadFrame, FrameReader
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.master_queries import MasterQueries
-from mq.daemons.broker.store.errors import StoreError
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.recovery.truncation import cut_end
-from mq.daemons.broker.store.replica.replica import NotReplicated, Replica, UnknownTopic
+from mq.daemons.broker.store import (
+    MessageStore,
+    NotReplicated,
+    Replica,
+    StoreError,
+    UnknownTopic,
+    cut_end,
+)
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.admission import OncePerPeer
 from mq.daemons.broker.replication.frames import FRAME_HEAD, OffsetReader
-from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.log.mapped_file import MappedFile
+from mq.daemons.broker.store import CommitLog, MappedFile
 from mq.daemons.broker.store_config import MessageStoreConfig
 
 log = logging.getLogger(__name__)

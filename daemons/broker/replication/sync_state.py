@@ -41,9 +41,7 @@ from mq.daemons.broker.replication.controlled_connection import ControlledConnec
 from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.in_sync_gate import CAUSE, not_enough
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.commit_log import CommitLog
-from mq.daemons.broker.store.queue.confirm_offset import ConfirmOffset
+from mq.daemons.broker.store import Appender, CommitLog, ConfirmOffset
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

@@ -3,10 +3,7 @@
 import struct
 
 from mq.daemons.broker.delivery.timer_request import check_in_batch
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.index.index import key_hash
-from mq.daemons.broker.store.log.batch import BatchedMessage
-from mq.daemons.broker.store.log.records import keys_of
+from mq.daemons.broker.store import BatchedMessage, key_hash, keys_of, layout
 from mq.daemons.broker.usual_properties import UsualProperties, names_timer
 from mq.daemons.dispatch import Refused
 from mq.protocol.batch import HEAD

@@ -15,10 +15,7 @@ from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits, chec
 from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.roles import check_takes_back
 from mq.daemons.broker.send.born_host import born_address
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import Origin
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, Origin, StoreRefused
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.broker.transactions.half_batches import ReadBatch
 from mq.daemons.broker.transactions.service import Transactions

@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mq.daemons.broker.native_failure import log_native_failure
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import log_failure
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import Appender, ConsumeQueue, layout, log_failure
 from mq.daemons.broker.usual_properties import UNUSUAL
 from mq.daemons.channel import Bulk, Channel
 from mq.daemons.overload.backlog import LARGE

@@ -10,7 +10,7 @@ from mq.daemons.broker.delivery.timer_request import name_withdrawn
 from mq.daemons.broker.delivery.waiting import StoreResults, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.send.targets import SendTargets
-from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store import StoreRefused
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.request_codes import serves

@@ -24,13 +24,15 @@ from mq.daemons.broker.send.born_host import born_host
 from mq.daemons.broker.send.indirect_send import IndirectSends
 from mq.daemons.broker.send.native_sends import NativeSends
 from mq.daemons.broker.send.targets import SendTargets
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.index.index import key_hash
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import Origin
-from mq.daemons.broker.store.log.records import keys_of
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import (
+    Appender,
+    ConsumeQueue,
+    Origin,
+    StoreRefused,
+    key_hash,
+    keys_of,
+    layout,
+)
 from mq.daemons.broker.usual_properties import UsualProperties, names_timer
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused

@@ -7,8 +7,7 @@ from mq.client.machine import random_ids
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.roles import check_takes_messages
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore
 from mq.daemons.broker.topics.topic_table import Topics, no_such_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

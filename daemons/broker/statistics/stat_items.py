@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.statistics.stats import BrokerStats
-from mq.daemons.broker.store.queue.queues import Queues
+from mq.daemons.broker.store import Queues
 from mq.protocol import names
 from mq.protocol.bodies import BrokerStatsData, BrokerStatsItem
 

@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.roles import check_may_modify
-from mq.daemons.broker.store.errors import QueuesLeft
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.store_times import store_time
+from mq.daemons.broker.store import MessageStore, QueuesLeft, store_time
 from mq.daemons.broker.topics.topic_table import MOST_QUEUES, Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

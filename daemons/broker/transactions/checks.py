@@ -22,8 +22,7 @@ from mq.daemons.broker.delivery.quarantine import Quarantine
 from mq.daemons.broker.delivery.waiting import StoreResults, is_hopeless, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
+from mq.daemons.broker.store import OnStored, StoreRefused
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions

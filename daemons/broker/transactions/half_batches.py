@@ -3,10 +3,7 @@
 import re
 from collections.abc import Callable
 
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.log.batch import BatchedMessage, Origin
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import Appender, BatchedMessage, ConsumeQueue, Origin, StoreRefused
 from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.broker.transactions.records import (
     LONGEST_PROPERTIES,

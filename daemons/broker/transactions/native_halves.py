@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mq.daemons.broker.native_failure import log_native_failure
-from mq.daemons.broker.store.log.batch import Origin
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, Origin
 from mq.daemons.broker.transactions.records import HALF_QUEUE, OPERATION_FIELD, REMOVE_CODE
 from mq.daemons.broker.usual_properties import UNUSUAL, names_timer
 from mq.protocol import names

@@ -14,11 +14,14 @@ from mq.client.machine import clock, files
 from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget, properties_field
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored, Origin
-from mq.daemons.broker.store.log.records import keys_of
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import (
+    ConsumeQueue,
+    MessageStore,
+    OnStored,
+    Origin,
+    StoreRefused,
+    keys_of,
+)
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.daemons.broker.transactions.half_batches import ReadBatch, append_halves
 from mq.daemons.broker.transactions.ledger import Ledger, Operations

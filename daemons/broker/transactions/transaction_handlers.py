@@ -7,9 +7,7 @@ from functools import partial
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.roles import check_ends_transactions
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.append import Appender
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import Appender, MessageStore, StoreRefused
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.daemons.broker.verified_records import verified_record

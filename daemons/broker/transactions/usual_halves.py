@@ -8,9 +8,7 @@ any other record `UsualHalves.read` returns None, and the caller uses `Transacti
 from typing import NamedTuple
 
 from mq.daemons.broker.delivery.writer import MessageWriter
-from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.queue.consume_queue import ConsumeQueue
+from mq.daemons.broker.store import ConsumeQueue, MessageStore, layout
 from mq.daemons.broker.transactions.records import HALF_QUEUE
 from mq.protocol import names
 from mq.protocol.checksum import crc32

@@ -14,7 +14,7 @@ from typing import Any
 from mq.client.errors import MQError
 from mq.client.machine import clock, random_ids
 from mq.client.tube.connection import TubeConnection
-from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store import StoreLoadError
 from mq.daemons.tube.broker.access import RequestError
 from mq.daemons.tube.broker.config import BrokerConfig
 from mq.daemons.tube.broker.serving import Serving

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mq.client.machine import clock, files
-from mq.daemons.broker.store.errors import Damage, StoreLocked
-from mq.daemons.broker.store.lock import StoreLock
+from mq.daemons.broker.store import Damage, StoreLock, StoreLocked
 from mq.daemons.open_files import most_open_files
 from mq.daemons.state_file import make_folder
 from mq.daemons.tube.broker.store.errors import FlushMode

@@ -18,8 +18,7 @@ from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, StoreResults, is_s
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
 from mq.daemons.broker.periodic import saving
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
+from mq.daemons.broker.store import OnStored, StoreRefused
 from mq.daemons.broker.stores import Stores
 from mq.daemons.broker.transactions.records import HALF_QUEUE
 from mq.daemons.broker.transactions.service import Transactions

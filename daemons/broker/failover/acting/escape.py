@@ -30,9 +30,7 @@ from mq.daemons.broker.delivery.timer_request import deliver_time, number
 from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget, real_target
 from mq.daemons.broker.failover.acting.members import NameServerSession
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store import MessageStore, OnStored, StoreRefused
 from mq.daemons.broker.topics.topic_table import Topics
 from mq.protocol import names
 from mq.protocol.bodies import TopicRouteData

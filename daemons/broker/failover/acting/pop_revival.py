@@ -21,8 +21,7 @@ from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.revival import retry_message
-from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.log.batch import OnStored
+from mq.daemons.broker.store import OnStored, StoreRefused
 from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
 from mq.protocol.pop_receipt import normal_topic, retry_topic

@@ -24,9 +24,7 @@ from pathlib import Path
 from zlib import crc32
 
 from mq.client.machine import clock, files
-from mq.daemons.broker.store.errors import Damage, StoreLoadError
-from mq.daemons.broker.store.log.mapped_file import data_end
-from mq.daemons.broker.store.recovery.quarantine import keep_file, keep_part
+from mq.daemons.broker.store import Damage, StoreLoadError, data_end, keep_file, keep_part
 from mq.daemons.state_file import make_folder
 from mq.daemons.tube.broker.store import checkpoint as checkpoints
 from mq.daemons.tube.broker.store.checkpoint import Checkpoint
