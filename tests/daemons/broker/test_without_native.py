@@ -22,8 +22,8 @@ TAKEN_OVER = (
     "filters/test_pull_filters.py",
     "filters/test_bit_maps.py",
     "transactions/test_many_at_once.py",
-    *("store/test_append.py", "store/test_refused_appends.py", "store/test_packed.py"),
-    *("store/test_flush.py", "store/test_index.py"),
+    *("store/log/test_append.py", "store/test_refused_appends.py", "store/test_packed.py"),
+    *("store/log/test_flush.py", "store/index/test_index.py"),
 )
 
 

