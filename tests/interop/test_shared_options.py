@@ -42,16 +42,17 @@ def test_names_are_completed_and_a_dry_run_changes_nothing(
     sent = mq("sendMessage", "-t", TOPIC, "-p", '{"a": 1}', "-k", "shared-key")
     assert sent.status == 0, sent.err
 
-    def names(kind: str, *words: str) -> list[str]:
-        return mq("__complete", kind, "mq", *words, MQ_COMPLETION_TIMEOUT="10").out.split()
+    def names(*words: str) -> list[str]:
+        _, *rows = mq("__complete", *words, MQ_COMPLETION_TIMEOUT="10").out.splitlines()
+        return [row.partition("\t")[0] for row in rows]
 
-    topics = names("topics", "-t", "Shared")
+    topics = names("updateTopic", "-t", "Shared")
     assert topics == [TOPIC]  # and not the name in the dry run
-    assert "SharedGroup" in names("groups", "")
-    assert names("brokers", "") == [java_cluster.broker_name]
-    assert names("addresses", "") == [java_cluster.broker]
-    assert names("clusters", "") == ["DefaultCluster"]
-    assert names("keys", "-t", TOPIC, "-k", "") == ["shared-key"]
+    assert "SharedGroup" in names("consumerProgress", "-g", "")
+    assert names("wipeWritePerm", "-b", "") == [java_cluster.broker_name]
+    assert names("updateTopic", "-b", "") == [java_cluster.broker]
+    assert names("updateTopic", "-c", "") == ["DefaultCluster"]
+    assert names("queryMsgByKey", "-t", TOPIC, "-k", "") == ["shared-key"]
     told = mq("printMsg", "-t", TOPIC, "--format", r"%q %o %k %b\n", "--body", "json")
     assert told.out == '0 0 shared-key {"a":1}\n'
     listed = mq("clusterList", "--columns", "brokerName,brokerAddr", "-o", "csv", "--no-header")
