@@ -90,12 +90,6 @@ def limits() -> tuple[float, float]:
     return settings["total"], settings["folder"]
 
 
-def unfinished() -> dict[str, float]:
-    """Higher limits, by folder and for the "total": they only ever fall."""
-    limits: dict[str, float] = _settings().get("unfinished", {})
-    return limits
-
-
 @cache
 def banned_names() -> frozenset[str]:
     """The identifiers in the last column of the glossary."""
