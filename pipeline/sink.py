@@ -4,13 +4,12 @@ Rows are sent as they arrive: when a task has ended, all its messages are stored
 task that failed and was repeated are stored twice. With exactlyOnce they are prepared instead (see
 mq.pipeline.exactly_once), and consumers see them when the whole job or micro-batch has ended.
 
-Sends of a task's rows: several requests in flight, with retries.
-
-Rows with a queue keep their order in it: for such a queue one request is in flight at a time,
-because brokers process several at once. A failed request is sent again, to the same queue if its
-rows name it, otherwise to a queue of another broker. It may have been stored before it failed: then
-its messages are stored twice, with the same unique ids. If a broker does not accept batches of
-prepared messages, they are sent one by one from then on.
+A task has several requests in flight, and retries those that fail. Rows with a queue keep their
+order in it: for such a queue one request is in flight at a time, because brokers process several at
+once. A failed request is sent again, to the same queue if its rows name it, otherwise to a queue of
+another broker. It may have been stored before it failed: then its messages are stored twice, with
+the same unique ids. If a broker does not accept batches of prepared messages, they are sent one by
+one from then on.
 """
 
 import os

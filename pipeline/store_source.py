@@ -3,12 +3,10 @@
 The store is ours or Java's. Its broker must be stopped, or it is a snapshot; of a store in use the
 newest messages may be missing. The driver and all executors need it at the same path.
 
-Read tasks on a commit log: they select records of their splits and build record batches.
-
-Records that consumers would not see are left out: half messages and rollbacks of transactions, and
-records in system topics, unless those topics are requested by name. A delayed message is in the log
-twice, and is read when it occurs the second time, after its delay. Topics that were deleted since
-are still in the log.
+Each read task selects the records of its split of the log. Records that consumers would not see are
+left out: half messages and rollbacks of transactions, and records in system topics, unless those
+topics are requested by name. A delayed message is in the log twice, and is read when it occurs the
+second time, after its delay. Topics that were deleted since are still in the log.
 """
 
 import logging

@@ -12,7 +12,7 @@ so that a reply imports no command and no typer, and takes less than 100 ms.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,7 +122,7 @@ def _first_words(current: str) -> Candidates:
     return _commands(current, words.items())
 
 
-def _commands(current: str, words: "Sequence[tuple[str, str]] | Any") -> Candidates:
+def _commands(current: str, words: Iterable[tuple[str, str]]) -> Candidates:
     """Return names of commands: in kebab-case if the current word has a hyphen."""
     if "-" in current:
         words = ((catalog.kebab(name), summary) for name, summary in words)

@@ -1,7 +1,7 @@
-"""A snapshot of a cluster: the views of its name servers, and the runtime info of its brokers.
+"""The state of a cluster at one moment: its name servers' views, and its brokers' runtime info.
 
-`mq doctor`, `mq top`, `mq describe` and the console's collector derive what they show from it.
-Peers that do not answer are part of it, with their errors.
+`mq doctor`, `mq top` and `mq describe` collect it here; the console's collector shares the list of
+brokers (`registered`). Peers that do not answer are part of the result, with their errors.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ def registered(info: ClusterInfo) -> Iterator[RegisteredBroker]:
 
 
 class Collection:
-    """Collects a snapshot through one session, with a limited number of concurrent requests."""
+    """Queries peers through one session, with a limited number of concurrent requests."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -106,6 +106,8 @@ class Collection:
         `seconds` limits the wait for one broker; without it the session's timeout applies.
         """
 
+        by_address = {broker.address: broker for broker in brokers}
+
         async def info(admin: Admin, address: str) -> dict[str, str]:
             return await admin.broker_runtime_info(address)
 
@@ -119,7 +121,6 @@ class Collection:
                 broker.seconds = clock.monotonic()
                 broker.response_seconds = broker.seconds - began
 
-        by_address = {broker.address: broker for broker in brokers}
         answers, errors = await self.each(by_address, one)
         for address, table in answers.items():
             by_address[address].runtime = table
@@ -128,7 +129,7 @@ class Collection:
 
 
 def reason(error: MQError) -> str:
-    """Return a short description of why there was no answer."""
+    """Return a short description of the error of a peer that did not answer."""
     if isinstance(error, ConnectError):
         return f"cannot be reached: {error}"
     if isinstance(error, RequestTimeout):

@@ -371,8 +371,8 @@ class PullFailures:
 def errors_when_unavailable(offsets: Offsets) -> tuple[type[MQError], ...]:
     """Return the errors of an unavailable broker that do not prevent a commit.
 
-    Such a broker cannot tell which topic it has. Offsets kept at brokers are committed as usual
-    only after a ConnectError; offsets kept elsewhere also after other failures.
+    Such a broker cannot report whether it has the topic. Offsets kept at brokers are committed as
+    usual only after a ConnectError; offsets kept elsewhere also after other failures.
     """
     if isinstance(offsets, OffsetStore):
         return (ConnectError,)

@@ -3,11 +3,9 @@
 `TubeProducer.submit` is the hot path: no task, no await, one future per message. `send` adds
 retries at other partitions, which must wait.
 
-SendMessageRequestP2B as bytes: only the message differs between requests, so the rest is encoded
-once.
-
-The head contains client and partition, the tail address and token; the tests compare the result
-with protobuf's own.
+Only the message differs between the requests of a partition (SendMessageRequestP2B), so the rest
+is encoded once: a head with client and partition, and a tail with address and token. The tests
+compare the result with protobuf's own.
 """
 
 import asyncio

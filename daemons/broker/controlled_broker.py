@@ -13,8 +13,7 @@ with ASYNC_FLUSH it may lack messages that all in-sync replicas have acknowledge
 truncate these. Then one of them is elected, or, if none of them is alive, this broker in another
 epoch.
 
-Log position: how far a broker's log reaches, by which controllers elect among in-sync
-replicas.
+The controllers elect among in-sync replicas by log position: how far a broker's log reaches.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Responses: pages as HTML, JSON and CSV, downloads, and errors in either form.
 
-Templates: one environment for each language, in which every output is escaped.
-
-Invisible characters in text - controls, marks for the direction of writing - are shown as marks in
-every output (`template_filters.plain`), so pages need not handle them.
+Each language has one environment of templates, in which every output is escaped. Invisible
+characters in text - controls, marks for the direction of writing - are shown as marks in every
+output (`template_filters.plain`), so pages need not handle them.
 """
 
 import csv

@@ -1,6 +1,6 @@
 """A snode: starts its components in order and stops them in reverse order.
 
-enodes        the brokers behind it, and the connections to them
+enodes        the brokers that it forwards to, and the connections to them
 forwarding    sends clients' requests to their enodes, and the replies back
 clients       connected clients, their groups, and push sessions
 offsets       commits of groups, kept for their enodes

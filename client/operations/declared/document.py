@@ -13,11 +13,10 @@ A setting that is not listed stays unchanged, and has its default in a new objec
 is ordered is not a setting here: brokers read it from the order configuration in the name servers
 (mq updateOrderConf).
 
-YAML in which a word is a string.
-
-YAML 1.1, as read by PyYAML, treats Off, No and Y as booleans, 1_000 and 1:30 as numbers and
-2026-01-01 as a date, and keeps the last of two equal keys. This module uses the core schema of YAML
-1.2: true and false, numbers of digits, null, and text; a duplicate key is an error.
+A word in the file is a string. YAML 1.1, as read by PyYAML, treats Off, No and Y as booleans, 1_000
+and 1:30 as numbers and 2026-01-01 as a date, and keeps the last of two equal keys. This module uses
+the core schema of YAML 1.2: true and false, numbers of digits, null, and text; a duplicate key is
+an error.
 """
 
 import re

@@ -1,10 +1,8 @@
 """The broker's settings and statistics.
 
-The stats in GET_BROKER_RUNTIME_INFO, which Java's tools and exporters read.
-
-All are text, and some have a format that readers parse: rates over three periods separated by
-blanks, bytes with a unit, messages by ranges of time. rocketmq-exporter (BrokerRuntimeStats) fails
-if a reply lacks one.
+Java's tools and exporters read the statistics of GET_BROKER_RUNTIME_INFO. All are text, and some
+have a format that readers parse: rates over three periods separated by blanks, bytes with a unit,
+messages by ranges of time. rocketmq-exporter (BrokerRuntimeStats) fails if a reply lacks one.
 """
 
 import logging

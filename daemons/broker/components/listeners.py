@@ -1,4 +1,6 @@
-"""The two ports of a broker: their limits of connections, and of the time that a send waits."""
+"""The two ports of a broker: their requests, their limits of connections, and the limit of the time
+that a send waits.
+"""
 
 from collections.abc import Iterable
 
@@ -23,7 +25,7 @@ def serve(
     fast: Dispatcher,
 ) -> None:
     """Serve the requests of all components on both ports. The fast port (Java: listenPort - 2)
-    serves requests that must not wait behind pulls.
+    serves requests that must not wait until pulls are served.
     """
     common = merge(*(component.handlers() for component in components))
     main.serve(
@@ -34,7 +36,7 @@ def serve(
     main.serve_dialect(Dialect.SNODE, handlers_of(services.snode_handlers()))
 
     def serve_sends() -> None:
-        """Serve sends on both ports, behind a rate limit if there is one."""
+        """Serve sends on both ports, with the rate limit if one is set."""
         native = services.sends.native
         native.settle()  # later requests are not checked for their order after these
         handlers, direct = handlers_of(services.sends), services.sends.direct()

@@ -13,7 +13,7 @@ from mq.daemons.broker.components.stats import Stats
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.dispatch.limits import SlowConsumers, TopicSizes
 from mq.daemons.broker.periodic import saving
-from mq.daemons.broker.pull.cold_pulls import OffsetMovedEvents
+from mq.daemons.broker.pull.moved_events import OffsetMovedEvents
 from mq.daemons.broker.pull.pull_handlers import PullHandlers
 from mq.daemons.broker.pull.queue_reader import QueueReader
 from mq.daemons.broker.pull.snode_handlers import SnodeHandlers

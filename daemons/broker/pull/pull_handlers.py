@@ -15,8 +15,9 @@ from mq.daemons.broker.filters.properties import Expression
 from mq.daemons.broker.groups.group_table import Groups
 from mq.daemons.broker.groups.read_checks import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.offsets.offset_table import ConsumerOffsets
+from mq.daemons.broker.pull.broker_suggestions import Suggestions
 from mq.daemons.broker.pull.bulk import asked_bytes
-from mq.daemons.broker.pull.cold_pulls import ColdPulls, Suggestions
+from mq.daemons.broker.pull.cold_pulls import ColdPulls
 from mq.daemons.broker.pull.long_polling import MOST_HELD, PullNotifier, SuspendedPull, held_pulls
 from mq.daemons.broker.pull.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.pull.native_pulls import NativePulls, PullAnswer

@@ -8,10 +8,8 @@ A slave's table is a copy of its master's, which replaces the whole table and th
 that a slave creates implicitly, for a consumer that reads from it, are in memory only and vanish
 with the next copy: the file and the version are those of the master.
 
-The text of a file with a table and its data version, in fastjson's format.
-
-Such a file is written often, each time for a few changed members. So the text of a member is cached
-while the member is the same object: a change must replace the object.
+The file has fastjson's format. It is written often, each time for a few changed members, so the
+text of a member is cached while the member is the same object: a change must replace the object.
 """
 
 from collections.abc import Callable, Mapping

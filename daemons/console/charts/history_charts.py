@@ -1,7 +1,6 @@
 """Charts of the history for pages: picture, table, CSV.
 
-Draws a chart as SVG, for print and screen readers, without script and inline styles.
-
+The picture is SVG, without scripts and inline styles, so that it can be printed and read aloud.
 Colors and widths are classes (`chart-line-1` …) of the style sheet, light and dark. The description
 refers to a table with the numbers (`chart.rows`).
 """

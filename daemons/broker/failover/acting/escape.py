@@ -5,8 +5,7 @@ A message goes to each of the other brokers in turn that has its topic. If no ot
 retry topic yet, the receiving broker creates it. The caller sends a message again after an error or
 a missing reply: if only the reply was lost, the message is stored twice.
 
-The messages that an acting master sends to another broker: as their senders sent them, except
-for the steps that are done already. No I/O.
+A message is forwarded as its sender sent it, without the steps that are already done:
 
     delivered   its delay is over: it must not be delayed again
     rolled      it still waits for its time, and goes to the timer of the other broker

@@ -8,10 +8,9 @@
 At the end nothing more is sent, messages in flight are drained, the tasks are cancelled, and the
 progress of each duty is saved: the master continues from there.
 
-Heartbeats: let name servers notice within seconds that a broker of the replica set is down.
-
-The registration tells them how long to wait for one (brokerNotActiveTimeoutMillis). A name server
-of 4.9 knows neither heartbeats nor that time, and waits for two minutes.
+By heartbeats, name servers notice within seconds that a broker of the replica set is down. The
+registration contains the time after which they expect the next one (brokerNotActiveTimeoutMillis).
+A name server of 4.9 knows neither heartbeats nor that time, and waits for two minutes.
 """
 
 import asyncio

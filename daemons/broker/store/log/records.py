@@ -375,8 +375,8 @@ def looks_torn() -> StoreRefused:
 
 def ended(properties_field: bytes) -> bytes:
     """Return the properties with a separator at their end: a record that ended in zeros would look
-    like one whose end a crash kept from the disk. Raises StoreRefused if there is no room for
-    it.
+    like one whose end a crash kept from the disk. Raises StoreRefused if the separator
+    does not fit.
     """
     length = len(properties_field) - 2
     if not length:

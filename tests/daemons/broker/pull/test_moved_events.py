@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pull.cold_pulls import MOST_A_SECOND, OffsetMovedEvents
+from mq.daemons.broker.pull.moved_events import MOST_A_SECOND, OffsetMovedEvents
 from mq.daemons.broker.store.log.residency import NotInMemory, Residency
 from mq.protocol.bodies import (
     ConsumerData,
